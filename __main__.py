@@ -1,0 +1,86 @@
+"""The one command. Subcommands are loaded lazily, so that the agent starts without what the advisor needs."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from . import __version__
+from .rules.errors import EXIT_FAILED, SkuwiseError
+
+# name -> (module that brings it, extra of the installation it needs, one line of help)
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "agent": ("skuwise.agent.commands", "", "sample this node's GPUs, links and host into SQLite"),
+    "advise": ("skuwise.advisor.commands", "advisor", "say what each workload is, what is wasted, and what to move"),
+    "skus": ("skuwise.advisor.commands", "advisor", "the catalog of GPUs, nodes and prices"),
+    "rules": ("skuwise.rules.commands", "", "list or check the rules and thresholds"),
+    "simulate": ("skuwise.advisor.commands", "advisor", "make a labelled fleet, for trying and testing"),
+    "demo": ("skuwise.advisor.commands", "advisor", "the whole way on this machine, no GPU needed"),
+}
+
+
+def _help() -> str:
+    lines = ["usage: skuwise [--version] [--debug] COMMAND ...", "", (__import__("skuwise").__doc__ or "").strip(), "", "commands:"]
+    lines += [f"  {name:<10} {text}" for name, (_, _, text) in COMMANDS.items()]
+    return "\n".join([*lines, "", "skuwise COMMAND --help tells all about one of them."])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Returns its exit status: 0 done, 1 failed, 2 wrong usage, 3 nothing to work on."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    if debug:
+        arguments.remove("--debug")
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_help())  # noqa: T201
+        return 0 if arguments else 2
+    if arguments[0] == "--version":
+        print(f"skuwise {__version__}")  # noqa: T201
+        return 0
+    try:
+        return _dispatch(arguments[0], arguments[1:])
+    except SkuwiseError as error:
+        if debug:
+            raise
+        print(f"skuwise: {error}", file=sys.stderr)  # noqa: T201
+        return error.exit_status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if debug:
+            raise
+        print(  # noqa: T201
+            f"skuwise: unexpected {type(error).__name__}: {error}. Run again with --debug and report what it prints.",
+            file=sys.stderr,
+        )
+        return EXIT_FAILED
+
+
+def _dispatch(command: str, arguments: list[str]) -> int:
+    if command not in COMMANDS:
+        print(f"skuwise: there is no command {command!r}. skuwise --help lists them.", file=sys.stderr)  # noqa: T201
+        return 2
+    module_name, extra, text = COMMANDS[command]
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("skuwise"):
+            raise
+        raise SkuwiseError(
+            f"'skuwise {command}' needs the Python package {error.name}, which is not installed here.",
+            f"Install it with: pip install 'skuwise[{extra or 'all'}]'",
+        ) from error
+    parser = argparse.ArgumentParser(prog=f"skuwise {command}", description=text)
+    module.configure(command, parser)
+    options = parser.parse_args(arguments)
+    return int(options.run(options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

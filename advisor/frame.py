@@ -1,0 +1,50 @@
+"""The one tidy frame: what every road of telemetry gives and everything in the advisor reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The span that advice is about, Unix seconds (UTC)."""
+
+    start: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+    @property
+    def hours(self) -> float:
+        return self.seconds / 3600
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Telemetry of a window, one row per device and interval.
+
+    `gpu`: the columns of the view ``gpu_hours`` (``node, gpu_uuid, gpu_index, ts, interval_seconds, observed_seconds,
+    <metric>_mean/_max/_p95/_n``, the dynamics), with NaN where missing. Rows are hours; where only minutes or samples
+    exist (the edges of a window or of a workload, the last hour) they are shorter, and `interval_seconds` says so.
+    The ``*_bins`` columns hold float arrays of seconds per bin of ``BIN_EDGES`` (None where the row has none).
+    `fabric`, `host`: likewise from ``fabric_hours`` and ``host_hours``.
+    `nodes`, `gpus`, `workloads`, `uses` (the view ``workload_gpus``), `absences`: the views, cut to the window.
+    `source`: how the data was reached, for the advice's ``source`` field. `notes`: what the reader could not read.
+    """
+
+    window: Window
+    nodes: pd.DataFrame
+    gpus: pd.DataFrame
+    gpu: pd.DataFrame
+    fabric: pd.DataFrame
+    host: pd.DataFrame
+    workloads: pd.DataFrame
+    uses: pd.DataFrame
+    absences: pd.DataFrame
+    source: Mapping[str, object]
+    notes: tuple[str, ...] = ()

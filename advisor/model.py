@@ -1,0 +1,224 @@
+"""What the advisor says, as frozen values; `render/` gives them their shapes (JSON: schema ``skuwise.advice/1``).
+
+Names are those of the JSON (docs/architecture.md). None is JSON's null: not known, or does not apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..rules.catalog import Price
+
+KindLabel = Literal["training", "fine-tuning", "online-inference", "batch-inference", "interactive", "idle", "unknown"]
+BottleneckLabel = Literal[
+    "compute", "hbm-bandwidth", "nvlink", "network", "pcie", "host-input", "straggler", "latency", "throttled", "idle",
+    "mixed", "unknown",
+]
+Severity = Literal["low", "medium", "high"]
+Action = Literal[
+    "move-sku", "reduce-gpus", "mig-slice", "consolidate", "schedule-off", "swap-placement", "release", "lower-clock",
+    "power-cap", "fix-first",
+]
+Realisation = Literal["cash-now", "cash-at", "capacity-freed", "energy"]
+Risk = Literal["very-low", "low", "medium", "high"]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A predicted quantity: 10th, 50th and 90th percentile."""
+
+    p10: float
+    p50: float
+    p90: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One measured number and the threshold it was held against (None where it only informs)."""
+
+    metric: str
+    value: float | str | None
+    threshold: float | str | None
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    label: str
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class KindVerdict:
+    """`evidence` are sentences, the strongest reason first."""
+
+    label: KindLabel
+    confidence: float
+    evidence: tuple[str, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BottleneckVerdict:
+    """`time_shares` are shares of the observed time by label; they sum to 1."""
+
+    label: BottleneckLabel
+    confidence: float
+    time_shares: Mapping[str, float] = field(default_factory=dict)
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    start: float
+    end: float
+    kind: str
+    bottleneck: str
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """`fraction`: observed over elapsed GPU time. `missing`: metric -> reason."""
+
+    fraction: float
+    resolution_seconds: float
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    team: str | None = None
+    user: str | None = None
+    account: str | None = None
+    namespace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadVerdict:
+    """One workload of the window and what it is. Times are Unix seconds; `cost_usd` None: price unknown.
+
+    `basis` is allocation, process or activity (how its hold on the GPUs is known), `shared` whether another workload
+    held the same GPUs. `features` are named numbers (advisor/verdicts/features.py), absent where they cannot be told.
+    """
+
+    id: str
+    series_id: str
+    name: str
+    owner: Owner
+    nodes: tuple[str, ...]
+    gpus: tuple[str, ...]
+    gpu_sku: str | None
+    node_sku: str | None
+    start: float
+    end: float
+    gpu_hours: float
+    cost_usd: float | None
+    kind: KindVerdict
+    bottleneck: BottleneckVerdict
+    phases: tuple[Phase, ...]
+    coverage: Coverage
+    features: Mapping[str, float] = field(default_factory=dict)
+    basis: str = "process"
+    shared: bool = False
+    framework: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    id: str
+    rule: str
+    severity: Severity
+    workload: str | None
+    node: str | None
+    gpus: tuple[str, ...]
+    evidence: tuple[Evidence, ...]
+    gpu_hours: float
+    cost_usd: float | None
+    price: str | None
+    confidence: float
+    would_change_if: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    gpu_sku: str | None
+    node_sku: str | None
+    gpu_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    sku: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """One way out. `excludes` are ids of the recommendations it cannot be combined with.
+
+    `break_even` says at which demand (share of today's peak) the move stops saving; None where demand plays no part.
+    """
+
+    id: str
+    findings: tuple[str, ...]
+    workload: str | None
+    action: Action
+    source: Configuration
+    target: Configuration
+    time_ratio: Interval | None
+    saving_usd_per_month: Interval | None
+    freed_gpu_hours_per_month: float
+    realisation: Realisation
+    risk: Risk
+    blocked_by: tuple[str, ...]
+    rejected: tuple[Rejected, ...]
+    would_change_if: tuple[str, ...]
+    prices: tuple[str, ...]
+    text: str
+    break_even: str | None = None
+    excludes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """Where every dollar of the nodes went, USD; None where a price is unknown. The parts sum to `total`."""
+
+    workloads: float | None
+    shared: float | None
+    allocated_idle: float | None
+    unallocated: float | None
+    drained: float | None
+    unobserved: float | None
+    total: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Sums over the window. Recoverable counts cash only: the p50, with its interval from joint draws beside it."""
+
+    gpu_count: int
+    gpu_hours: float
+    cost_usd: float | None
+    wasted_usd: float | None
+    recoverable_usd_per_month: float | None
+    reconciliation: Reconciliation
+    recoverable_interval_usd_per_month: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Everything that was found in one window. `generated_at`, `start`, `end`: Unix seconds (UTC)."""
+
+    generated_at: float
+    start: float
+    end: float
+    source: Mapping[str, object]
+    summary: Summary
+    prices: tuple[Price, ...]
+    workloads: tuple[WorkloadVerdict, ...]
+    findings: tuple[Finding, ...]
+    recommendations: tuple[Recommendation, ...]
+    notes: tuple[str, ...] = ()

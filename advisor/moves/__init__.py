@@ -1,0 +1,1 @@
+"""Where a workload should run, what that saves, and what blocks it."""

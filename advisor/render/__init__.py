@@ -1,0 +1,1 @@
+"""One Advice, many shapes: table, JSON, CSV, Markdown."""

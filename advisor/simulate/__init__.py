@@ -1,0 +1,1 @@
+"""Labelled fleets with physically consistent signals, written through the real store."""

@@ -1,0 +1,1 @@
+"""The roads by which telemetry reaches the advisor; all of them give the same frame."""

@@ -1,0 +1,1 @@
+"""What each workload is and what holds it back."""

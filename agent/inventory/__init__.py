@@ -1,0 +1,1 @@
+"""What this node is, how its parts are wired, and whose work runs on it."""

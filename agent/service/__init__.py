@@ -1,0 +1,1 @@
+"""The agent as a running program: its loop, its signals, its doctor."""

@@ -1,0 +1,349 @@
+-- skuwise schema, major 1 minor 0 (PRAGMA user_version = 1000).
+-- Tables are private and compact; the views below are the contract (docs/metrics.md).
+-- Values are integers: value in base units = stored integer x the metric's quantum (agent/model.py).
+-- A sample's id is tick id * 1024 + device id, so that a tick's rows lie together and no second index is needed.
+
+CREATE TABLE node (
+    id INTEGER PRIMARY KEY, node TEXT NOT NULL UNIQUE, cluster TEXT NOT NULL DEFAULT '', machine_id TEXT, boot_id TEXT,
+    provider TEXT, region TEXT, instance_type TEXT, node_sku TEXT, node_sku_source TEXT, gpu_count INTEGER,
+    agent_version TEXT, first_seen REAL NOT NULL, last_seen REAL NOT NULL
+);
+CREATE TABLE gpu (
+    id INTEGER PRIMARY KEY CHECK (id BETWEEN 0 AND 1023), node_id INTEGER NOT NULL REFERENCES node (id),
+    gpu_uuid TEXT NOT NULL, gpu_index INTEGER NOT NULL, name TEXT NOT NULL, sku TEXT, kind TEXT NOT NULL DEFAULT 'gpu',
+    parent_uuid TEXT, slices INTEGER, mig_profile TEXT, pci_bus_id TEXT, mem_total_bytes INTEGER, power_limit_watts REAL,
+    nvlink_links INTEGER, nvlink_bytes_per_second REAL, driver_version TEXT, valid_from REAL NOT NULL, valid_to REAL
+);
+CREATE INDEX gpu_by_uuid ON gpu (gpu_uuid);
+CREATE TABLE port (
+    id INTEGER PRIMARY KEY CHECK (id BETWEEN 0 AND 1023), node_id INTEGER NOT NULL REFERENCES node (id),
+    device TEXT NOT NULL, port INTEGER NOT NULL, role TEXT NOT NULL, link_layer TEXT NOT NULL,
+    line_rate_bytes_per_second REAL, valid_from REAL NOT NULL, valid_to REAL
+);
+-- The host's samples ride on the tick: one row a tick, whatever the number of devices.
+CREATE TABLE tick (
+    id INTEGER PRIMARY KEY, node_id INTEGER NOT NULL, ts REAL NOT NULL, interval_ms INTEGER NOT NULL,
+    cpu_util INTEGER, io_wait INTEGER, mem_used_bytes INTEGER, disk_read_bytes_per_second INTEGER,
+    disk_write_bytes_per_second INTEGER, host_mem_total_kib INTEGER
+);
+CREATE INDEX tick_by_ts ON tick (ts);
+CREATE TABLE gpu_sample (
+    id INTEGER PRIMARY KEY, gpu_util INTEGER, sm_active INTEGER, sm_occupancy INTEGER, tensor_active INTEGER,
+    dram_active INTEGER, fp64_active INTEGER, fp32_active INTEGER, fp16_active INTEGER, mem_used_bytes INTEGER,
+    power_watts INTEGER, energy_joules INTEGER, sm_clock_hertz INTEGER, mem_clock_hertz INTEGER,
+    temperature_celsius INTEGER, throttle_reasons INTEGER, pcie_tx_bytes_per_second INTEGER,
+    pcie_rx_bytes_per_second INTEGER, nvlink_tx_bytes_per_second INTEGER, nvlink_rx_bytes_per_second INTEGER
+);
+-- active: 1 ACTIVE, 0 not; state: the port's own word, kept only where it is not ACTIVE.
+CREATE TABLE fabric_sample (
+    id INTEGER PRIMARY KEY, active INTEGER, state TEXT, tx_bytes_per_second INTEGER, rx_bytes_per_second INTEGER,
+    xmit_wait_per_second INTEGER
+);
+
+-- Rollups. ts ends the minute or hour. *_n counts samples; observed_seconds is the time they cover.
+-- *_bins (hours only): a JSON array of seconds per bin of BIN_EDGES (agent/model.py); bins merge by addition.
+CREATE TABLE gpu_minute (
+    ts INTEGER NOT NULL, gpu_id INTEGER NOT NULL, observed_seconds INTEGER NOT NULL, gpu_util_mean INTEGER,
+    gpu_util_max INTEGER, gpu_util_p95 INTEGER, gpu_util_n INTEGER, sm_active_mean INTEGER, sm_active_max INTEGER,
+    sm_active_p95 INTEGER, sm_active_n INTEGER, sm_occupancy_mean INTEGER, sm_occupancy_max INTEGER,
+    sm_occupancy_p95 INTEGER, sm_occupancy_n INTEGER, tensor_active_mean INTEGER, tensor_active_max INTEGER,
+    tensor_active_p95 INTEGER, tensor_active_n INTEGER, dram_active_mean INTEGER, dram_active_max INTEGER,
+    dram_active_p95 INTEGER, dram_active_n INTEGER, fp64_active_mean INTEGER, fp64_active_max INTEGER,
+    fp64_active_p95 INTEGER, fp64_active_n INTEGER, fp32_active_mean INTEGER, fp32_active_max INTEGER,
+    fp32_active_p95 INTEGER, fp32_active_n INTEGER, fp16_active_mean INTEGER, fp16_active_max INTEGER,
+    fp16_active_p95 INTEGER, fp16_active_n INTEGER, mem_used_bytes_mean INTEGER, mem_used_bytes_max INTEGER,
+    mem_used_bytes_p95 INTEGER, mem_used_bytes_n INTEGER, power_watts_mean INTEGER, power_watts_max INTEGER,
+    power_watts_p95 INTEGER, power_watts_n INTEGER, energy_joules_mean INTEGER, energy_joules_max INTEGER,
+    energy_joules_p95 INTEGER, energy_joules_n INTEGER, sm_clock_hertz_mean INTEGER, sm_clock_hertz_max INTEGER,
+    sm_clock_hertz_p95 INTEGER, sm_clock_hertz_n INTEGER, mem_clock_hertz_mean INTEGER,
+    mem_clock_hertz_max INTEGER, mem_clock_hertz_p95 INTEGER, mem_clock_hertz_n INTEGER,
+    temperature_celsius_mean INTEGER, temperature_celsius_max INTEGER, temperature_celsius_p95 INTEGER,
+    temperature_celsius_n INTEGER, pcie_tx_bytes_per_second_mean INTEGER, pcie_tx_bytes_per_second_max INTEGER,
+    pcie_tx_bytes_per_second_p95 INTEGER, pcie_tx_bytes_per_second_n INTEGER,
+    pcie_rx_bytes_per_second_mean INTEGER, pcie_rx_bytes_per_second_max INTEGER,
+    pcie_rx_bytes_per_second_p95 INTEGER, pcie_rx_bytes_per_second_n INTEGER,
+    nvlink_tx_bytes_per_second_mean INTEGER, nvlink_tx_bytes_per_second_max INTEGER,
+    nvlink_tx_bytes_per_second_p95 INTEGER, nvlink_tx_bytes_per_second_n INTEGER,
+    nvlink_rx_bytes_per_second_mean INTEGER, nvlink_rx_bytes_per_second_max INTEGER,
+    nvlink_rx_bytes_per_second_p95 INTEGER, nvlink_rx_bytes_per_second_n INTEGER, duty INTEGER,
+    idle_run_seconds INTEGER, sm_active_cv INTEGER, period_seconds INTEGER, period_strength INTEGER,
+    tensor_nvlink_correlation INTEGER, tensor_fabric_correlation INTEGER, throttled_fraction INTEGER,
+    PRIMARY KEY (ts, gpu_id)
+) WITHOUT ROWID;
+CREATE TABLE gpu_hour (
+    ts INTEGER NOT NULL, gpu_id INTEGER NOT NULL, observed_seconds INTEGER NOT NULL, gpu_util_mean INTEGER,
+    gpu_util_max INTEGER, gpu_util_p95 INTEGER, gpu_util_n INTEGER, sm_active_mean INTEGER, sm_active_max INTEGER,
+    sm_active_p95 INTEGER, sm_active_n INTEGER, sm_occupancy_mean INTEGER, sm_occupancy_max INTEGER,
+    sm_occupancy_p95 INTEGER, sm_occupancy_n INTEGER, tensor_active_mean INTEGER, tensor_active_max INTEGER,
+    tensor_active_p95 INTEGER, tensor_active_n INTEGER, dram_active_mean INTEGER, dram_active_max INTEGER,
+    dram_active_p95 INTEGER, dram_active_n INTEGER, fp64_active_mean INTEGER, fp64_active_max INTEGER,
+    fp64_active_p95 INTEGER, fp64_active_n INTEGER, fp32_active_mean INTEGER, fp32_active_max INTEGER,
+    fp32_active_p95 INTEGER, fp32_active_n INTEGER, fp16_active_mean INTEGER, fp16_active_max INTEGER,
+    fp16_active_p95 INTEGER, fp16_active_n INTEGER, mem_used_bytes_mean INTEGER, mem_used_bytes_max INTEGER,
+    mem_used_bytes_p95 INTEGER, mem_used_bytes_n INTEGER, power_watts_mean INTEGER, power_watts_max INTEGER,
+    power_watts_p95 INTEGER, power_watts_n INTEGER, energy_joules_mean INTEGER, energy_joules_max INTEGER,
+    energy_joules_p95 INTEGER, energy_joules_n INTEGER, sm_clock_hertz_mean INTEGER, sm_clock_hertz_max INTEGER,
+    sm_clock_hertz_p95 INTEGER, sm_clock_hertz_n INTEGER, mem_clock_hertz_mean INTEGER,
+    mem_clock_hertz_max INTEGER, mem_clock_hertz_p95 INTEGER, mem_clock_hertz_n INTEGER,
+    temperature_celsius_mean INTEGER, temperature_celsius_max INTEGER, temperature_celsius_p95 INTEGER,
+    temperature_celsius_n INTEGER, pcie_tx_bytes_per_second_mean INTEGER, pcie_tx_bytes_per_second_max INTEGER,
+    pcie_tx_bytes_per_second_p95 INTEGER, pcie_tx_bytes_per_second_n INTEGER,
+    pcie_rx_bytes_per_second_mean INTEGER, pcie_rx_bytes_per_second_max INTEGER,
+    pcie_rx_bytes_per_second_p95 INTEGER, pcie_rx_bytes_per_second_n INTEGER,
+    nvlink_tx_bytes_per_second_mean INTEGER, nvlink_tx_bytes_per_second_max INTEGER,
+    nvlink_tx_bytes_per_second_p95 INTEGER, nvlink_tx_bytes_per_second_n INTEGER,
+    nvlink_rx_bytes_per_second_mean INTEGER, nvlink_rx_bytes_per_second_max INTEGER,
+    nvlink_rx_bytes_per_second_p95 INTEGER, nvlink_rx_bytes_per_second_n INTEGER, duty INTEGER,
+    idle_run_seconds INTEGER, sm_active_cv INTEGER, period_seconds INTEGER, period_strength INTEGER,
+    tensor_nvlink_correlation INTEGER, tensor_fabric_correlation INTEGER, throttled_fraction INTEGER,
+    gpu_util_bins TEXT, sm_active_bins TEXT, sm_occupancy_bins TEXT, tensor_active_bins TEXT,
+    dram_active_bins TEXT, mem_used_bins TEXT, power_bins TEXT, nvlink_bins TEXT, PRIMARY KEY (ts, gpu_id)
+) WITHOUT ROWID;
+CREATE TABLE fabric_minute (
+    ts INTEGER NOT NULL, port_id INTEGER NOT NULL, observed_seconds INTEGER NOT NULL, util_mean INTEGER,
+    util_max INTEGER, util_p95 INTEGER, util_n INTEGER, tx_bytes_per_second_mean INTEGER,
+    tx_bytes_per_second_max INTEGER, tx_bytes_per_second_p95 INTEGER, tx_bytes_per_second_n INTEGER,
+    rx_bytes_per_second_mean INTEGER, rx_bytes_per_second_max INTEGER, rx_bytes_per_second_p95 INTEGER,
+    rx_bytes_per_second_n INTEGER, xmit_wait_per_second_mean INTEGER, xmit_wait_per_second_max INTEGER,
+    xmit_wait_per_second_p95 INTEGER, xmit_wait_per_second_n INTEGER, active_fraction INTEGER,
+    idle_run_seconds INTEGER, PRIMARY KEY (ts, port_id)
+) WITHOUT ROWID;
+CREATE TABLE fabric_hour (
+    ts INTEGER NOT NULL, port_id INTEGER NOT NULL, observed_seconds INTEGER NOT NULL, util_mean INTEGER,
+    util_max INTEGER, util_p95 INTEGER, util_n INTEGER, tx_bytes_per_second_mean INTEGER,
+    tx_bytes_per_second_max INTEGER, tx_bytes_per_second_p95 INTEGER, tx_bytes_per_second_n INTEGER,
+    rx_bytes_per_second_mean INTEGER, rx_bytes_per_second_max INTEGER, rx_bytes_per_second_p95 INTEGER,
+    rx_bytes_per_second_n INTEGER, xmit_wait_per_second_mean INTEGER, xmit_wait_per_second_max INTEGER,
+    xmit_wait_per_second_p95 INTEGER, xmit_wait_per_second_n INTEGER, active_fraction INTEGER,
+    idle_run_seconds INTEGER, util_bins TEXT, PRIMARY KEY (ts, port_id)
+) WITHOUT ROWID;
+CREATE TABLE host_minute (
+    ts INTEGER NOT NULL, node_id INTEGER NOT NULL, observed_seconds INTEGER NOT NULL, cpu_util_mean INTEGER,
+    cpu_util_max INTEGER, cpu_util_p95 INTEGER, cpu_util_n INTEGER, io_wait_mean INTEGER, io_wait_max INTEGER,
+    io_wait_p95 INTEGER, io_wait_n INTEGER, mem_used_bytes_mean INTEGER, mem_used_bytes_max INTEGER,
+    mem_used_bytes_p95 INTEGER, mem_used_bytes_n INTEGER, disk_read_bytes_per_second_mean INTEGER,
+    disk_read_bytes_per_second_max INTEGER, disk_read_bytes_per_second_p95 INTEGER,
+    disk_read_bytes_per_second_n INTEGER, disk_write_bytes_per_second_mean INTEGER,
+    disk_write_bytes_per_second_max INTEGER, disk_write_bytes_per_second_p95 INTEGER,
+    disk_write_bytes_per_second_n INTEGER, host_mem_total_kib INTEGER, PRIMARY KEY (ts, node_id)
+) WITHOUT ROWID;
+CREATE TABLE host_hour (
+    ts INTEGER NOT NULL, node_id INTEGER NOT NULL, observed_seconds INTEGER NOT NULL, cpu_util_mean INTEGER,
+    cpu_util_max INTEGER, cpu_util_p95 INTEGER, cpu_util_n INTEGER, io_wait_mean INTEGER, io_wait_max INTEGER,
+    io_wait_p95 INTEGER, io_wait_n INTEGER, mem_used_bytes_mean INTEGER, mem_used_bytes_max INTEGER,
+    mem_used_bytes_p95 INTEGER, mem_used_bytes_n INTEGER, disk_read_bytes_per_second_mean INTEGER,
+    disk_read_bytes_per_second_max INTEGER, disk_read_bytes_per_second_p95 INTEGER,
+    disk_read_bytes_per_second_n INTEGER, disk_write_bytes_per_second_mean INTEGER,
+    disk_write_bytes_per_second_max INTEGER, disk_write_bytes_per_second_p95 INTEGER,
+    disk_write_bytes_per_second_n INTEGER, cpu_util_bins TEXT, host_mem_total_kib INTEGER,
+    PRIMARY KEY (ts, node_id)
+) WITHOUT ROWID;
+
+CREATE TABLE workload (
+    id INTEGER PRIMARY KEY, workload_id TEXT NOT NULL UNIQUE, series_id TEXT NOT NULL, name TEXT NOT NULL,
+    scheduler TEXT NOT NULL, job_id TEXT, namespace TEXT, pod TEXT, user TEXT, account TEXT, framework TEXT, command TEXT,
+    first_seen REAL NOT NULL, last_seen REAL NOT NULL
+);
+CREATE TABLE workload_use (
+    id INTEGER PRIMARY KEY, workload_ref INTEGER NOT NULL REFERENCES workload (id), node_id INTEGER NOT NULL,
+    gpu_uuid TEXT NOT NULL, ts_start REAL NOT NULL, ts_end REAL NOT NULL, basis TEXT NOT NULL, shared INTEGER NOT NULL,
+    mem_used_bytes INTEGER
+);
+CREATE INDEX workload_use_by_end ON workload_use (ts_end);
+CREATE TABLE absence (
+    id INTEGER PRIMARY KEY, node_id INTEGER NOT NULL, scope TEXT NOT NULL, subject TEXT NOT NULL, metric TEXT NOT NULL,
+    reason TEXT NOT NULL, detail TEXT NOT NULL DEFAULT '', remedy TEXT NOT NULL DEFAULT '', since REAL NOT NULL, until REAL
+);
+CREATE TABLE agent_stat (
+    ts REAL PRIMARY KEY, node_id INTEGER NOT NULL, cpu_seconds REAL NOT NULL, rss_bytes INTEGER NOT NULL,
+    tick_seconds REAL NOT NULL, late_seconds REAL NOT NULL, missed_ticks INTEGER NOT NULL, clock_offset_seconds REAL
+);
+
+-- The views: what anyone may query.
+CREATE VIEW nodes AS SELECT node, cluster, machine_id, boot_id, provider, region, instance_type, node_sku,
+    node_sku_source, gpu_count, agent_version, first_seen, last_seen FROM node;
+CREATE VIEW gpus AS SELECT n.node, g.gpu_uuid, g.gpu_index, g.name, g.sku, g.kind, g.parent_uuid, g.slices,
+    g.mig_profile, g.pci_bus_id, g.mem_total_bytes, g.power_limit_watts, g.nvlink_links, g.nvlink_bytes_per_second,
+    g.driver_version, g.valid_from, g.valid_to FROM gpu g JOIN node n ON n.id = g.node_id;
+CREATE VIEW gpu_samples AS SELECT
+    t.ts, t.interval_ms * 1e-3 AS interval_seconds, n.node, g.gpu_uuid, g.gpu_index,
+    s.gpu_util * 1e-04 AS gpu_util, s.sm_active * 1e-04 AS sm_active, s.sm_occupancy * 1e-04 AS sm_occupancy,
+    s.tensor_active * 1e-04 AS tensor_active, s.dram_active * 1e-04 AS dram_active,
+    s.fp64_active * 1e-04 AS fp64_active, s.fp32_active * 1e-04 AS fp32_active,
+    s.fp16_active * 1e-04 AS fp16_active, s.mem_used_bytes * 1024 AS mem_used_bytes, g.mem_total_bytes,
+    s.power_watts * 0.1 AS power_watts, s.energy_joules * 0.1 AS energy_joules,
+    s.sm_clock_hertz * 1e6 AS sm_clock_hertz, s.mem_clock_hertz * 1e6 AS mem_clock_hertz,
+    s.temperature_celsius AS temperature_celsius, s.throttle_reasons AS throttle_reasons,
+    s.pcie_tx_bytes_per_second * 1024 AS pcie_tx_bytes_per_second,
+    s.pcie_rx_bytes_per_second * 1024 AS pcie_rx_bytes_per_second,
+    s.nvlink_tx_bytes_per_second * 1024 AS nvlink_tx_bytes_per_second,
+    s.nvlink_rx_bytes_per_second * 1024 AS nvlink_rx_bytes_per_second
+    FROM tick t JOIN gpu_sample s ON s.id BETWEEN t.id * 1024 AND t.id * 1024 + 1023
+    JOIN gpu g ON g.id = s.id - t.id * 1024 JOIN node n ON n.id = t.node_id;
+CREATE VIEW fabric_samples AS SELECT
+    t.ts, t.interval_ms * 1e-3 AS interval_seconds, n.node, p.device, p.port, p.role, p.link_layer,
+    CASE WHEN s.active THEN 'ACTIVE' ELSE s.state END AS state, p.line_rate_bytes_per_second,
+    s.tx_bytes_per_second * 64 AS tx_bytes_per_second, s.rx_bytes_per_second * 64 AS rx_bytes_per_second,
+    s.xmit_wait_per_second AS xmit_wait_per_second
+    FROM tick t JOIN fabric_sample s ON s.id BETWEEN t.id * 1024 AND t.id * 1024 + 1023
+    JOIN port p ON p.id = s.id - t.id * 1024 JOIN node n ON n.id = t.node_id;
+CREATE VIEW host_samples AS SELECT
+    t.ts, t.interval_ms * 1e-3 AS interval_seconds, n.node, t.cpu_util * 1e-04 AS cpu_util,
+    t.io_wait * 1e-04 AS io_wait, t.mem_used_bytes * 1024 AS mem_used_bytes,
+    t.host_mem_total_kib * 1024 AS mem_total_bytes,
+    t.disk_read_bytes_per_second * 1024 AS disk_read_bytes_per_second,
+    t.disk_write_bytes_per_second * 1024 AS disk_write_bytes_per_second
+    FROM tick t JOIN node n ON n.id = t.node_id
+    WHERE t.cpu_util IS NOT NULL OR t.mem_used_bytes IS NOT NULL OR t.disk_read_bytes_per_second IS NOT NULL;
+CREATE VIEW gpu_minutes AS SELECT
+    r.ts, 60.0 AS interval_seconds, n.node, d.gpu_uuid, d.gpu_index, r.observed_seconds,
+    r.gpu_util_mean * 1e-04 AS gpu_util_mean, r.gpu_util_max * 1e-04 AS gpu_util_max,
+    r.gpu_util_p95 * 1e-04 AS gpu_util_p95, r.gpu_util_n, r.sm_active_mean * 1e-04 AS sm_active_mean,
+    r.sm_active_max * 1e-04 AS sm_active_max, r.sm_active_p95 * 1e-04 AS sm_active_p95, r.sm_active_n,
+    r.sm_occupancy_mean * 1e-04 AS sm_occupancy_mean, r.sm_occupancy_max * 1e-04 AS sm_occupancy_max,
+    r.sm_occupancy_p95 * 1e-04 AS sm_occupancy_p95, r.sm_occupancy_n,
+    r.tensor_active_mean * 1e-04 AS tensor_active_mean, r.tensor_active_max * 1e-04 AS tensor_active_max,
+    r.tensor_active_p95 * 1e-04 AS tensor_active_p95, r.tensor_active_n,
+    r.dram_active_mean * 1e-04 AS dram_active_mean, r.dram_active_max * 1e-04 AS dram_active_max,
+    r.dram_active_p95 * 1e-04 AS dram_active_p95, r.dram_active_n, r.fp64_active_mean * 1e-04 AS fp64_active_mean,
+    r.fp64_active_max * 1e-04 AS fp64_active_max, r.fp64_active_p95 * 1e-04 AS fp64_active_p95, r.fp64_active_n,
+    r.fp32_active_mean * 1e-04 AS fp32_active_mean, r.fp32_active_max * 1e-04 AS fp32_active_max,
+    r.fp32_active_p95 * 1e-04 AS fp32_active_p95, r.fp32_active_n, r.fp16_active_mean * 1e-04 AS fp16_active_mean,
+    r.fp16_active_max * 1e-04 AS fp16_active_max, r.fp16_active_p95 * 1e-04 AS fp16_active_p95, r.fp16_active_n,
+    r.mem_used_bytes_mean * 1024 AS mem_used_bytes_mean, r.mem_used_bytes_max * 1024 AS mem_used_bytes_max,
+    r.mem_used_bytes_p95 * 1024 AS mem_used_bytes_p95, r.mem_used_bytes_n,
+    r.power_watts_mean * 0.1 AS power_watts_mean, r.power_watts_max * 0.1 AS power_watts_max,
+    r.power_watts_p95 * 0.1 AS power_watts_p95, r.power_watts_n, r.energy_joules_mean * 0.1 AS energy_joules_mean,
+    r.energy_joules_max * 0.1 AS energy_joules_max, r.energy_joules_p95 * 0.1 AS energy_joules_p95,
+    r.energy_joules_n, r.sm_clock_hertz_mean * 1e6 AS sm_clock_hertz_mean,
+    r.sm_clock_hertz_max * 1e6 AS sm_clock_hertz_max, r.sm_clock_hertz_p95 * 1e6 AS sm_clock_hertz_p95,
+    r.sm_clock_hertz_n, r.mem_clock_hertz_mean * 1e6 AS mem_clock_hertz_mean,
+    r.mem_clock_hertz_max * 1e6 AS mem_clock_hertz_max, r.mem_clock_hertz_p95 * 1e6 AS mem_clock_hertz_p95,
+    r.mem_clock_hertz_n, r.temperature_celsius_mean AS temperature_celsius_mean,
+    r.temperature_celsius_max AS temperature_celsius_max, r.temperature_celsius_p95 AS temperature_celsius_p95,
+    r.temperature_celsius_n, r.pcie_tx_bytes_per_second_mean * 1024 AS pcie_tx_bytes_per_second_mean,
+    r.pcie_tx_bytes_per_second_max * 1024 AS pcie_tx_bytes_per_second_max,
+    r.pcie_tx_bytes_per_second_p95 * 1024 AS pcie_tx_bytes_per_second_p95, r.pcie_tx_bytes_per_second_n,
+    r.pcie_rx_bytes_per_second_mean * 1024 AS pcie_rx_bytes_per_second_mean,
+    r.pcie_rx_bytes_per_second_max * 1024 AS pcie_rx_bytes_per_second_max,
+    r.pcie_rx_bytes_per_second_p95 * 1024 AS pcie_rx_bytes_per_second_p95, r.pcie_rx_bytes_per_second_n,
+    r.nvlink_tx_bytes_per_second_mean * 1024 AS nvlink_tx_bytes_per_second_mean,
+    r.nvlink_tx_bytes_per_second_max * 1024 AS nvlink_tx_bytes_per_second_max,
+    r.nvlink_tx_bytes_per_second_p95 * 1024 AS nvlink_tx_bytes_per_second_p95, r.nvlink_tx_bytes_per_second_n,
+    r.nvlink_rx_bytes_per_second_mean * 1024 AS nvlink_rx_bytes_per_second_mean,
+    r.nvlink_rx_bytes_per_second_max * 1024 AS nvlink_rx_bytes_per_second_max,
+    r.nvlink_rx_bytes_per_second_p95 * 1024 AS nvlink_rx_bytes_per_second_p95, r.nvlink_rx_bytes_per_second_n,
+    r.duty * 1e-04 AS duty, r.idle_run_seconds, r.sm_active_cv * 0.001 AS sm_active_cv,
+    r.period_seconds * 0.1 AS period_seconds, r.period_strength * 0.001 AS period_strength,
+    r.tensor_nvlink_correlation * 0.001 AS tensor_nvlink_correlation,
+    r.tensor_fabric_correlation * 0.001 AS tensor_fabric_correlation,
+    r.throttled_fraction * 1e-04 AS throttled_fraction, d.mem_total_bytes
+    FROM gpu_minute r JOIN gpu d ON d.id = r.gpu_id JOIN node n ON n.id = d.node_id;
+CREATE VIEW gpu_hours AS SELECT
+    r.ts, 3600.0 AS interval_seconds, n.node, d.gpu_uuid, d.gpu_index, r.observed_seconds,
+    r.gpu_util_mean * 1e-04 AS gpu_util_mean, r.gpu_util_max * 1e-04 AS gpu_util_max,
+    r.gpu_util_p95 * 1e-04 AS gpu_util_p95, r.gpu_util_n, r.sm_active_mean * 1e-04 AS sm_active_mean,
+    r.sm_active_max * 1e-04 AS sm_active_max, r.sm_active_p95 * 1e-04 AS sm_active_p95, r.sm_active_n,
+    r.sm_occupancy_mean * 1e-04 AS sm_occupancy_mean, r.sm_occupancy_max * 1e-04 AS sm_occupancy_max,
+    r.sm_occupancy_p95 * 1e-04 AS sm_occupancy_p95, r.sm_occupancy_n,
+    r.tensor_active_mean * 1e-04 AS tensor_active_mean, r.tensor_active_max * 1e-04 AS tensor_active_max,
+    r.tensor_active_p95 * 1e-04 AS tensor_active_p95, r.tensor_active_n,
+    r.dram_active_mean * 1e-04 AS dram_active_mean, r.dram_active_max * 1e-04 AS dram_active_max,
+    r.dram_active_p95 * 1e-04 AS dram_active_p95, r.dram_active_n, r.fp64_active_mean * 1e-04 AS fp64_active_mean,
+    r.fp64_active_max * 1e-04 AS fp64_active_max, r.fp64_active_p95 * 1e-04 AS fp64_active_p95, r.fp64_active_n,
+    r.fp32_active_mean * 1e-04 AS fp32_active_mean, r.fp32_active_max * 1e-04 AS fp32_active_max,
+    r.fp32_active_p95 * 1e-04 AS fp32_active_p95, r.fp32_active_n, r.fp16_active_mean * 1e-04 AS fp16_active_mean,
+    r.fp16_active_max * 1e-04 AS fp16_active_max, r.fp16_active_p95 * 1e-04 AS fp16_active_p95, r.fp16_active_n,
+    r.mem_used_bytes_mean * 1024 AS mem_used_bytes_mean, r.mem_used_bytes_max * 1024 AS mem_used_bytes_max,
+    r.mem_used_bytes_p95 * 1024 AS mem_used_bytes_p95, r.mem_used_bytes_n,
+    r.power_watts_mean * 0.1 AS power_watts_mean, r.power_watts_max * 0.1 AS power_watts_max,
+    r.power_watts_p95 * 0.1 AS power_watts_p95, r.power_watts_n, r.energy_joules_mean * 0.1 AS energy_joules_mean,
+    r.energy_joules_max * 0.1 AS energy_joules_max, r.energy_joules_p95 * 0.1 AS energy_joules_p95,
+    r.energy_joules_n, r.sm_clock_hertz_mean * 1e6 AS sm_clock_hertz_mean,
+    r.sm_clock_hertz_max * 1e6 AS sm_clock_hertz_max, r.sm_clock_hertz_p95 * 1e6 AS sm_clock_hertz_p95,
+    r.sm_clock_hertz_n, r.mem_clock_hertz_mean * 1e6 AS mem_clock_hertz_mean,
+    r.mem_clock_hertz_max * 1e6 AS mem_clock_hertz_max, r.mem_clock_hertz_p95 * 1e6 AS mem_clock_hertz_p95,
+    r.mem_clock_hertz_n, r.temperature_celsius_mean AS temperature_celsius_mean,
+    r.temperature_celsius_max AS temperature_celsius_max, r.temperature_celsius_p95 AS temperature_celsius_p95,
+    r.temperature_celsius_n, r.pcie_tx_bytes_per_second_mean * 1024 AS pcie_tx_bytes_per_second_mean,
+    r.pcie_tx_bytes_per_second_max * 1024 AS pcie_tx_bytes_per_second_max,
+    r.pcie_tx_bytes_per_second_p95 * 1024 AS pcie_tx_bytes_per_second_p95, r.pcie_tx_bytes_per_second_n,
+    r.pcie_rx_bytes_per_second_mean * 1024 AS pcie_rx_bytes_per_second_mean,
+    r.pcie_rx_bytes_per_second_max * 1024 AS pcie_rx_bytes_per_second_max,
+    r.pcie_rx_bytes_per_second_p95 * 1024 AS pcie_rx_bytes_per_second_p95, r.pcie_rx_bytes_per_second_n,
+    r.nvlink_tx_bytes_per_second_mean * 1024 AS nvlink_tx_bytes_per_second_mean,
+    r.nvlink_tx_bytes_per_second_max * 1024 AS nvlink_tx_bytes_per_second_max,
+    r.nvlink_tx_bytes_per_second_p95 * 1024 AS nvlink_tx_bytes_per_second_p95, r.nvlink_tx_bytes_per_second_n,
+    r.nvlink_rx_bytes_per_second_mean * 1024 AS nvlink_rx_bytes_per_second_mean,
+    r.nvlink_rx_bytes_per_second_max * 1024 AS nvlink_rx_bytes_per_second_max,
+    r.nvlink_rx_bytes_per_second_p95 * 1024 AS nvlink_rx_bytes_per_second_p95, r.nvlink_rx_bytes_per_second_n,
+    r.duty * 1e-04 AS duty, r.idle_run_seconds, r.sm_active_cv * 0.001 AS sm_active_cv,
+    r.period_seconds * 0.1 AS period_seconds, r.period_strength * 0.001 AS period_strength,
+    r.tensor_nvlink_correlation * 0.001 AS tensor_nvlink_correlation,
+    r.tensor_fabric_correlation * 0.001 AS tensor_fabric_correlation,
+    r.throttled_fraction * 1e-04 AS throttled_fraction, d.mem_total_bytes, r.gpu_util_bins, r.sm_active_bins,
+    r.sm_occupancy_bins, r.tensor_active_bins, r.dram_active_bins, r.mem_used_bins, r.power_bins, r.nvlink_bins
+    FROM gpu_hour r JOIN gpu d ON d.id = r.gpu_id JOIN node n ON n.id = d.node_id;
+CREATE VIEW fabric_minutes AS SELECT
+    r.ts, 60.0 AS interval_seconds, n.node, d.device, d.port, d.role, d.link_layer, d.line_rate_bytes_per_second,
+    r.observed_seconds, r.util_mean * 1e-04 AS util_mean, r.util_max * 1e-04 AS util_max,
+    r.util_p95 * 1e-04 AS util_p95, r.util_n, r.tx_bytes_per_second_mean * 64 AS tx_bytes_per_second_mean,
+    r.tx_bytes_per_second_max * 64 AS tx_bytes_per_second_max,
+    r.tx_bytes_per_second_p95 * 64 AS tx_bytes_per_second_p95, r.tx_bytes_per_second_n,
+    r.rx_bytes_per_second_mean * 64 AS rx_bytes_per_second_mean,
+    r.rx_bytes_per_second_max * 64 AS rx_bytes_per_second_max,
+    r.rx_bytes_per_second_p95 * 64 AS rx_bytes_per_second_p95, r.rx_bytes_per_second_n,
+    r.xmit_wait_per_second_mean AS xmit_wait_per_second_mean,
+    r.xmit_wait_per_second_max AS xmit_wait_per_second_max, r.xmit_wait_per_second_p95 AS xmit_wait_per_second_p95,
+    r.xmit_wait_per_second_n, r.active_fraction * 1e-04 AS active_fraction, r.idle_run_seconds
+    FROM fabric_minute r JOIN port d ON d.id = r.port_id JOIN node n ON n.id = d.node_id;
+CREATE VIEW fabric_hours AS SELECT
+    r.ts, 3600.0 AS interval_seconds, n.node, d.device, d.port, d.role, d.link_layer, d.line_rate_bytes_per_second,
+    r.observed_seconds, r.util_mean * 1e-04 AS util_mean, r.util_max * 1e-04 AS util_max,
+    r.util_p95 * 1e-04 AS util_p95, r.util_n, r.tx_bytes_per_second_mean * 64 AS tx_bytes_per_second_mean,
+    r.tx_bytes_per_second_max * 64 AS tx_bytes_per_second_max,
+    r.tx_bytes_per_second_p95 * 64 AS tx_bytes_per_second_p95, r.tx_bytes_per_second_n,
+    r.rx_bytes_per_second_mean * 64 AS rx_bytes_per_second_mean,
+    r.rx_bytes_per_second_max * 64 AS rx_bytes_per_second_max,
+    r.rx_bytes_per_second_p95 * 64 AS rx_bytes_per_second_p95, r.rx_bytes_per_second_n,
+    r.xmit_wait_per_second_mean AS xmit_wait_per_second_mean,
+    r.xmit_wait_per_second_max AS xmit_wait_per_second_max, r.xmit_wait_per_second_p95 AS xmit_wait_per_second_p95,
+    r.xmit_wait_per_second_n, r.active_fraction * 1e-04 AS active_fraction, r.idle_run_seconds, r.util_bins
+    FROM fabric_hour r JOIN port d ON d.id = r.port_id JOIN node n ON n.id = d.node_id;
+CREATE VIEW host_minutes AS SELECT
+    r.ts, 60.0 AS interval_seconds, n.node, r.observed_seconds, r.cpu_util_mean * 1e-04 AS cpu_util_mean,
+    r.cpu_util_max * 1e-04 AS cpu_util_max, r.cpu_util_p95 * 1e-04 AS cpu_util_p95, r.cpu_util_n,
+    r.io_wait_mean * 1e-04 AS io_wait_mean, r.io_wait_max * 1e-04 AS io_wait_max,
+    r.io_wait_p95 * 1e-04 AS io_wait_p95, r.io_wait_n, r.mem_used_bytes_mean * 1024 AS mem_used_bytes_mean,
+    r.mem_used_bytes_max * 1024 AS mem_used_bytes_max, r.mem_used_bytes_p95 * 1024 AS mem_used_bytes_p95,
+    r.mem_used_bytes_n, r.disk_read_bytes_per_second_mean * 1024 AS disk_read_bytes_per_second_mean,
+    r.disk_read_bytes_per_second_max * 1024 AS disk_read_bytes_per_second_max,
+    r.disk_read_bytes_per_second_p95 * 1024 AS disk_read_bytes_per_second_p95, r.disk_read_bytes_per_second_n,
+    r.disk_write_bytes_per_second_mean * 1024 AS disk_write_bytes_per_second_mean,
+    r.disk_write_bytes_per_second_max * 1024 AS disk_write_bytes_per_second_max,
+    r.disk_write_bytes_per_second_p95 * 1024 AS disk_write_bytes_per_second_p95, r.disk_write_bytes_per_second_n,
+    r.host_mem_total_kib * 1024 AS mem_total_bytes
+    FROM host_minute r JOIN node n ON n.id = r.node_id;
+CREATE VIEW host_hours AS SELECT
+    r.ts, 3600.0 AS interval_seconds, n.node, r.observed_seconds, r.cpu_util_mean * 1e-04 AS cpu_util_mean,
+    r.cpu_util_max * 1e-04 AS cpu_util_max, r.cpu_util_p95 * 1e-04 AS cpu_util_p95, r.cpu_util_n,
+    r.io_wait_mean * 1e-04 AS io_wait_mean, r.io_wait_max * 1e-04 AS io_wait_max,
+    r.io_wait_p95 * 1e-04 AS io_wait_p95, r.io_wait_n, r.mem_used_bytes_mean * 1024 AS mem_used_bytes_mean,
+    r.mem_used_bytes_max * 1024 AS mem_used_bytes_max, r.mem_used_bytes_p95 * 1024 AS mem_used_bytes_p95,
+    r.mem_used_bytes_n, r.disk_read_bytes_per_second_mean * 1024 AS disk_read_bytes_per_second_mean,
+    r.disk_read_bytes_per_second_max * 1024 AS disk_read_bytes_per_second_max,
+    r.disk_read_bytes_per_second_p95 * 1024 AS disk_read_bytes_per_second_p95, r.disk_read_bytes_per_second_n,
+    r.disk_write_bytes_per_second_mean * 1024 AS disk_write_bytes_per_second_mean,
+    r.disk_write_bytes_per_second_max * 1024 AS disk_write_bytes_per_second_max,
+    r.disk_write_bytes_per_second_p95 * 1024 AS disk_write_bytes_per_second_p95, r.disk_write_bytes_per_second_n,
+    r.host_mem_total_kib * 1024 AS mem_total_bytes, r.cpu_util_bins
+    FROM host_hour r JOIN node n ON n.id = r.node_id;
+CREATE VIEW workloads AS SELECT workload_id, series_id, name, scheduler, job_id, namespace, pod, user, account, framework,
+    command, first_seen, last_seen FROM workload;
+CREATE VIEW workload_gpus AS SELECT w.workload_id, n.node, u.gpu_uuid, u.ts_start, u.ts_end, u.basis, u.shared,
+    u.mem_used_bytes FROM workload_use u JOIN workload w ON w.id = u.workload_ref JOIN node n ON n.id = u.node_id;
+CREATE VIEW absences AS SELECT n.node, CASE a.scope WHEN 'gpu' THEN a.subject END AS gpu_uuid,
+    CASE WHEN a.scope <> 'gpu' AND a.subject <> '' THEN a.subject END AS device, a.scope, a.metric, a.reason, a.detail,
+    a.remedy, a.since, a.until FROM absence a JOIN node n ON n.id = a.node_id;
+CREATE VIEW agent_stats AS SELECT a.ts, n.node, a.cpu_seconds, a.rss_bytes, a.tick_seconds, a.late_seconds, a.missed_ticks,
+    a.clock_offset_seconds FROM agent_stat a JOIN node n ON n.id = a.node_id;

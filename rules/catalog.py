@@ -1,0 +1,99 @@
+"""The catalog: GPUs, nodes and prices as frozen values, with the source and date of every figure.
+
+Read from ``rules/gpus/*.yaml`` (by vendor) and ``rules/nodes/*.yaml`` (by provider) through `skuwise.rules.loader`.
+Rates are dense (never with sparsity), per GPU; bandwidths are bytes per second, links one way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a figure comes from: who says so, when it was read, and how far it was verified (A, B or C)."""
+
+    text: str
+    as_of: str | None = None
+    grade: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Achieved:
+    """Measured share of the peak that real kernels sustain (eta, 0..1). None: nobody measured it here."""
+
+    bf16_gemm: float | None = None
+    fp8_gemm: float | None = None
+    mem: float | None = None
+    link_allreduce: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSku:
+    """One GPU. `dense_flops` maps precision (fp64, fp32, fp16, bf16, fp8, int8, fp4) to FLOP/s or OP/s."""
+
+    name: str
+    vendor: str
+    architecture: str
+    compute_capability: str
+    sm_count: int
+    boost_hertz: float
+    tensor_reference_hertz: float
+    dense_flops: Mapping[str, float]
+    mem_bytes: int
+    mem_bandwidth_bytes_per_second: float
+    nvlink_bytes_per_second: float | None
+    nvlink_links: int | None
+    pcie_bytes_per_second: float
+    tdp_watts: float
+    mig_slices_max: int
+    form_factor: str
+    achieved: Achieved
+    aliases: tuple[str, ...]
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """The network between nodes. `bytes_per_second` is the whole node's, one way; `nics` the count of its NICs."""
+
+    kind: str  # infiniband, roce, efa, tcpx, ethernet, none
+    bytes_per_second: float | None
+    nics: int | None
+    rdma: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """A price of one whole node (`sku`) per hour, in US dollars.
+
+    `basis`: list (on demand, from the catalog), reserved, owned, committed ... (from a team's price file).
+    `committed_until`: an ISO date up to which the money is spent whatever happens.
+    """
+
+    id: str
+    sku: str
+    region: str
+    usd_per_hour: float
+    basis: str
+    source: str
+    as_of: str
+    committed_until: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSku:
+    """One rentable node. `name` is ``provider/instance_type``; `gpu` is a name in the GPU catalog."""
+
+    name: str
+    provider: str
+    instance_type: str
+    gpu: str
+    gpu_count: int
+    intra_node_link: str  # nvswitch, nvlink-bridge, pcie, none, xgmi
+    fabric: Fabric
+    vcpus: int | None
+    host_mem_bytes: int | None
+    prices: tuple[Price, ...]
+    source: Source
