@@ -35,31 +35,120 @@ _RATIO = 1e-4
 _KIB = 1024.0
 
 GPU_METRICS: tuple[Metric, ...] = (
-    Metric("gpu_util", "ratio", _RATIO, "share of time at least one kernel ran; says nothing about how much of the GPU it used", ("nvmlDeviceGetUtilizationRates.gpu",)),
-    Metric("sm_active", "ratio", _RATIO, "share of time an SM had a warp resident, averaged over the SMs", ("GPM SM_UTIL", "DCGM 1002")),
-    Metric("sm_occupancy", "ratio", _RATIO, "resident warps over the most that fit, averaged over the SMs", ("GPM SM_OCCUPANCY", "DCGM 1003")),
-    Metric("tensor_active", "ratio", _RATIO, "share of cycles the tensor pipe was active", ("GPM ANY_TENSOR", "DCGM 1004")),
-    Metric("dram_active", "ratio", _RATIO, "HBM or GDDR bandwidth used over its peak", ("GPM DRAM_BW_UTIL", "DCGM 1005")),
+    Metric(
+        "gpu_util",
+        "ratio",
+        _RATIO,
+        "share of time at least one kernel ran; says nothing about how much of the GPU it used",
+        ("nvmlDeviceGetUtilizationRates.gpu",),
+    ),
+    Metric(
+        "sm_active",
+        "ratio",
+        _RATIO,
+        "share of time an SM had a warp resident, averaged over the SMs",
+        ("GPM SM_UTIL", "DCGM 1002"),
+    ),
+    Metric(
+        "sm_occupancy",
+        "ratio",
+        _RATIO,
+        "resident warps over the most that fit, averaged over the SMs",
+        ("GPM SM_OCCUPANCY", "DCGM 1003"),
+    ),
+    Metric(
+        "tensor_active", "ratio", _RATIO, "share of cycles the tensor pipe was active", ("GPM ANY_TENSOR", "DCGM 1004")
+    ),
+    Metric(
+        "dram_active", "ratio", _RATIO, "HBM or GDDR bandwidth used over its peak", ("GPM DRAM_BW_UTIL", "DCGM 1005")
+    ),
     Metric("fp64_active", "ratio", _RATIO, "share of cycles the FP64 pipe was active", ("GPM FP64", "DCGM 1006")),
     Metric("fp32_active", "ratio", _RATIO, "share of cycles the FP32 pipe was active", ("GPM FP32", "DCGM 1007")),
-    Metric("fp16_active", "ratio", _RATIO, "share of cycles the FP16 pipe was active (tensor not included)", ("GPM FP16", "DCGM 1008")),
-    Metric("mem_used_bytes", "bytes", _KIB, "memory allocated, the driver's reserve not included", ("nvmlDeviceGetMemoryInfo_v2.used",)),
-    Metric("power_watts", "watts", 0.1, "mean power over the interval (energy counter), else the driver's power reading", ("NVML field 83", "nvmlDeviceGetPowerUsage")),
+    Metric(
+        "fp16_active",
+        "ratio",
+        _RATIO,
+        "share of cycles the FP16 pipe was active (tensor not included)",
+        ("GPM FP16", "DCGM 1008"),
+    ),
+    Metric(
+        "mem_used_bytes",
+        "bytes",
+        _KIB,
+        "memory allocated, the driver's reserve not included",
+        ("nvmlDeviceGetMemoryInfo_v2.used",),
+    ),
+    Metric(
+        "power_watts",
+        "watts",
+        0.1,
+        "mean power over the interval (energy counter), else the driver's power reading",
+        ("NVML field 83", "nvmlDeviceGetPowerUsage"),
+    ),
     Metric("energy_joules", "joules", 0.1, "energy drawn in the interval", ("NVML field 83",)),
     Metric("sm_clock_hertz", "hertz", 1e6, "SM clock", ("nvmlDeviceGetClockInfo SM",)),
     Metric("mem_clock_hertz", "hertz", 1e6, "memory clock", ("nvmlDeviceGetClockInfo MEM",)),
     Metric("temperature_celsius", "celsius", 1.0, "GPU temperature", ("nvmlDeviceGetTemperature",)),
-    Metric("throttle_reasons", "bitmask", 1.0, "NVML's clocks-event-reasons bitmask at the end of the interval", ("nvmlDeviceGetCurrentClocksEventReasons",), rolled_up=False),
-    Metric("pcie_tx_bytes_per_second", "bytes per second", _KIB, "PCIe traffic sent by the GPU", ("GPM PCIE_TX", "NVML field 197", "DCGM 1009")),
-    Metric("pcie_rx_bytes_per_second", "bytes per second", _KIB, "PCIe traffic received by the GPU", ("GPM PCIE_RX", "NVML field 198", "DCGM 1010")),
-    Metric("nvlink_tx_bytes_per_second", "bytes per second", _KIB, "NVLink traffic sent, all links", ("GPM NVLINK_TOTAL_TX", "NVML field 138", "DCGM 1011")),
-    Metric("nvlink_rx_bytes_per_second", "bytes per second", _KIB, "NVLink traffic received, all links", ("GPM NVLINK_TOTAL_RX", "NVML field 139", "DCGM 1012")),
+    Metric(
+        "throttle_reasons",
+        "bitmask",
+        1.0,
+        "NVML's clocks-event-reasons bitmask at the end of the interval",
+        ("nvmlDeviceGetCurrentClocksEventReasons",),
+        rolled_up=False,
+    ),
+    Metric(
+        "pcie_tx_bytes_per_second",
+        "bytes per second",
+        _KIB,
+        "PCIe traffic sent by the GPU",
+        ("GPM PCIE_TX", "NVML field 197", "DCGM 1009"),
+    ),
+    Metric(
+        "pcie_rx_bytes_per_second",
+        "bytes per second",
+        _KIB,
+        "PCIe traffic received by the GPU",
+        ("GPM PCIE_RX", "NVML field 198", "DCGM 1010"),
+    ),
+    Metric(
+        "nvlink_tx_bytes_per_second",
+        "bytes per second",
+        _KIB,
+        "NVLink traffic sent, all links",
+        ("GPM NVLINK_TOTAL_TX", "NVML field 138", "DCGM 1011"),
+    ),
+    Metric(
+        "nvlink_rx_bytes_per_second",
+        "bytes per second",
+        _KIB,
+        "NVLink traffic received, all links",
+        ("GPM NVLINK_TOTAL_RX", "NVML field 139", "DCGM 1012"),
+    ),
 )
 
 FABRIC_METRICS: tuple[Metric, ...] = (
-    Metric("tx_bytes_per_second", "bytes per second", 64.0, "traffic sent by the port (RDMA only on RoCE)", ("port_xmit_data x 4", "EFA hw_counters")),
-    Metric("rx_bytes_per_second", "bytes per second", 64.0, "traffic received by the port (RDMA only on RoCE)", ("port_rcv_data x 4", "EFA hw_counters")),
-    Metric("xmit_wait_per_second", "ticks per second", 1.0, "ticks in which the port had data to send but no credit (congestion)", ("port_xmit_wait",)),
+    Metric(
+        "tx_bytes_per_second",
+        "bytes per second",
+        64.0,
+        "traffic sent by the port (RDMA only on RoCE)",
+        ("port_xmit_data x 4", "EFA hw_counters"),
+    ),
+    Metric(
+        "rx_bytes_per_second",
+        "bytes per second",
+        64.0,
+        "traffic received by the port (RDMA only on RoCE)",
+        ("port_rcv_data x 4", "EFA hw_counters"),
+    ),
+    Metric(
+        "xmit_wait_per_second",
+        "ticks per second",
+        1.0,
+        "ticks in which the port had data to send but no credit (congestion)",
+        ("port_xmit_wait",),
+    ),
 )
 
 HOST_METRICS: tuple[Metric, ...] = (
@@ -72,7 +161,8 @@ HOST_METRICS: tuple[Metric, ...] = (
 
 # Lower edges of the fixed bins in which the hours count seconds per ratio; the last bin is [1, inf).
 # Fine near zero, where the silence of a link is judged; 5 % steps above.
-BIN_EDGES: tuple[float, ...] = (0.0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05) + tuple(i / 20 for i in range(2, 21))
+_NEAR_ZERO = (0.0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05)
+BIN_EDGES: tuple[float, ...] = (*_NEAR_ZERO, *(step / 20 for step in range(2, 21)))
 
 # What the hours keep in bins: name -> how the ratio is formed.
 GPU_BINS: Mapping[str, str] = {

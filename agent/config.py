@@ -1,0 +1,147 @@
+"""The agent's one settings object.
+
+Layers, each over the one before: defaults, ``/etc/skuwise/skuwise.toml``, the user's file, ``SKUWISE_*`` variables,
+flags. Unknown keys are errors: a filter that nothing reads is worse than none.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, get_args
+
+from ..rules.errors import UsageError
+from .durations import parse_duration
+from .model import Role
+
+SYSTEM_FILE = Path("/etc/skuwise/skuwise.toml")
+USER_FILE = Path("skuwise/skuwise.toml")
+SYSTEM_DATABASE = Path("/var/lib/skuwise/skuwise.db")
+MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 0.1, 60.0
+ENVIRONMENT_PREFIX = "SKUWISE_"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """Everything the agent can be told. `interval` is in seconds, 0.1 to 60."""
+
+    db: Path = SYSTEM_DATABASE
+    interval_seconds: float = 1.0
+    duration_seconds: float | None = None
+    node: str = ""
+    cluster: str = ""
+    node_sku: str = ""
+    sysfs: Path = Path("/sys")
+    procfs: Path = Path("/proc")
+    fabric_roles: Mapping[str, Role] = field(default_factory=dict)
+
+    @property
+    def max_gap_seconds(self) -> float:
+        """A counter's delta over more than this is a gap: ten ticks, and at least ten seconds."""
+        return max(10.0, 10 * self.interval_seconds)
+
+
+# The name of a setting in a file, in the environment (upper case) and as a flag -> the field it fills.
+_KEYS: Mapping[str, str] = {
+    "db": "db",
+    "interval": "interval_seconds",
+    "duration": "duration_seconds",
+    "node": "node",
+    "cluster": "cluster",
+    "node_sku": "node_sku",
+    "path_sysfs": "sysfs",
+    "path_procfs": "procfs",
+    "fabric_roles": "fabric_roles",
+}
+_ENVIRONMENT = {f"{ENVIRONMENT_PREFIX}{key.upper()}": key for key in _KEYS if key != "fabric_roles"}
+# Variables with our prefix that others of our parts read.
+_FOREIGN = {f"{ENVIRONMENT_PREFIX}NVML_SCENARIO", f"{ENVIRONMENT_PREFIX}NVML_CALLS", f"{ENVIRONMENT_PREFIX}NVML_CLOCK"}
+
+
+def load_config(
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+    *,
+    system_file: Path = SYSTEM_FILE,
+    config_home: Path | None = None,
+) -> AgentConfig:
+    """Read every layer. `flags` holds only what was given; ``flags["config"]`` names a file that replaces both files.
+
+    Raises `UsageError` for an unknown key, a value of the wrong type or out of range, or a named file that is missing.
+    """
+    config = AgentConfig()
+    chosen = flags.get("config")
+    if chosen is not None:
+        config = _apply(config, _read_file(Path(chosen), must_exist=True), str(chosen))
+    else:
+        user_file = (config_home or _config_home(environ)) / USER_FILE
+        for path in (system_file, user_file):
+            config = _apply(config, _read_file(path, must_exist=False), str(path))
+    config = _apply(config, _from_environment(environ), "the environment")
+    return _apply(config, {k: v for k, v in flags.items() if k != "config" and v is not None}, "the command line")
+
+
+def _config_home(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent")) / ".config")
+
+
+def _read_file(path: Path, *, must_exist: bool) -> Mapping[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        if must_exist:
+            raise UsageError(f"The configuration file {path} does not exist.", "Name one that does.") from None
+        return {}
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"The configuration file {path} cannot be read: {error}.", "Mend it or remove it.") from error
+
+
+def _from_environment(environ: Mapping[str, str]) -> Mapping[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in environ.items():
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in _FOREIGN:
+            continue
+        if name not in _ENVIRONMENT:
+            raise UsageError(f"The environment sets {name}, which skuwise does not know.", _nearest(name, _ENVIRONMENT))
+        found[_ENVIRONMENT[name]] = value
+    return found
+
+
+def _nearest(word: str, known: Mapping[str, object]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"Did you mean {near[0]}?" if near else f"Known are: {', '.join(sorted(known))}."
+
+
+def _apply(config: AgentConfig, values: Mapping[str, Any], origin: str) -> AgentConfig:
+    changes: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in _KEYS:
+            raise UsageError(f"Unknown setting {key!r} in {origin}.", _nearest(key, _KEYS))
+        changes[_KEYS[key]] = _convert(_KEYS[key], key, value, origin)
+    return replace(config, **changes) if changes else config
+
+
+def _convert(name: str, key: str, value: Any, origin: str) -> Any:  # noqa: ANN401 - files hold anything
+    if name in ("interval_seconds", "duration_seconds"):
+        seconds = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+        if seconds is None:
+            seconds = parse_duration(str(value))
+        if name == "interval_seconds" and not MIN_INTERVAL_SECONDS <= seconds <= MAX_INTERVAL_SECONDS:
+            raise UsageError(f"The interval {value} in {origin} is outside 0.1 s to 60 s.", "Choose one inside.")
+        if seconds <= 0:
+            raise UsageError(f"{key} = {value} in {origin} is not a span of time.", "Give a positive one.")
+        return seconds
+    if name == "fabric_roles":
+        if not isinstance(value, dict) or not all(role in get_args(Role) for role in value.values()):
+            raise UsageError(
+                f"fabric_roles in {origin} must map devices to {', '.join(get_args(Role))}.", "Mend the table."
+            )
+        return dict(value)
+    if not isinstance(value, (str, Path)):
+        raise UsageError(f"{key} in {origin} must be text, not {type(value).__name__}.", "Put it in quotes.")
+    kind = {f.name: f.type for f in fields(AgentConfig)}[name]
+    return Path(value) if kind == "Path" else str(value)
