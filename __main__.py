@@ -23,7 +23,13 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 
 
 def _help() -> str:
-    lines = ["usage: skuwise [--version] [--debug] COMMAND ...", "", (__import__("skuwise").__doc__ or "").strip(), "", "commands:"]
+    lines = [
+        "usage: skuwise [--version] [--debug] COMMAND ...",
+        "",
+        (__import__("skuwise").__doc__ or "").strip(),
+        "",
+        "commands:",
+    ]
     lines += [f"  {name:<10} {text}" for name, (_, _, text) in COMMANDS.items()]
     return "\n".join([*lines, "", "skuwise COMMAND --help tells all about one of them."])
 

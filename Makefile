@@ -1,0 +1,59 @@
+# Every target sets up what it needs; `make help` lists them.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+LOCK := requirements/dev.lock
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all lint types contracts check bench accuracy build lock format clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+$(VENV)/.installed: pyproject.toml $(LOCK)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "skuwise needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "no venv module: install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[dev]'
+	@touch $@
+
+setup: $(VENV)/.installed ## make the virtual environment with the locked versions
+
+demo: setup ## the main job: simulate a small fleet, advise, explain the founding case
+	$(BIN)/skuwise demo
+
+test: setup ## the quick suite: everything but what is marked slow
+	$(BIN)/python -m pytest -n 2 -m "not slow and not hardware"
+
+test-all: setup ## the whole suite, the slow part included (no GPU needed)
+	$(BIN)/python -m pytest -n 2 -m "not hardware"
+
+lint: setup ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup ## pyright
+	$(BIN)/pyright
+
+contracts: setup ## import-linter: imports go down only
+	$(BIN)/lint-imports
+
+check: lint types contracts test ## all that must hold before a commit
+
+bench: setup ## the figures of docs/benchmarks.md, printed
+	$(BIN)/python benchmarks/tick.py
+	$(BIN)/python benchmarks/advice.py
+
+accuracy: setup ## kinds and bottlenecks over 20 simulated fleets, with the confusion tables
+	$(BIN)/python benchmarks/accuracy.py
+
+build: setup ## sdist, and the wheel from it
+	$(BIN)/python -m build
+
+lock: setup ## renew the locked versions of development
+	$(BIN)/python -m pip freeze --exclude-editable --exclude skuwise | sort -f > $(LOCK)
+
+format: setup ## let ruff write
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove what was built
+	rm -rf $(VENV) build dist *.egg-info out

@@ -1,0 +1,60 @@
+"""Settings: every layer, and what each refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from skuwise.agent.config import load_config
+from skuwise.agent.durations import parse_duration, show_duration
+from skuwise.rules.errors import UsageError
+
+
+def load(tmp_path: Path, system: str = "", user: str = "", environ: dict[str, str] | None = None, **flags: object):
+    (tmp_path / "system.toml").write_text(system)
+    (tmp_path / "home" / "skuwise").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "home" / "skuwise" / "skuwise.toml").write_text(user)
+    return load_config(flags, environ or {}, system_file=tmp_path / "system.toml", config_home=tmp_path / "home")
+
+
+def test_each_layer_lies_over_the_one_before(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        system='cluster = "a"\nnode = "a"\nnode_sku = "a"\ninterval = "2s"\n',
+        user='node = "b"\nnode_sku = "b"\ninterval = 3\n',
+        environ={"SKUWISE_NODE_SKU": "c", "SKUWISE_INTERVAL": "500ms", "HOME": "/root"},
+        interval="0.1s",
+    )
+    assert (config.cluster, config.node, config.node_sku, config.interval_seconds) == ("a", "b", "c", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("system", "environ", "flags", "words"),
+    [
+        ("nodee = 'x'", {}, {}, "Did you mean node?"),
+        ("", {"SKUWISE_CLUSTERR": "x"}, {}, "Did you mean SKUWISE_CLUSTER?"),
+        ("", {}, {"interval": "50ms"}, "outside 0.1 s to 60 s"),
+        ("", {}, {"interval": "2m"}, "outside 0.1 s to 60 s"),
+        ("", {}, {"interval": "soon"}, "not a span of time"),
+        ("interval = true", {}, {}, "not a span of time"),
+        ("node = 3", {}, {}, "must be text"),
+        ("[fabric_roles]\nmlx5_0 = 'fast'", {}, {}, "must map devices"),
+        ("node = ", {}, {}, "cannot be read"),
+        ("", {}, {"config": "/nonexistent/skuwise.toml"}, "does not exist"),
+    ],
+)
+def test_what_is_wrong_is_refused_in_a_sentence(
+    tmp_path: Path, system: str, environ: dict[str, str], flags: dict[str, object], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words.replace("?", r"\?")):
+        load(tmp_path, system=system, environ=environ, **flags)
+
+
+def test_durations_round_trip() -> None:
+    assert [parse_duration(t) for t in ("250ms", "30s", "10m", "24h", "14d", "1.5h")] == [
+        0.25, 30.0, 600.0, 86400.0, 1209600.0, 5400.0,
+    ]  # fmt: skip
+    assert [show_duration(s) for s in (14 * 86400.0, 7200.0, 90.0, 300.0)] == ["14 days", "2 h", "90 s", "5 min"]
+    for wrong in ("", "0s", "-1s", "5", "1y", "1h30m"):
+        with pytest.raises(UsageError):
+            parse_duration(wrong)

@@ -1,0 +1,94 @@
+"""The walls of the house: what the agent may import, what a wheel holds, where errors come out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("pandas", "numpy", "sklearn", "textual", "matplotlib", "rich")
+FLOORS = ("agent", "advisor", "rules", "tui")
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def modules(floor: str) -> list[str]:
+    found = []
+    for path in sorted((ROOT / floor).rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        found.append("skuwise." + name.removesuffix(".__init__"))
+    return found
+
+
+def test_agent_and_rules_import_nothing_heavy_even_where_it_is_installed() -> None:
+    names = modules("agent") + modules("rules")
+    assert len(names) > 10
+    code = f"import importlib, sys\nfor n in {names}: importlib.import_module(n)\n"
+    done = python(code + f"print([m for m in {HEAVY} if m in sys.modules])")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+
+
+def test_help_needs_neither_agent_nor_advisor() -> None:
+    done = python(
+        "import sys\nfrom skuwise.__main__ import main\nmain(['--help'])\n"
+        "print([m for m in sys.modules if m.startswith(('skuwise.agent', 'skuwise.advisor'))], file=sys.stderr)"
+    )
+    assert "commands:" in done.stdout
+    assert done.stderr.strip() == "[]"
+
+
+def test_every_package_of_the_tree_is_listed_for_the_wheel() -> None:
+    listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    there = {
+        "skuwise." + ".".join(p.parent.relative_to(ROOT).parts)
+        for floor in FLOORS
+        for p in (ROOT / floor).rglob("__init__.py")
+    }
+    assert there | {"skuwise"} == listed
+
+
+def test_no_other_python_file_lies_at_the_root() -> None:
+    assert sorted(p.name for p in ROOT.glob("*.py")) == ["__init__.py", "__main__.py"]
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_every_module_and_every_piece_of_data(tmp_path: Path) -> None:
+    listing = subprocess.run(["git", "ls-files", *FLOORS], cwd=ROOT, capture_output=True, text=True, check=True)
+    wanted = {f"skuwise/{line}" for line in listing.stdout.splitlines() if not line.endswith(("README.md", ".gitkeep"))}
+    built = subprocess.run(
+        [sys.executable, "-m", "build", "--outdir", str(tmp_path), str(ROOT)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert wanted - names == set()
+    assert {"skuwise/__init__.py", "skuwise/__main__.py", "skuwise/py.typed"} <= names
+    assert not [name for name in names if name.startswith(("tests/", "skuwise/tests", "skuwise/benchmarks"))]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        ([], 2, "commands:"),
+        (["nonsense"], 2, "there is no command"),
+        (["--version"], 0, "skuwise "),
+        (["agent"], 2, ""),
+    ],
+)
+def test_exit_status_and_no_traceback(arguments: list[str], status: int, words: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "skuwise", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert words in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
