@@ -1,0 +1,180 @@
+"""The SELECTs that the advisor reads with: named, against the public views, only the columns that verdicts need.
+
+Each query lists its columns in the order text, numbers, bins, so that a reader can turn each group into arrays at once.
+Parameters are named: ``:start`` and ``:end`` bound `ts` as (start, end].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Measures kept by the rollups that verdicts read, and which of their statistics.
+_GPU_MEAN = [
+    "gpu_util",
+    "sm_active",
+    "sm_occupancy",
+    "tensor_active",
+    "dram_active",
+    "fp64_active",
+    "fp32_active",
+    "mem_used_bytes",
+    "power_watts",
+    "sm_clock_hertz",
+    "mem_clock_hertz",
+    "pcie_tx_bytes_per_second",
+    "pcie_rx_bytes_per_second",
+    "nvlink_tx_bytes_per_second",
+    "nvlink_rx_bytes_per_second",
+]
+_GPU_P95 = [
+    "gpu_util",
+    "sm_active",
+    "tensor_active",
+    "dram_active",
+    "mem_used_bytes",
+    "power_watts",
+    "pcie_tx_bytes_per_second",
+    "pcie_rx_bytes_per_second",
+    "nvlink_tx_bytes_per_second",
+    "nvlink_rx_bytes_per_second",
+]
+_GPU_MAX = [
+    "gpu_util",
+    "sm_active",
+    "tensor_active",
+    "dram_active",
+    "mem_used_bytes",
+    "power_watts",
+    "nvlink_tx_bytes_per_second",
+    "nvlink_rx_bytes_per_second",
+]
+_DYNAMICS = [
+    "duty",
+    "idle_run_seconds",
+    "sm_active_cv",
+    "period_seconds",
+    "period_strength",
+    "tensor_nvlink_correlation",
+    "tensor_fabric_correlation",
+    "throttled_fraction",
+]
+_FABRIC = ["tx_bytes_per_second", "rx_bytes_per_second", "xmit_wait_per_second"]
+_HOST = ["cpu_util", "io_wait", "disk_read_bytes_per_second", "disk_write_bytes_per_second"]
+
+GPU_TEXT = ("node", "gpu_uuid")
+GPU_NUMBERS = (
+    "gpu_index", "ts", "interval_seconds", "observed_seconds",
+    *(f"{m}_mean" for m in _GPU_MEAN), *(f"{m}_p95" for m in _GPU_P95), *(f"{m}_max" for m in _GPU_MAX),
+    "gpu_util_n", "tensor_active_n", "dram_active_n", "power_watts_n", *_DYNAMICS, "mem_total_bytes",
+)  # fmt: skip
+GPU_BIN_COLUMNS = (
+    "gpu_util_bins", "sm_active_bins", "tensor_active_bins", "dram_active_bins", "mem_used_bins", "power_bins",
+    "nvlink_bins",
+)  # fmt: skip
+FABRIC_TEXT = ("node", "device", "role", "link_layer")
+FABRIC_NUMBERS = (
+    "port", "ts", "interval_seconds", "line_rate_bytes_per_second", "observed_seconds", "util_mean", "util_max",
+    "util_p95", "util_n", *(f"{m}_mean" for m in _FABRIC), *(f"{m}_p95" for m in _FABRIC), "active_fraction",
+    "idle_run_seconds",
+)  # fmt: skip
+FABRIC_BIN_COLUMNS = ("util_bins",)
+HOST_TEXT = ("node",)
+HOST_NUMBERS = (
+    "ts", "interval_seconds", "observed_seconds", *(f"{m}_mean" for m in _HOST), *(f"{m}_p95" for m in _HOST),
+    *(f"{m}_max" for m in _HOST),
+)  # fmt: skip
+HOST_BIN_COLUMNS = ("cpu_util_bins",)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A SELECT and the columns it gives: first `text`, then `numbers`, then `bins` (JSON arrays)."""
+
+    sql: str
+    text: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+    bins: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.text + self.numbers + self.bins
+
+
+def _over_span(view: str, text: tuple[str, ...], numbers: tuple[str, ...], bins: tuple[str, ...] = ()) -> Query:
+    columns = ", ".join(text + numbers + bins)
+    sql = f"SELECT {columns} FROM {view} WHERE ts > :start AND ts <= :end"  # noqa: S608 - constants of this file
+    return Query(sql, text, numbers, bins)
+
+
+GPU_HOURS = _over_span("gpu_hours", GPU_TEXT, GPU_NUMBERS, GPU_BIN_COLUMNS)
+GPU_MINUTES = _over_span("gpu_minutes", GPU_TEXT, GPU_NUMBERS)
+FABRIC_HOURS = _over_span("fabric_hours", FABRIC_TEXT, FABRIC_NUMBERS, FABRIC_BIN_COLUMNS)
+FABRIC_MINUTES = _over_span("fabric_minutes", FABRIC_TEXT, FABRIC_NUMBERS)
+HOST_HOURS = _over_span("host_hours", HOST_TEXT, HOST_NUMBERS, HOST_BIN_COLUMNS)
+HOST_MINUTES = _over_span("host_minutes", HOST_TEXT, HOST_NUMBERS)
+
+GPU_SAMPLES = _over_span(
+    "gpu_samples",
+    GPU_TEXT,
+    (
+        "gpu_index", "ts", "interval_seconds", "gpu_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active",
+        "fp64_active", "fp32_active", "mem_used_bytes", "power_watts", "sm_clock_hertz", "mem_clock_hertz",
+        "throttle_reasons", "pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second", "nvlink_tx_bytes_per_second",
+        "nvlink_rx_bytes_per_second", "mem_total_bytes",
+    ),
+)  # fmt: skip
+FABRIC_SAMPLES = _over_span(
+    "fabric_samples",
+    (*FABRIC_TEXT, "state"),
+    ("port", "ts", "interval_seconds", "line_rate_bytes_per_second", *_FABRIC),
+)
+HOST_SAMPLES = _over_span("host_samples", HOST_TEXT, ("ts", "interval_seconds", *_HOST))
+
+NODES = Query(
+    "SELECT node, cluster, provider, region, instance_type, node_sku, node_sku_source, gpu_count, first_seen, last_seen"
+    " FROM nodes",
+    ("node", "cluster", "provider", "region", "instance_type", "node_sku", "node_sku_source"),
+    ("gpu_count", "first_seen", "last_seen"),
+)
+GPUS = Query(
+    "SELECT node, gpu_uuid, name, sku, kind, parent_uuid, mig_profile, gpu_index, slices, mem_total_bytes,"
+    " power_limit_watts, nvlink_links, nvlink_bytes_per_second, valid_from, valid_to FROM gpus"
+    " WHERE valid_from <= :end AND (valid_to IS NULL OR valid_to >= :start)",
+    ("node", "gpu_uuid", "name", "sku", "kind", "parent_uuid", "mig_profile"),
+    ("gpu_index", "slices", "mem_total_bytes", "power_limit_watts", "nvlink_links", "nvlink_bytes_per_second",
+     "valid_from", "valid_to"),
+)  # fmt: skip
+USES = Query(
+    "SELECT workload_id, node, gpu_uuid, basis, ts_start, ts_end, shared, mem_used_bytes FROM workload_gpus"
+    " WHERE ts_start < :end AND ts_end > :start",
+    ("workload_id", "node", "gpu_uuid", "basis"),
+    ("ts_start", "ts_end", "shared", "mem_used_bytes"),
+)
+WORKLOADS = Query(
+    "SELECT workload_id, series_id, name, scheduler, job_id, namespace, pod, user, account, framework, command,"
+    " first_seen, last_seen FROM workloads WHERE first_seen < :end AND last_seen > :start",
+    ("workload_id", "series_id", "name", "scheduler", "job_id", "namespace", "pod", "user", "account", "framework",
+     "command"),
+    ("first_seen", "last_seen"),
+)  # fmt: skip
+ABSENCES = Query(
+    "SELECT node, gpu_uuid, device, scope, metric, reason, detail, remedy, since, until FROM absences"
+    " WHERE since < :end AND (until IS NULL OR until > :start)",
+    ("node", "gpu_uuid", "device", "scope", "metric", "reason", "detail", "remedy"),
+    ("since", "until"),
+)
+# When each port last carried anything, as far back as the hours reach. A port is active in an hour in which some second
+# exceeded :level of its line rate.
+FABRIC_HISTORY = Query(
+    "SELECT node, device, role, port, max(CASE WHEN util_max >= :level THEN ts END) AS last_active_ts,"
+    " min(ts) - 3600.0 AS first_ts, sum(observed_seconds) / 3600.0 AS hours FROM fabric_hours WHERE ts <= :end"
+    " GROUP BY node, device, role, port",
+    ("node", "device", "role"),
+    ("port", "last_active_ts", "first_ts", "hours"),
+)
+# The span that a database has data for. Asked of each table apart: min and max alone use the index.
+SPANS: tuple[str, ...] = (
+    "SELECT (SELECT min(ts) - 3600.0 FROM gpu_hour), (SELECT max(ts) FROM gpu_hour)",
+    "SELECT (SELECT min(ts) - 60.0 FROM gpu_minute), (SELECT max(ts) FROM gpu_minute)",
+    "SELECT (SELECT min(ts) FROM tick), (SELECT max(ts) FROM tick)",
+)
