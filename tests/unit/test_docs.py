@@ -1,0 +1,39 @@
+"""The documentation speaks of what is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from skuwise.__main__ import COMMANDS
+from skuwise.agent.model import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_every_metric_is_documented_with_its_unit() -> None:
+    text = (ROOT / "docs/metrics.md").read_text()
+    for metric in (*GPU_METRICS, *FABRIC_METRICS, *HOST_METRICS):
+        assert f"| `{metric.name}` | {metric.unit} |" in text
+    assert ", ".join(f"{edge:g}" for edge in BIN_EDGES) in text
+
+
+def test_the_readme_shows_the_two_commands_and_every_subcommand() -> None:
+    text = (ROOT / "README.md").read_text()
+    for words in ("make demo", "make test", *(f"skuwise {command}" for command in COMMANDS)):
+        assert words in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text())
+    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_shown_are_commands_there_are(page: Path) -> None:
+    shown = re.findall(r"^\s*(?:\$ )?skuwise ([a-z]+)", page.read_text(), flags=re.MULTILINE)
+    assert [name for name in shown if name not in COMMANDS] == []
