@@ -37,7 +37,7 @@ def grouped(capabilities: Iterable[Capability]) -> list[tuple[Capability, tuple[
         reason = line.absence.reason if line.absence else ""
         detail = line.absence.detail if line.absence else line.origin
         key = (line.source, line.scope, reason, "" if reason else detail)
-        example, subjects, metrics = groups.setdefault(key, (line, {}, {}))
+        _, subjects, metrics = groups.setdefault(key, (line, {}, {}))
         subjects[line.subject] = None
         metrics[line.metric] = None
     return [(example, tuple(subjects), tuple(metrics)) for example, subjects, metrics in groups.values()]
