@@ -127,6 +127,8 @@ class WorkloadVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
+    """`nodes` are all the nodes it concerns; `node` is set where it is one."""
+
     id: str
     rule: str
     severity: Severity
@@ -140,6 +142,7 @@ class Finding:
     confidence: float
     would_change_if: tuple[str, ...]
     text: str
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +163,7 @@ class Recommendation:
     """One way out. `excludes` are ids of the recommendations it cannot be combined with.
 
     `break_even` says at which demand (share of today's peak) the move stops saving; None where demand plays no part.
+    `available_from` is the date (ISO) from which a ``cash-at`` saving is cash.
     """
 
     id: str
@@ -180,6 +184,7 @@ class Recommendation:
     text: str
     break_even: str | None = None
     excludes: tuple[str, ...] = ()
+    available_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,257 @@
+"""How long the same work takes on another GPU: a roofline over what the SKUs sustain, never over printed peaks.
+
+Per row of use on the source: S = (sum_k u_k^3)^(1/3) over compute, memory, NVLink, PCIe and network; the rest of the
+engine's time is latency (scales with the clock), the rest of the wall is host or absence of demand. On the target every
+u_k is multiplied by rho_k, the ratio of the sustained rates. Communication that shows as exposed is added, not folded.
+The sources of the constants are published measurements (docs/moves.md); tests hold the model to published medians.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...rules.catalog import GpuSku
+from ..model import Interval, Risk
+
+Phase = Literal["training", "serving"]
+Array = NDArray[np.float64]
+
+NORM = 3.0  # soft-max exponent with the least error on 96 published SKU pairs (12.9 %)
+CLOCK_LIMITS = (0.8, 1.25)  # latency follows the clock, within what was ever seen
+LINK_EFFICIENCY = 0.7  # sustained share of an NVLink all-reduce where the catalog has no figure (measured 0.66 to 0.80)
+# Serving on Hopper and newer never scaled wholly: 0.10 of the time per token did not, even above batch 64
+# (593 matched configurations, H100 to H200 and to B200).
+SERVING_FLOOR = 0.10
+EXPOSED = -0.3  # tensor activity falls when the link is busy: communication nothing hides
+Z90 = 1.2815515655446004  # standard normal quantile of 0.9
+
+# Standard deviation of the log of the time ratio, by class (priors, see docs/moves.md).
+SIGMA_SAME_GPU = 0.01
+SIGMA_TRAINING_HOPPER_BLACKWELL = 0.12
+SIGMA_ACHIEVED_KNOWN = 0.16
+SIGMA_DECODE_SAME_GENERATION = 0.18
+SIGMA_DECODE_ACROSS = 0.27
+SIGMA_CHANGED_PARALLELISM = 0.40
+_MODERN = ("hopper", "blackwell")
+_GENERATION = {"ampere": "ampere", "ada": "ada", "hopper": "hopper"}
+
+
+@dataclass(frozen=True)
+class Use:
+    """Rows of use of one workload on its source, equal lengths: relative to what the SKU sustains, NaN: not measured.
+
+    `g` is the share of time the engine was active, `seconds` each row's weight, `exposed_nvlink` and `exposed_network`
+    say in which rows the link's traffic stood in the way of compute.
+    """
+
+    u_c: Array
+    u_m: Array
+    u_n: Array
+    u_i: Array
+    u_p: Array
+    g: Array
+    seconds: Array
+    exposed_nvlink: NDArray[np.bool_]
+    exposed_network: NDArray[np.bool_]
+
+    @classmethod
+    def of_profile(
+        cls, *, u_c: float, u_m: float, g: float, u_n: float = 0.0, u_i: float = 0.0, u_p: float = 0.0
+    ) -> Use:
+        """One row of constant use, for a profile given by hand (`skus compare`, tests)."""
+        one = [np.array([x], dtype=float) for x in (u_c, u_m, u_n, u_i, u_p, g, 3600.0)]
+        no = np.array([False])
+        return cls(*one, exposed_nvlink=no, exposed_network=no)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Bandwidth per GPU to the other nodes, bytes per second one way; None: unknown or none."""
+
+    bytes_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Log-normal time ratio (target over source): `median` and the standard deviation of its log."""
+
+    median: float
+    sigma: float
+    basis: str
+
+    @property
+    def interval(self) -> Interval:
+        spread = math.exp(Z90 * self.sigma)
+        return Interval(self.median / spread, self.median, self.median * spread)
+
+    def draw(self, rng: np.random.Generator, n: int) -> Array:
+        """`n` joint draws of the ratio."""
+        return np.exp(math.log(self.median) + self.sigma * rng.standard_normal(n))
+
+    @property
+    def risk(self) -> Risk:
+        """How likely the work slows down by more than 10 %: under 2 % very low, 10 % low, 25 % medium, else high."""
+        z = (math.log(1.1) - math.log(self.median)) / self.sigma
+        slower = 0.5 * math.erfc(z / math.sqrt(2))
+        return "very-low" if slower < 0.02 else "low" if slower < 0.10 else "medium" if slower < 0.25 else "high"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """No prediction, and the sentence that says why."""
+
+    reason: str
+
+
+def predict(
+    source: GpuSku,
+    target: GpuSku,
+    use: Use,
+    phase: Phase,
+    *,
+    network: tuple[Link, Link] = (Link(None), Link(None)),
+    moe_or_changed_parallelism: bool = False,
+) -> Prediction | Refusal:
+    """Target time over source time for the work that `use` describes; a refusal where a needed figure is missing."""
+    same_network = network[0] == network[1]
+    if source.name == target.name and (same_network or not _matters(use.u_i)):
+        return Prediction(1.0, SIGMA_SAME_GPU, "same GPU")
+    rho = _rho(source, target, network)
+    if isinstance(rho, Refusal):
+        return rho
+    if not np.isfinite(use.u_m).any() or not np.isfinite(use.u_c).any():
+        return Refusal("memory bandwidth or tensor activity was not measured on the present GPUs")
+    if _matters(use.u_n) and rho["n"] is None:
+        return Refusal(f"the work uses NVLink, and {target.name} has none")
+    if _matters(use.u_i) and rho["i"] is None and not same_network:
+        return Refusal("the work uses the network between nodes, and the target's is not known")
+    ratio = _ratio(source, target, use, phase, rho)
+    sigma, basis = _sigma(source, target, use, phase, moe_or_changed_parallelism)
+    return Prediction(max(ratio, 1e-6), sigma, basis)
+
+
+def demand(use: Use) -> Array:
+    """Per row: share of what the present GPUs sustain that the work asked for (the soft maximum of all u_k, 0..1)."""
+    parts = [np.nan_to_num(u) for u in (use.u_c, use.u_m, use.u_n, use.u_i, use.u_p)]
+    return np.minimum(_norm(parts), 1.0)
+
+
+def _ratio(source: GpuSku, target: GpuSku, use: Use, phase: Phase, rho: dict[str, float | None]) -> float:
+    inside_s: list[Array] = []
+    inside_t: list[Array] = []
+    added_s = np.zeros_like(use.g)
+    added_t = np.zeros_like(use.g)
+    for name, values, exposed in (
+        ("c", use.u_c, None), ("m", use.u_m, None), ("p", use.u_p, None),
+        ("n", use.u_n, use.exposed_nvlink), ("i", use.u_i, use.exposed_network),
+    ):  # fmt: skip
+        u = np.clip(np.nan_to_num(values), 0.0, 1.0)
+        factor = rho[name] if rho[name] is not None else 1.0
+        assert factor is not None
+        if exposed is None:
+            inside_s.append(u)
+            inside_t.append(u * factor)
+            continue
+        inside_s.append(np.where(exposed, 0.0, u))
+        inside_t.append(np.where(exposed, 0.0, u * factor))
+        added_s += np.where(exposed, u, 0.0)
+        added_t += np.where(exposed, u * factor, 0.0)
+    engine = np.where(np.isfinite(use.g), np.clip(use.g, 0.0, 1.0), 1.0)
+    own = _norm(inside_s) + added_s
+    # What the counters say cannot exceed the time the engine ran: clip, and scale the target's part alike.
+    floor = SERVING_FLOOR if phase == "serving" and _modern(source) and _modern(target) else 0.0
+    limit = engine * (1.0 - floor)
+    clipped = np.minimum(own, limit)
+    scale = np.divide(clipped, own, out=np.ones_like(own), where=own > 0)
+    clock = min(max(source.boost_hertz / target.boost_hertz, CLOCK_LIMITS[0]), CLOCK_LIMITS[1])
+    there = (_norm(inside_t) + added_t) * scale + (engine - clipped) * clock
+    # Absence of demand does not shrink on a faster GPU, and is no part of a service's speed.
+    rest = np.zeros_like(engine) if phase == "serving" else 1.0 - engine
+    here = engine + rest
+    used = (here > 0.01) & (use.seconds > 0)
+    if not used.any():
+        return 1.0
+    # Services: weight by busy time, so that quiet hours do not dilute the hours that matter.
+    weight = use.seconds[used] * (engine[used] if phase == "serving" else 1.0)
+    if weight.sum() <= 0:
+        return 1.0
+    return float(np.average((there + rest)[used] / here[used], weights=weight))
+
+
+def _norm(parts: list[Array]) -> Array:
+    return np.power(np.sum([np.power(np.clip(p, 0.0, None), NORM) for p in parts], axis=0), 1.0 / NORM)
+
+
+def _rho(source: GpuSku, target: GpuSku, network: tuple[Link, Link]) -> dict[str, float | None] | Refusal:
+    rates: dict[str, float | None] = {}
+    for sku in (source, target):
+        if sku.achieved.mem is None or sku.achieved.bf16_gemm is None:
+            what = "memory bandwidth" if sku.achieved.mem is None else "matrix rate"
+            return Refusal(f"nobody has published the {what} that {sku.name} sustains, and printed peaks mislead")
+    flops_s, flops_t = _flops(source), _flops(target)
+    if flops_s is None or flops_t is None:
+        return Refusal(f"the catalog has no 16-bit tensor rate for {(source if flops_s is None else target).name}")
+    eta_s, eta_t = source.achieved, target.achieved
+    assert eta_s.mem and eta_t.mem and eta_s.bf16_gemm and eta_t.bf16_gemm
+    rates["c"] = flops_s * eta_s.bf16_gemm / (flops_t * eta_t.bf16_gemm)
+    bandwidth_s, bandwidth_t = source.mem_bandwidth_bytes_per_second, target.mem_bandwidth_bytes_per_second
+    rates["m"] = bandwidth_s * eta_s.mem / (bandwidth_t * eta_t.mem)
+    rates["p"] = source.pcie_bytes_per_second / target.pcie_bytes_per_second
+    rates["n"] = _over(
+        source.nvlink_bytes_per_second, target.nvlink_bytes_per_second, eta_s.link_allreduce, eta_t.link_allreduce
+    )
+    rates["i"] = _over(network[0].bytes_per_second, network[1].bytes_per_second, None, None)
+    return rates
+
+
+def _over(here: float | None, there: float | None, eta_here: float | None, eta_there: float | None) -> float | None:
+    if not here or not there:
+        return None
+    # Two measured efficiencies, or none: a measured one against a prior would compare methods, not links.
+    if eta_here is None or eta_there is None:
+        eta_here = eta_there = LINK_EFFICIENCY
+    return here * eta_here / (there * eta_there)
+
+
+def _flops(sku: GpuSku) -> float | None:
+    return sku.dense_flops.get("bf16") or sku.dense_flops.get("fp16")
+
+
+def _matters(u: Array) -> bool:
+    finite = u[np.isfinite(u)]
+    return bool(finite.size) and float(np.percentile(finite, 95)) >= 0.05
+
+
+def _modern(sku: GpuSku) -> bool:
+    return sku.architecture.lower().startswith(_MODERN)
+
+
+def generation(sku: GpuSku) -> str:
+    """The architecture's family, so that Blackwell and Blackwell Ultra count as one."""
+    name = sku.architecture.lower()
+    return "blackwell" if name.startswith("blackwell") else _GENERATION.get(name, name)
+
+
+def _sigma(source: GpuSku, target: GpuSku, use: Use, phase: Phase, changed: bool) -> tuple[float, str]:
+    if changed:
+        return SIGMA_CHANGED_PARALLELISM, "parallelism changes: benchmark first"
+    if phase == "training":
+        if _modern(source) and _modern(target):
+            return SIGMA_TRAINING_HOPPER_BLACKWELL, "dense training between Hopper and Blackwell"
+        return SIGMA_ACHIEVED_KNOWN, "sustained rates of both GPUs known"
+    if np.nanmean(use.u_c) > np.nanmean(use.u_m):
+        return SIGMA_ACHIEVED_KNOWN, "compute-heavy serving, sustained rates of both GPUs known"
+    if generation(source) == generation(target):
+        return SIGMA_DECODE_SAME_GENERATION, "memory-bound serving within a generation"
+    return SIGMA_DECODE_ACROSS, "memory-bound serving across generations"
+
+
+def percentiles(draws: Array) -> Interval:
+    """10th, 50th and 90th percentile of joint draws."""
+    p10, p50, p90 = (float(x) for x in np.percentile(draws, (10, 50, 90)))
+    return Interval(p10, p50, p90)

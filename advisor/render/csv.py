@@ -1,0 +1,90 @@
+"""The advice as CSV: one row per workload, finding and recommendation, safe to open in a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+
+from ...rules.catalog import Price
+from ..durations import rfc3339
+from ..model import Advice, Interval
+from .words import clean
+
+COLUMNS = (
+    "row", "id", "name", "workload", "node", "rule_or_action", "label", "bottleneck", "severity_or_risk", "confidence",
+    "start", "end", "gpu_sku", "node_sku", "gpu_count", "to_gpu_sku", "to_node_sku", "to_gpu_count", "gpu_hours",
+    "cost_usd", "time_ratio_p10", "time_ratio_p50", "time_ratio_p90", "saving_usd_per_month_p10",
+    "saving_usd_per_month_p50", "saving_usd_per_month_p90", "freed_gpu_hours_per_month", "realisation", "blocked_by",
+    "price_basis", "price_date", "price_source", "text",
+)  # fmt: skip
+
+
+def render_csv(advice: Advice) -> str:
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\r\n")
+    writer.writeheader()
+    for row in _rows(advice):
+        writer.writerow({key: cell(value) for key, value in row.items()})
+    return out.getvalue()
+
+
+def cell(value: object) -> object:
+    """One cell: a missing number is empty, and text that a spreadsheet might run as a formula gets an apostrophe."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    if isinstance(value, float):
+        return round(value, 6)
+    if isinstance(value, int):
+        return value
+    text = clean(value)
+    # What a spreadsheet takes for a formula, also behind blanks and in full-width forms.
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@", "|", "%", "＝", "＋", "－", "＠")) else text
+
+
+def _rows(advice: Advice) -> list[dict[str, object]]:
+    names = {w.id: w.name for w in advice.workloads}
+    prices = {p.id: p for p in advice.prices}
+    sku_prices = {p.sku: p for p in advice.prices}
+    rows: list[dict[str, object]] = []
+    for w in advice.workloads:
+        rows.append({
+            "row": "workload", "id": w.id, "name": w.name, "workload": w.id, "node": " ".join(w.nodes),
+            "label": w.kind.label, "bottleneck": w.bottleneck.label, "confidence": w.kind.confidence,
+            "start": rfc3339(w.start), "end": rfc3339(w.end), "gpu_sku": w.gpu_sku, "node_sku": w.node_sku,
+            "gpu_count": len(w.gpus), "gpu_hours": w.gpu_hours, "cost_usd": w.cost_usd,
+            **_price(sku_prices.get(w.node_sku or "") if w.cost_usd is not None else None),
+        })  # fmt: skip
+    for f in advice.findings:
+        rows.append({
+            "row": "finding", "id": f.id, "name": names.get(f.workload or ""), "workload": f.workload,
+            "node": " ".join(f.nodes), "rule_or_action": f.rule, "severity_or_risk": f.severity,
+            "confidence": f.confidence, "gpu_count": len(f.gpus), "gpu_hours": f.gpu_hours, "cost_usd": f.cost_usd,
+            **_price(prices.get(f.price or "")), "text": f.text,
+        })  # fmt: skip
+    for r in advice.recommendations:
+        known = [prices[p] for p in r.prices if p in prices]
+        rows.append({
+            "row": "recommendation", "id": r.id, "name": names.get(r.workload or ""), "workload": r.workload,
+            "rule_or_action": r.action, "severity_or_risk": r.risk, "gpu_sku": r.source.gpu_sku,
+            "node_sku": r.source.node_sku, "gpu_count": r.source.gpu_count, "to_gpu_sku": r.target.gpu_sku,
+            "to_node_sku": r.target.node_sku, "to_gpu_count": r.target.gpu_count,
+            **_interval("time_ratio", r.time_ratio), **_interval("saving_usd_per_month", r.saving_usd_per_month),
+            "freed_gpu_hours_per_month": r.freed_gpu_hours_per_month, "realisation": r.realisation,
+            "blocked_by": "; ".join(r.blocked_by), **_price(known[0] if known else None), "text": r.text,
+        })  # fmt: skip
+    return rows
+
+
+def _price(price: Price | None) -> dict[str, object]:
+    if price is None:
+        return {}
+    return {
+        "price_basis": price.basis,
+        "price_date": price.as_of,
+        "price_source": price.source,
+    }
+
+
+def _interval(name: str, interval: Interval | None) -> dict[str, object]:
+    return {} if interval is None else {f"{name}_{q}": getattr(interval, q) for q in ("p10", "p50", "p90")}

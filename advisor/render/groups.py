@@ -1,0 +1,45 @@
+"""Findings gathered with the ways out of them, in the order in which people should read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..model import Advice, Finding, Recommendation
+
+_SEVERITY = {"high": 0, "medium": 1, "low": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One finding and every way out that names it."""
+
+    finding: Finding
+    ways_out: tuple[Recommendation, ...]
+
+
+def cases(advice: Advice) -> tuple[Case, ...]:
+    """Every finding with its ways out: the fabric first (it has most to weigh), then by severity and cost."""
+
+    def order(f: Finding) -> tuple[int, int, float, str]:
+        return (f.rule != "idle-fabric", _SEVERITY[f.severity], -(f.cost_usd or 0.0), f.id)
+
+    return tuple(
+        Case(f, tuple(r for r in advice.recommendations if f.id in r.findings))
+        for f in sorted(advice.findings, key=order)
+    )
+
+
+def best(case: Case) -> str:
+    """One sentence: what the case comes to."""
+    saving = [
+        r for r in case.ways_out
+        if not r.blocked_by and r.saving_usd_per_month is not None and r.saving_usd_per_month.p50 > 0
+    ]  # fmt: skip
+    freeing = [r for r in case.ways_out if not r.blocked_by and r.freed_gpu_hours_per_month > 0]
+    if any(r.realisation == "cash-now" and r.risk in ("very-low", "low") for r in saving):
+        return "Best way out listed first; savings of ways that exclude one another are counted once."
+    if saving:
+        return "What would save cash here is tied to a later date or too risky to recommend: try it first."
+    if freeing:
+        return "Nothing here saves cash; GPU-hours can be freed for other work."
+    return "Nothing saves here today. Leave it as it is, or act when what is named below changes."

@@ -1,0 +1,153 @@
+"""The advice as a full report in Markdown. All outside text is escaped: pipes, HTML, links, emphasis, headings."""
+
+from __future__ import annotations
+
+import re
+
+from ..durations import rfc3339
+from ..model import Advice, Evidence, Recommendation
+from . import words
+from .groups import Case, best, cases
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~$<>&=:@-])")
+
+
+def escape(text: object) -> str:
+    """Text that Markdown shows as it is, on one line. HTML's three characters become entities."""
+    plain = _SPECIAL.sub(_escaped, words.clean(text))
+    return re.sub(r"^(\s*\d+)\.", r"\1\\.", plain)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match.group(1)
+    # A dash, colon or bracket inside a sentence is harmless and far easier to read unescaped.
+    if character in "()+:=-" and match.start() > 0:
+        return character
+    return {"<": "&lt;", ">": "&gt;", "&": "&amp;", "|": "&#124;", "@": "&#64;"}.get(character, f"\\{character}")
+
+
+def render_markdown(advice: Advice) -> str:
+    lines = ["# GPU advice", ""]
+    lines += _head(advice)
+    found = cases(advice)
+    for number, case in enumerate(found, 1):
+        lines += _case(advice, number, case)
+    if not found:
+        lines += ["## Findings", "", "No waste was found in this window.", ""]
+    lines += _workloads(advice) + _prices(advice) + _notes(advice)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _head(advice: Advice) -> list[str]:
+    s, r = advice.summary, advice.summary.reconciliation
+    note = words.price_note(advice.prices)
+    interval = s.recoverable_interval_usd_per_month
+    spread = f" ({words.usd(interval.p10)} to {words.usd(interval.p90)})" if interval else ""
+    lines = [
+        f"Window: {words.window_words(advice.start, advice.end)}. Generated: {rfc3339(advice.generated_at)}.",
+        "",
+        f"- GPUs: {s.gpu_count}, {words.hours(s.gpu_hours)}",
+        f"- Cost in the window: {words.usd(s.cost_usd)} ({escape(note)})",
+        f"- Wasted in the window: {words.usd(s.wasted_usd)}",
+        f"- Recoverable in cash: {words.usd(s.recoverable_usd_per_month)} a month{spread}",
+        "",
+        "| where the money went | US dollars |",
+        "|---|---:|",
+    ]
+    parts = (
+        ("workloads", r.workloads), ("shared GPUs", r.shared), ("allocated, idle", r.allocated_idle),
+        ("unallocated", r.unallocated), ("drained", r.drained), ("not observed", r.unobserved), ("total", r.total),
+    )  # fmt: skip
+    return [*lines, *(f"| {name} | {words.usd(value)} |" for name, value in parts), ""]
+
+
+def _case(advice: Advice, number: int, case: Case) -> list[str]:
+    f = case.finding
+    lines = [
+        f"## {number}. {f.rule} ({f.severity})",
+        "",
+        escape(f.text),
+        "",
+        f"Confidence {words.percent(f.confidence)}; cost in the window {words.usd(f.cost_usd)}; "
+        f"{words.hours(f.gpu_hours)}. Finding `{f.id}`.",
+        "",
+        "| measured | value | threshold | unit |",
+        "|---|---:|---:|---|",
+        *(_evidence(e) for e in f.evidence),
+        "",
+    ]
+    if f.would_change_if:
+        lines += ["This would be wrong if:", "", *(f"- {escape(w)}" for w in f.would_change_if), ""]
+    if case.ways_out:
+        lines += ["### Ways out", "", best(case), ""]
+        lines += ["| way out | to | predicted time | saving | stops saving | risk | blocked by |"]
+        lines += ["|---|---|---|---|---|---|---|", *(_way_out(r) for r in case.ways_out), ""]
+        for r in case.ways_out:
+            lines += _detail(r)
+    return lines
+
+
+def _evidence(e: Evidence) -> str:
+    return f"| {escape(e.metric)} | {_value(e.value)} | {_value(e.threshold)} | {escape(e.unit)} |"
+
+
+def _value(value: float | str | None) -> str:
+    return words.NONE if value is None else escape(value) if isinstance(value, str) else f"{value:,.4g}"
+
+
+def _way_out(r: Recommendation) -> str:
+    cells = (
+        r.action, target_words(r), words.time_words(r.time_ratio),
+        words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation),
+        r.break_even or words.NONE, r.risk, "; ".join(r.blocked_by) or words.NONE,
+    )  # fmt: skip
+    return "| " + " | ".join(escape(c) for c in cells) + " |"
+
+
+def target_words(r: Recommendation) -> str:
+    """Where a recommendation leads, in words."""
+    if r.target.gpu_count == 0:
+        return "nothing"
+    name = words.clean(r.target.node_sku or r.target.gpu_sku or "another node")
+    return f"{r.target.gpu_count} GPUs, {name}"
+
+
+def _detail(r: Recommendation) -> list[str]:
+    lines = [f"**{r.action}**: {escape(r.text)}", ""]
+    if r.would_change_if:
+        lines += [*(f"- wrong if: {escape(w)}" for w in r.would_change_if), ""]
+    if r.rejected:
+        lines += [*(f"- not {escape(x.sku)}: {escape(x.reason)}" for x in r.rejected), ""]
+    return lines
+
+
+def _workloads(advice: Advice) -> list[str]:
+    lines = ["## Workloads", ""]
+    if not advice.workloads:
+        return [*lines, "No workload was seen in this window.", ""]
+    lines += [
+        "| workload | kind | held back by | GPUs | nodes | GPU-hours | US dollars |",
+        "|---|---|---|---|---|---:|---:|",
+    ]
+    for w in advice.workloads:
+        cells = (
+            w.name, f"{w.kind.label} ({words.percent(w.kind.confidence)})", w.bottleneck.label,
+            f"{len(w.gpus)} {w.gpu_sku or 'unknown GPU'}", " ".join(w.nodes),
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(escape(c) for c in cells)} | {w.gpu_hours:,.1f} | {words.usd(w.cost_usd)} |")
+    return [*lines, ""]
+
+
+def _prices(advice: Advice) -> list[str]:
+    if not advice.prices:
+        return ["## Prices", "", "No price is known for these nodes: costs and savings are unknown.", ""]
+    return [
+        "## Prices",
+        "",
+        *(f"- {escape(p.sku)}, {escape(p.region)}: {escape(words.price_words(p))}" for p in advice.prices),
+        "",
+    ]
+
+
+def _notes(advice: Advice) -> list[str]:
+    return ["## Notes", "", *(f"- {escape(n)}" for n in advice.notes), ""] if advice.notes else []

@@ -1,0 +1,87 @@
+"""How figures are written for people: every number with its unit, every dollar with its source and date."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Iterable
+
+from ...rules.catalog import Price
+from ..durations import day
+from ..model import Interval
+
+NONE = "-"
+
+
+def clean(text: object) -> str:
+    """Outside text made harmless for one line of a terminal or file: controls, escapes and invisible marks are shown.
+
+    Control characters (ESC, newlines, C1), line separators, lone surrogates and format characters (bidirectional
+    overrides, zero-width) become ``\\xNN`` or ``\\uNNNN``: visible, and without effect.
+    """
+    return "".join(_visible(c) for c in str(text))
+
+
+def _visible(character: str) -> str:
+    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
+        code = ord(character)
+        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return character
+
+
+def usd(value: float | None, per: str = "") -> str:
+    """Dollars; cents only below 100."""
+    if value is None or not math.isfinite(value):
+        return "unknown"
+    sign = "-" if value < 0 else ""
+    return f"{sign}${abs(value):,.2f}{per}" if 0 < abs(value) < 100 else f"{sign}${abs(value):,.0f}{per}"
+
+
+def hours(value: float | None, unit: str = "GPU-hours") -> str:
+    if value is None or not math.isfinite(value):
+        return "unknown"
+    return f"{value:,.1f} {unit}" if abs(value) < 100 else f"{value:,.0f} {unit}"
+
+
+def percent(value: float | None) -> str:
+    return "unknown" if value is None or not math.isfinite(value) else f"{value * 100:.3g} %"
+
+
+def time_words(ratio: Interval | None) -> str:
+    """A predicted time ratio, as a person would read it."""
+    if ratio is None:
+        return "no prediction"
+    spread = f"x{ratio.p50:.2f} ({ratio.p10:.2f} to {ratio.p90:.2f})"
+    if abs(ratio.p50 - 1) < 0.005 and ratio.p90 - ratio.p10 < 0.05:
+        return "same time (x1.00)"
+    return f"{spread}, {'slower' if ratio.p50 > 1 else 'faster'}"
+
+
+def saving_words(saving: Interval | None, freed: float, realisation: str) -> str:
+    """What a recommendation brings: cash a month, or GPU-hours freed."""
+    if saving is not None:
+        if saving.p90 <= 0:
+            return f"nothing: {usd(-saving.p50)} a month dearer" if saving.p50 < 0 else "nothing"
+        return f"{usd(saving.p50)} a month ({usd(saving.p10)} to {usd(saving.p90)}), {realisation}"
+    return f"{hours(freed)} a month, {realisation}" if freed > 0 else "no cash, no GPU-hours"
+
+
+def price_words(price: Price) -> str:
+    """``$98.32 per node-hour at list price, 2026-09-19 (source)``; a team's price says its own basis."""
+    basis = "at list price" if price.basis == "list" else f"{clean(price.basis)} price"
+    until = f", committed until {clean(price.committed_until)}" if price.committed_until else ""
+    return f"{usd(price.usd_per_hour)} per node-hour {basis}, {clean(price.as_of)}{until} ({clean(price.source)})"
+
+
+def price_note(prices: Iterable[Price]) -> str:
+    """What all dollars of a text rest on, in a few words."""
+    known = list(prices)
+    if not known:
+        return "no price known"
+    bases = sorted({"list price" if p.basis == "list" else f"{clean(p.basis)} price" for p in known})
+    dates = sorted({clean(p.as_of) for p in known})
+    return f"at {', '.join(bases)}, {dates[0] if len(dates) == 1 else f'{dates[0]} to {dates[-1]}'}"
+
+
+def window_words(start: float, end: float) -> str:
+    return f"{day(start)} to {day(end)} UTC ({(end - start) / 86400:.1f} days)"
