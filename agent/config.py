@@ -57,8 +57,8 @@ _KEYS: Mapping[str, str] = {
     "fabric_roles": "fabric_roles",
 }
 _ENVIRONMENT = {f"{ENVIRONMENT_PREFIX}{key.upper()}": key for key in _KEYS if key != "fabric_roles"}
-# Variables with our prefix that others of our parts read.
-_FOREIGN = {f"{ENVIRONMENT_PREFIX}NVML_SCENARIO", f"{ENVIRONMENT_PREFIX}NVML_CALLS", f"{ENVIRONMENT_PREFIX}NVML_CLOCK"}
+# Read by the NVML stub of the test suite, not by the agent.
+_STUB_PREFIX = "SKUWISE_NVML_"
 
 
 def load_config(
@@ -103,7 +103,7 @@ def _read_file(path: Path, *, must_exist: bool) -> Mapping[str, Any]:
 def _from_environment(environ: Mapping[str, str]) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     for name, value in environ.items():
-        if not name.startswith(ENVIRONMENT_PREFIX) or name in _FOREIGN:
+        if not name.startswith(ENVIRONMENT_PREFIX) or name.startswith(_STUB_PREFIX):
             continue
         if name not in _ENVIRONMENT:
             raise UsageError(f"The environment sets {name}, which skuwise does not know.", _nearest(name, _ENVIRONMENT))
