@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pandas as pd
 
@@ -34,6 +34,9 @@ class Frame:
     The ``*_bins`` columns hold float arrays of seconds per bin of ``BIN_EDGES`` (None where the row has none).
     `fabric`, `host`: likewise from ``fabric_hours`` and ``host_hours``.
     `nodes`, `gpus`, `workloads`, `uses` (the view ``workload_gpus``), `absences`: the views, cut to the window.
+    `fabric_history`: per port, beyond the window as far as the hours reach: ``node, device, port, role,
+    last_active_ts`` (end of the last hour in which some second exceeded 1 % of line rate, NaN: never), ``first_ts,
+    hours``; empty where the road cannot look back.
     `source`: how the data was reached, for the advice's ``source`` field. `notes`: what the reader could not read.
     """
 
@@ -48,3 +51,4 @@ class Frame:
     absences: pd.DataFrame
     source: Mapping[str, object]
     notes: tuple[str, ...] = ()
+    fabric_history: pd.DataFrame = field(default_factory=pd.DataFrame)

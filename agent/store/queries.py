@@ -131,9 +131,9 @@ FABRIC_SAMPLES = _over_span(
 HOST_SAMPLES = _over_span("host_samples", HOST_TEXT, ("ts", "interval_seconds", *_HOST))
 
 NODES = Query(
-    "SELECT node, cluster, provider, region, instance_type, node_sku, node_sku_source, gpu_count, first_seen, last_seen"
-    " FROM nodes",
-    ("node", "cluster", "provider", "region", "instance_type", "node_sku", "node_sku_source"),
+    "SELECT node, cluster, machine_id, provider, region, instance_type, node_sku, node_sku_source, gpu_count,"
+    " first_seen, last_seen FROM nodes",
+    ("node", "cluster", "machine_id", "provider", "region", "instance_type", "node_sku", "node_sku_source"),
     ("gpu_count", "first_seen", "last_seen"),
 )
 GPUS = Query(

@@ -1,0 +1,252 @@
+"""A frame from SQLite databases: a file, or a folder of them, live, stopped or copied."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ...agent.store import queries
+from ...agent.store.queries import Query
+from ...agent.store.reader import open_reader
+from ...rules.errors import NothingToDo, SkuwiseError, StoreError, UsageError
+from ..frame import Frame, Window
+from . import resolve
+from .tables import to_table
+
+# A port that exceeds this share of its line rate in some second of an hour was in use in that hour (advice.md: the
+# silence of a fabric is judged at 1 % of the line rate).
+FABRIC_ACTIVE_LEVEL = 0.01
+# A node's clock may be off by so much before its newest rows are taken for a fault of the clock.
+CLOCK_TOLERANCE_SECONDS = 3600.0
+
+
+@dataclass(slots=True)
+class _Parts:
+    """The tables of all files, before they are joined."""
+
+    tables: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, name: str, table: pd.DataFrame) -> None:
+        self.tables.setdefault(name, []).append(table)
+
+
+def read_frame(
+    paths: Sequence[Path],
+    window: Window | None = None,
+    since_seconds: float = 14 * 86400.0,
+    until: float | None = None,
+    *,
+    now: float | None = None,
+) -> Frame:
+    """The telemetry of a window from one or more databases.
+
+    Without a `window` it is the last `since_seconds` up to `until`, and `until` is the newest data there is; its start
+    is moved back to the full hour, because the past is kept in hours. `now` (Unix seconds) guards against nodes whose
+    clock runs ahead: rows from the future do not move the window. Raises `NothingToDo` where the window holds no data.
+    """
+    files = database_files(paths)
+    notes: list[str] = []
+    opened = _open_all(files, tolerant=len(files) > 1, notes=notes)
+    try:
+        spans = {path: _span(connection) for path, connection in opened.items()}
+        known = [span for span in spans.values() if span is not None]
+        if not known:
+            raise NothingToDo(
+                f"{_names(files)} holds no samples yet.", "Let the agent run for a while, or name another database."
+            )
+        window = window or _default_window(known, since_seconds, until, now, notes)
+        parts = _Parts(notes=notes)
+        for path, connection in opened.items():
+            span = spans[path]
+            if span is None:
+                notes.append(f"{path} holds no samples.")
+            elif span[0] < window.end and span[1] > window.start:
+                _read_one(connection, window, parts)
+    finally:
+        for connection in opened.values():
+            connection.close()
+    frame = _join(parts, window, files)
+    if frame.gpu.empty:
+        first, last = min(s[0] for s in known), max(s[1] for s in known)
+        raise NothingToDo(
+            f"There is no GPU data between {_when(window.start)} and {_when(window.end)}: {_names(files)} holds data "
+            f"from {_when(first)} to {_when(last)}.",
+            "Choose another window with --since and --until.",
+        )
+    return frame
+
+
+def database_files(paths: Sequence[Path]) -> list[Path]:
+    """The databases that `paths` name: files as they are, folders as the ``*.db`` in them."""
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(p for p in path.glob("*.db") if p.is_file())
+            if not inside:
+                raise UsageError(f"The folder {path} holds no *.db file.", "Name a folder of node databases.")
+            files.extend(inside)
+        else:
+            files.append(path)
+    unique = list(dict.fromkeys(files))
+    if not unique:
+        raise UsageError("No database is named.", "Give one with --db PATH.")
+    return unique
+
+
+def _open_all(files: list[Path], *, tolerant: bool, notes: list[str]) -> dict[Path, sqlite3.Connection]:
+    opened: dict[Path, sqlite3.Connection] = {}
+    problem: SkuwiseError | None = None
+    for path in files:
+        try:
+            opened[path] = open_reader(path)
+        except SkuwiseError as error:
+            if not tolerant:
+                raise
+            problem = problem or error
+            notes.append(f"Left out: {error}")
+    if not opened and problem is not None:
+        raise problem
+    return opened
+
+
+def _span(connection: sqlite3.Connection) -> tuple[float, float] | None:
+    """Start and end of all the data in a database, Unix seconds; None where it has none."""
+    spans = [row for sql in queries.SPANS for row in _execute(connection, sql, {}) if row[0] is not None]
+    if not spans:
+        return None
+    return float(min(row[0] for row in spans)), float(max(row[1] for row in spans))
+
+
+def _default_window(
+    known: list[tuple[float, float]], since_seconds: float, until: float | None, now: float | None, notes: list[str]
+) -> Window:
+    if until is None:
+        latest = max(span[1] for span in known)
+        until = np.ceil(latest / 60.0) * 60.0
+        if now is not None and latest > now + CLOCK_TOLERANCE_SECONDS:
+            until = np.ceil(now / 60.0) * 60.0
+            notes.append(
+                f"Some rows are dated {_when(latest)}, later than now ({_when(now)}): a node's clock is ahead; the "
+                "window ends now."
+            )
+    start = np.floor((until - since_seconds) / resolve.HOUR) * resolve.HOUR
+    return Window(float(start), float(until))
+
+
+def _execute(connection: sqlite3.Connection, sql: str, parameters: dict[str, float]) -> list[tuple[object, ...]]:
+    try:
+        with closing(connection.execute(sql, parameters)) as cursor:
+            return cursor.fetchall()
+    except sqlite3.Error as error:
+        raise StoreError(
+            f"The database cannot be read: {error}.", "Take a snapshot of it, or check it with sqlite3."
+        ) from error
+
+
+def _read_one(connection: sqlite3.Connection, window: Window, parts: _Parts) -> None:
+    bounds = {"start": window.start, "end": window.end}
+
+    def fetch(query: Query, start: float, end: float) -> pd.DataFrame:
+        return to_table(_execute(connection, query.sql, {"start": start, "end": end}), query)
+
+    def listing(query: Query, parameters: dict[str, float]) -> pd.DataFrame:
+        return to_table(_execute(connection, query.sql, parameters), query)
+
+    nodes = listing(queries.NODES, {})
+    last_seen: dict[str, float] = dict(zip(nodes["node"], nodes["last_seen"], strict=True))
+    uses = listing(queries.USES, bounds)
+    gpu = resolve.read_family(fetch, resolve.GPU, window, last_seen)
+    gpu, note = resolve.refine(fetch, gpu, uses, window)
+    if note:
+        parts.notes.append(note)
+    parts.add("gpu", gpu)
+    parts.add("fabric", resolve.read_family(fetch, resolve.FABRIC, window, last_seen))
+    parts.add("host", resolve.read_family(fetch, resolve.HOST, window, last_seen))
+    parts.add("nodes", nodes)
+    parts.add("gpus", listing(queries.GPUS, bounds))
+    parts.add("workloads", listing(queries.WORKLOADS, bounds))
+    parts.add("uses", uses)
+    parts.add("absences", listing(queries.ABSENCES, bounds))
+    history = {"level": FABRIC_ACTIVE_LEVEL, "end": window.end}
+    parts.add("fabric_history", listing(queries.FABRIC_HISTORY, history))
+
+
+def _join(parts: _Parts, window: Window, files: list[Path]) -> Frame:
+    notes = parts.notes
+
+    def joined(name: str, query: Query) -> pd.DataFrame:
+        return resolve.concat(parts.tables.get(name, []), query.columns)
+
+    gpu, fabric, host = (
+        joined("gpu", queries.GPU_HOURS),
+        joined("fabric", queries.FABRIC_HOURS),
+        joined("host", queries.HOST_HOURS),
+    )
+    if len(parts.tables.get("gpu", [])) > 1:
+        gpu = _once(gpu, resolve.GPU.keys, "GPU", notes)
+        fabric = _once(fabric, resolve.FABRIC.keys, "fabric", notes)
+        host = _once(host, resolve.HOST.keys, "host", notes)
+    uses = joined("uses", queries.USES)
+    uses = uses.sort_values("ts_end").drop_duplicates(["workload_id", "node", "gpu_uuid", "ts_start"], keep="last")
+    gpus = joined("gpus", queries.GPUS).sort_values("valid_from")
+    workloads = joined("workloads", queries.WORKLOADS).sort_values("last_seen")
+    history = joined("fabric_history", queries.FABRIC_HISTORY)
+    return Frame(
+        window=window,
+        nodes=_one_node_each(joined("nodes", queries.NODES), notes),
+        gpus=gpus.drop_duplicates(["node", "gpu_uuid"], keep="last").reset_index(drop=True),
+        gpu=gpu.sort_values(["node", "gpu_uuid", "ts"], kind="stable", ignore_index=True),
+        fabric=fabric.sort_values(["node", "device", "port", "ts"], kind="stable", ignore_index=True),
+        host=host.sort_values(["node", "ts"], kind="stable", ignore_index=True),
+        workloads=workloads.drop_duplicates("workload_id", keep="last").reset_index(drop=True),
+        uses=uses.reset_index(drop=True),
+        absences=joined("absences", queries.ABSENCES).drop_duplicates(ignore_index=True),
+        source={"kind": "sqlite", "databases": [str(path) for path in files]},
+        notes=tuple(notes),
+        fabric_history=history.sort_values("hours").drop_duplicates(["node", "device", "port"], keep="last"),
+    )
+
+
+def _one_node_each(nodes: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+    """Files may tell of the same node: its newest row, with the earliest first sight."""
+    if nodes.empty:
+        return nodes
+    machines = nodes.dropna(subset=["machine_id"]).groupby("node")["machine_id"].nunique()
+    notes.extend(
+        f"{count} machines are called {name}: their figures are mixed; give each node a name of its own."
+        for name, count in machines[machines > 1].items()
+    )
+    first = nodes.groupby("node")["first_seen"].min()
+    latest = nodes.sort_values("last_seen").drop_duplicates("node", keep="last").reset_index(drop=True)
+    return latest.assign(first_seen=latest["node"].map(first))
+
+
+def _once(rows: pd.DataFrame, keys: tuple[str, ...], what: str, notes: list[str]) -> pd.DataFrame:
+    """Each moment of a device once: copies of a row go, and minutes that an hour of another file tells already."""
+    if rows.empty:
+        return rows
+    kept = rows.drop_duplicates([*keys, "ts", "interval_seconds"])
+    hourly = kept["interval_seconds"] > resolve.MINUTE
+    hours = pd.MultiIndex.from_frame(kept.loc[hourly, [*keys, "ts"]])
+    stamp = np.ceil(kept["ts"] / resolve.HOUR) * resolve.HOUR
+    told = pd.MultiIndex.from_frame(kept[[*keys]].assign(ts=stamp)).isin(hours) & ~hourly.to_numpy()
+    kept = kept[~told]
+    if len(kept) < len(rows):
+        notes.append(f"{len(rows) - len(kept)} {what} rows stood in more than one database and were counted once.")
+    return kept.reset_index(drop=True)
+
+
+def _names(files: list[Path]) -> str:
+    return str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+
+
+def _when(ts: float) -> str:
+    return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%d %H:%M UTC")

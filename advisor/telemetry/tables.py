@@ -1,0 +1,114 @@
+"""From rows of a database to the frame's tables: numbers, bins, and samples folded into minute rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from ...agent.model import THROTTLE_MASK
+from ...agent.store.queries import Query
+
+# An SM counts as busy in a second from this activity on (the floor under which DCGM noise lies; advice.md "Idle").
+BUSY_SM_ACTIVE = 0.05
+
+
+def to_table(rows: Sequence[Sequence[object]], query: Query) -> pd.DataFrame:
+    """Rows of `query` as a table: text as objects (None where missing), numbers as floats (NaN where missing).
+
+    Columns of bins become one float array a row, or None.
+    """
+    texts, numbers = len(query.text), len(query.numbers)
+    data: dict[str, object] = {}
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(query.columns)
+    for name, column in zip(query.text, columns[:texts], strict=True):
+        data[name] = pd.Series(column, dtype=object)
+    for name, column in zip(query.numbers, columns[texts : texts + numbers], strict=True):
+        data[name] = np.array(column, dtype=float)
+    for name, column in zip(query.bins, columns[texts + numbers :], strict=True):
+        data[name] = pd.Series(_parse_bins(column), dtype=object)
+    return pd.DataFrame(data, columns=list(query.columns), copy=False)
+
+
+def _parse_bins(column: Sequence[object]) -> list[np.ndarray | None]:
+    """All of a column in one parse; a cell that is no JSON array of numbers counts as missing."""
+    texts = [cell if isinstance(cell, str) else "null" for cell in column]
+    try:
+        parsed = json.loads("[" + ",".join(texts) + "]")
+    except ValueError:
+        parsed = [_parse_cell(cell) for cell in texts]
+    return [_as_bins(cell) for cell in parsed]
+
+
+def _parse_cell(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _as_bins(cell: object) -> np.ndarray | None:
+    if not isinstance(cell, list):
+        return None
+    try:
+        return np.array(cell, dtype=float)
+    except (TypeError, ValueError):
+        return None
+
+
+def gpu_minutes_from_samples(samples: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Samples of GPUs as minute rows with the columns of `gpu_minutes` that samples can give; the rest is NaN."""
+    if samples.empty:
+        return pd.DataFrame(columns=list(columns))
+    derived = samples.assign(
+        throttled_fraction=_throttled(samples["throttle_reasons"]),
+        duty=(samples["sm_active"] >= BUSY_SM_ACTIVE).where(samples["sm_active"].notna()).astype(float),
+    ).drop(columns="throttle_reasons")
+    fixed = {"gpu_index": "first", "mem_total_bytes": "first", "throttled_fraction": "mean", "duty": "mean"}
+    return _minute_rows(derived, ["node", "gpu_uuid"], fixed, columns)
+
+
+def fabric_minutes_from_samples(samples: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Samples of fabric ports as minute rows; a port that is not ACTIVE has `active_fraction` alone."""
+    if samples.empty:
+        return pd.DataFrame(columns=list(columns))
+    traffic = samples[["tx_bytes_per_second", "rx_bytes_per_second"]].max(axis=1)
+    derived = samples.assign(
+        util=traffic / samples["line_rate_bytes_per_second"],
+        active_fraction=(samples["state"] == "ACTIVE").astype(float),
+    ).drop(columns="state")
+    fixed = {"role": "first", "link_layer": "first", "line_rate_bytes_per_second": "first", "active_fraction": "mean"}
+    return _minute_rows(derived, ["node", "device", "port"], fixed, columns)
+
+
+def host_minutes_from_samples(samples: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Samples of hosts as minute rows."""
+    if samples.empty:
+        return pd.DataFrame(columns=list(columns))
+    return _minute_rows(samples, ["node"], {}, columns)
+
+
+def _throttled(reasons: pd.Series) -> pd.Series:
+    bits = reasons.fillna(0).astype("int64") & THROTTLE_MASK
+    return (bits != 0).astype(float).where(reasons.notna())
+
+
+def _minute_rows(samples: pd.DataFrame, keys: list[str], fixed: dict[str, str], columns: Sequence[str]) -> pd.DataFrame:
+    samples = samples.assign(ts=np.ceil(samples["ts"] / 60.0) * 60.0)
+    grouped = samples.groupby([*keys, "ts"], sort=True)
+    out = pd.DataFrame(grouped.agg({"interval_seconds": "sum", **fixed}))
+    out = out.rename(columns={"interval_seconds": "observed_seconds"})
+    out["observed_seconds"] = out["observed_seconds"].clip(upper=60.0)
+    measures = [c for c in samples.columns if c not in {*keys, "ts", "interval_seconds", *fixed}]
+    for suffix, table in (
+        ("mean", grouped[measures].mean()),
+        ("max", grouped[measures].max()),
+        ("p95", grouped[measures].quantile(0.95)),
+        ("n", grouped[measures].count()),
+    ):
+        wanted = [m for m in measures if f"{m}_{suffix}" in columns]
+        out[[f"{m}_{suffix}" for m in wanted]] = table[wanted]
+    out["interval_seconds"] = 60.0
+    return out.reset_index().reindex(columns=list(columns))
