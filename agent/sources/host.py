@@ -1,0 +1,198 @@
+"""The host beside the GPUs: CPU, IO wait, memory and physical disks, from procfs.
+
+CPU time that a hypervisor took (steal) counts as used. Disks are those that ``/sys/block`` ties to a device: no
+partitions, and no loop, RAM, dm or md devices, whose traffic the disks below them carry already. Network file systems
+are not disks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..model import Absence, Capability, Instant, Probe, Reading
+from .counters import CounterRates, Gap
+from .keptfile import KeptFile
+
+# /proc/diskstats counts sectors of 512 bytes whatever the disk's own are (kernel, Documentation/admin-guide/iostats).
+_SECTOR_BYTES = 512
+_DISK_METRICS = ("disk_read_bytes_per_second", "disk_write_bytes_per_second")
+_METRICS: Mapping[str, str] = {
+    "cpu_util": "/proc/stat",
+    "io_wait": "/proc/stat",
+    "mem_used_bytes": "/proc/meminfo",
+    **dict.fromkeys(_DISK_METRICS, "/proc/diskstats"),
+}
+_REASONS: Mapping[str, tuple[str, str]] = {
+    "not-readable": (
+        "The file cannot be read or does not say it.",
+        "Give the agent the host's procfs (--path.procfs).",
+    ),
+    "no-disk": ("No physical disk is seen here.", "Nothing to do on a diskless node; else check --path.sysfs."),
+    "counter-reset": ("A counter went back.", "Nothing to do: the next interval counts again."),
+    "long-gap": ("The counters were not read for too long.", "Nothing to do: the next interval counts again."),
+    "no-time-passed": ("No CPU time passed between two readings.", "Sample less often."),
+    "first-reading": ("A rate needs two readings.", "Nothing to do: the next interval counts."),
+}
+
+
+class HostSource:
+    """One node's host metrics. `Reading.host` also holds ``mem_total_bytes``."""
+
+    name = "host"
+
+    def __init__(self, procfs: Path, sysfs: Path, max_gap_seconds: float) -> None:
+        self._block = sysfs / "block"
+        self._stat = KeptFile(procfs / "stat")
+        self._meminfo = KeptFile(procfs / "meminfo")
+        self._diskstats = KeptFile(procfs / "diskstats")
+        self._rates = CounterRates(max_gap_seconds)
+        self._physical: dict[bytes, bool] = {}
+        self._absences: frozenset[Absence] = frozenset()
+        self._known: dict[tuple[str, str], Absence] = {}
+
+    def probe(self) -> Probe:
+        """What can be read here; also looks anew which disks are physical."""
+        self._physical.clear()
+        missing = {
+            **dict.fromkeys(("cpu_util", "io_wait"), None if self._cpu_times() else "not-readable"),
+            "mem_used_bytes": None if self._memory() else "not-readable",
+            **dict.fromkeys(_DISK_METRICS, self._disk_trouble()),
+        }
+        return Probe(
+            capabilities=tuple(
+                Capability(self.name, "host", "", metric, origin, self._absence(metric, reason) if reason else None)
+                for metric, origin in _METRICS.items()
+                for reason in [missing[metric]]
+            )
+        )
+
+    def read(self, instant: Instant) -> Reading:
+        host: dict[str, float] = {}
+        missing: dict[str, str] = {}
+        now = instant.monotonic_seconds
+        self._read_cpu(now, host, missing)
+        memory = self._memory()
+        if memory is None:
+            missing["mem_used_bytes"] = "not-readable"
+        else:
+            host["mem_total_bytes"], host["mem_used_bytes"] = memory
+        self._read_disks(now, host, missing)
+        absences = frozenset(self._absence(metric, reason) for metric, reason in missing.items())
+        if absences != self._absences:
+            self._absences = absences
+        return Reading(host=host, absences=self._absences)
+
+    def close(self) -> None:
+        for file in (self._stat, self._meminfo, self._diskstats):
+            file.close()
+
+    def _read_cpu(self, now: float, host: dict[str, float], missing: dict[str, str]) -> None:
+        times = self._cpu_times()
+        if times is None:
+            missing["cpu_util"] = missing["io_wait"] = "not-readable"
+            return
+        busy, idle, waiting = (
+            self._rates.rate(name, value, now) for name, value in zip(("busy", "idle", "iowait"), times, strict=True)
+        )
+        # The kernel lets idle and iowait step back a little at times (proc(5)); busy going back is a reset.
+        if isinstance(busy, Gap):
+            missing["cpu_util"] = missing["io_wait"] = busy.reason
+            return
+        total = busy + (0.0 if isinstance(idle, Gap) else idle) + (0.0 if isinstance(waiting, Gap) else waiting)
+        if total <= 0:
+            missing["cpu_util"] = missing["io_wait"] = "no-time-passed"
+            return
+        host["cpu_util"] = busy / total
+        if isinstance(waiting, Gap):
+            missing["io_wait"] = waiting.reason
+        else:
+            host["io_wait"] = waiting / total
+
+    def _cpu_times(self) -> tuple[int, int, int] | None:
+        """(busy, idle, iowait) in clock ticks over all CPUs; guest time is inside user and nice already."""
+        try:
+            fields = self._stat.read(512).split(b"\n", 1)[0].split()
+            if fields[0] != b"cpu":
+                return None
+            user, nice, system, idle, iowait, irq, softirq, steal = map(int, fields[1:9])
+        except (OSError, ValueError, IndexError):
+            return None
+        return user + nice + system + irq + softirq + steal, idle, iowait
+
+    def _memory(self) -> tuple[float, float] | None:
+        """(total, used) in bytes."""
+        try:
+            lines = self._meminfo.read(512).split(b"\n")
+        except OSError:
+            return None
+        found: dict[bytes, int] = {}
+        for line in lines[:6]:
+            name, _, rest = line.partition(b":")
+            if name in (b"MemTotal", b"MemAvailable"):
+                words = rest.split()
+                if words and words[0].isdigit():
+                    found[name] = int(words[0]) * 1024
+        if len(found) < 2:
+            return None
+        return float(found[b"MemTotal"]), float(found[b"MemTotal"] - found[b"MemAvailable"])
+
+    def _read_disks(self, now: float, host: dict[str, float], missing: dict[str, str]) -> None:
+        disks = self._disks()
+        if not disks:
+            reason = "not-readable" if disks is None else "no-disk"
+            missing.update(dict.fromkeys(_DISK_METRICS, reason))
+            return
+        for metric, column in zip(_DISK_METRICS, (0, 1), strict=True):
+            total = 0.0
+            gap = ""
+            for name, sectors in disks.items():
+                rate = self._rates.rate((name, column), sectors[column], now)
+                if isinstance(rate, Gap):
+                    gap = gap or rate.reason
+                else:
+                    total += rate
+            # A disk without a rate leaves the sum unknown, not smaller.
+            if gap:
+                missing[metric] = gap
+            else:
+                host[metric] = total * _SECTOR_BYTES
+
+    def _disks(self) -> dict[bytes, tuple[int, int]] | None:
+        """Sectors (read, written) of each physical disk; None where procfs does not say."""
+        try:
+            lines = self._diskstats.read_all().splitlines()
+        except OSError:
+            return None
+        disks: dict[bytes, tuple[int, int]] = {}
+        for line in lines:
+            fields = line.split(None, 10)
+            if len(fields) < 11:
+                continue
+            name = fields[2]
+            physical = self._physical.get(name)
+            if physical is None:
+                physical = self._physical[name] = self._is_physical(name)
+            if physical:
+                try:
+                    disks[name] = int(fields[5]), int(fields[9])
+                except ValueError:
+                    continue
+        return disks
+
+    def _is_physical(self, name: bytes) -> bool:
+        # sysfs writes the slash of names such as cciss/c0d0 as an exclamation mark.
+        entry = name.decode("utf-8", "surrogateescape").replace("/", "!")
+        return (self._block / entry / "device").exists()
+
+    def _disk_trouble(self) -> str | None:
+        disks = self._disks()
+        if disks is None:
+            return "not-readable"
+        return None if disks else "no-disk"
+
+    def _absence(self, metric: str, reason: str) -> Absence:
+        absence = self._known.get((metric, reason))
+        if absence is None:
+            absence = self._known[(metric, reason)] = Absence("host", "", metric, reason, *_REASONS[reason])
+        return absence
