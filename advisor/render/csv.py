@@ -9,7 +9,7 @@ import math
 from ...rules.catalog import Price
 from ..durations import rfc3339
 from ..model import Advice, Interval
-from .words import clean
+from ..words import clean
 
 COLUMNS = (
     "row", "id", "name", "workload", "node", "rule_or_action", "label", "bottleneck", "severity_or_risk", "confidence",

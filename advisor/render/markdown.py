@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from .. import words
 from ..durations import rfc3339
 from ..model import Advice, Evidence, Recommendation
-from . import words
 from .groups import Case, best, cases
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~$<>&=:@-])")
@@ -31,7 +31,7 @@ def render_markdown(advice: Advice) -> str:
     lines += _head(advice)
     found = cases(advice)
     for number, case in enumerate(found, 1):
-        lines += _case(advice, number, case)
+        lines += _case(number, case)
     if not found:
         lines += ["## Findings", "", "No waste was found in this window.", ""]
     lines += _workloads(advice) + _prices(advice) + _notes(advice)
@@ -61,7 +61,7 @@ def _head(advice: Advice) -> list[str]:
     return [*lines, *(f"| {name} | {words.usd(value)} |" for name, value in parts), ""]
 
 
-def _case(advice: Advice, number: int, case: Case) -> list[str]:
+def _case(number: int, case: Case) -> list[str]:
     f = case.finding
     lines = [
         f"## {number}. {f.rule} ({f.severity})",
@@ -97,19 +97,11 @@ def _value(value: float | str | None) -> str:
 
 def _way_out(r: Recommendation) -> str:
     cells = (
-        r.action, target_words(r), words.time_words(r.time_ratio),
+        r.action, words.target_words(r), words.time_words(r.time_ratio),
         words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation),
         r.break_even or words.NONE, r.risk, "; ".join(r.blocked_by) or words.NONE,
     )  # fmt: skip
     return "| " + " | ".join(escape(c) for c in cells) + " |"
-
-
-def target_words(r: Recommendation) -> str:
-    """Where a recommendation leads, in words."""
-    if r.target.gpu_count == 0:
-        return "nothing"
-    name = words.clean(r.target.node_sku or r.target.gpu_sku or "another node")
-    return f"{r.target.gpu_count} GPUs, {name}"
 
 
 def _detail(r: Recommendation) -> list[str]:

@@ -6,9 +6,9 @@ import math
 import unicodedata
 from collections.abc import Iterable
 
-from ...rules.catalog import Price
-from ..durations import day
-from ..model import Interval
+from ..rules.catalog import Price
+from .durations import day
+from .model import Interval, Recommendation
 
 NONE = "-"
 
@@ -85,3 +85,10 @@ def price_note(prices: Iterable[Price]) -> str:
 
 def window_words(start: float, end: float) -> str:
     return f"{day(start)} to {day(end)} UTC ({(end - start) / 86400:.1f} days)"
+
+
+def target_words(r: Recommendation) -> str:
+    """Where a recommendation leads, in words."""
+    if r.target.gpu_count == 0:
+        return "nothing"
+    return f"{r.target.gpu_count} GPUs, {r.target.node_sku or r.target.gpu_sku or 'another node'}"

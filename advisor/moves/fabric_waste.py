@@ -1,0 +1,221 @@
+"""The founding waste: an expensive fabric under work that never speaks over it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...rules.templates import fill
+from ...rules.thresholds import WasteRule
+from ..durations import day
+from ..model import Evidence, Finding
+from ..verdicts.facts import FabricFacts, NodeFacts, Verdicts
+from ..words import usd
+from .found import Found, called, certainty, node_words, possible_from, sampling
+from .groups import HOURS_PER_MONTH, TRAINING, Group
+from .ids import stable_id
+from .money import Premium, PriceBook, fabric_premium
+
+RULE = "idle-fabric"
+# A kind nobody could tell leaves the fabric's purpose open, unless it is a trace of the node's hours.
+UNKNOWN_SHARE = 0.05
+
+
+def idle_fabric(
+    verdicts: Verdicts, groups: Sequence[Group], rule: WasteRule, book: PriceBook
+) -> tuple[list[Found], list[str]]:
+    """One finding per set of series that sit together on silent fabrics, and notes where no verdict is possible."""
+    notes: list[str] = []
+    hours = _hours_by_node(verdicts)
+    by_series = {g.series_id: g for g in groups}
+    sets: dict[tuple[str, ...], list[NodeFacts]] = {}
+    for node in verdicts.nodes:
+        occupants = hours.get(node.node, {})
+        working = {s: h for s, h in occupants.items() if by_series[s].kind != "idle"}
+        if node.fabric is None or not working:
+            continue
+        reason = _unjudged(node.node, node.fabric, node.first_seen, rule)
+        if reason:
+            notes.append(reason)
+            continue
+        if not _silent(node.fabric, rule) or _may_need_it(working, by_series):
+            continue
+        if not any(_ready(verdicts, by_series[s]) for s in working):
+            continue
+        sets.setdefault(tuple(sorted(working)), []).append(node)
+    found = []
+    for series, nodes in sets.items():
+        lead = max(
+            (by_series[s] for s in series), key=lambda g: sum(hours[n.node].get(g.series_id, 0.0) for n in nodes)
+        )
+        found.append(_finding(lead, series, nodes, hours, rule=rule, book=book))
+    return found, notes
+
+
+def _hours_by_node(verdicts: Verdicts) -> dict[str, dict[str, float]]:
+    """GPU-hours of every series on every node, shared hours included by presence."""
+    series = {w.id: w.series_id for w in verdicts.workloads}
+    hours: dict[str, dict[str, float]] = {}
+    for w in verdicts.workloads:
+        for node in w.nodes:
+            hours.setdefault(node, {}).setdefault(w.series_id, 0.0)
+    rows = verdicts.occupancy[verdicts.occupancy["workload_id"].notna()]
+    for workload, node, value in zip(rows["workload_id"], rows["node"], rows["gpu_hours"], strict=True):
+        if str(workload) in series:
+            on_node = hours.setdefault(str(node), {})
+            key = series[str(workload)]
+            on_node[key] = on_node.get(key, 0.0) + float(value)
+    return hours
+
+
+def _unjudged(name: str, fabric: FabricFacts, first_seen: float, rule: WasteRule) -> str | None:
+    if not fabric.readable:
+        return f"No verdict on the fabric of {name}: {fabric.reason or 'its counters cannot be read'}."
+    if fabric.hours < rule.value("coverage_hours") or fabric.util_p995 is None:
+        return (
+            f"No verdict on the fabric of {name} yet: {fabric.hours:.1f} h observed of "
+            f"{rule.value('coverage_hours'):g} h needed; possible from {possible_from(first_seen, rule)} on."
+        )
+    return None
+
+
+def _silent(fabric: FabricFacts, rule: WasteRule) -> bool:
+    # The percentile is the upper edge of its bin, so "at or below" is "below" of what was measured.
+    return fabric.util_p995 is not None and fabric.util_p995 <= rule.value("util_p995_max")
+
+
+def _may_need_it(working: Mapping[str, float], by_series: Mapping[str, Group]) -> bool:
+    total = sum(working.values())
+    for series, value in working.items():
+        kinds = {w.kind.label for w in by_series[series].workloads}
+        if kinds & set(TRAINING):
+            return True
+        if "unknown" in kinds and (total <= 0 or value / total >= UNKNOWN_SHARE):
+            return True
+    return False
+
+
+def _ready(verdicts: Verdicts, group: Group) -> bool:
+    return any(verdicts.waste_ready.get(w.id, False) for w in group.workloads)
+
+
+def _finding(
+    lead: Group,
+    series: tuple[str, ...],
+    nodes: Sequence[NodeFacts],
+    hours: Mapping[str, Mapping[str, float]],
+    *,
+    rule: WasteRule,
+    book: PriceBook,
+) -> Found:
+    fabrics = [n.fabric for n in nodes if n.fabric is not None]
+    premiums = [fabric_premium(book, n, book.catalog.node(n.node_sku) if n.node_sku else None) for n in nodes]
+    known = [p for p in premiums if p is not None]
+    cost = (
+        sum(p.usd_per_hour * f.hours for p, f in zip(known, fabrics, strict=True)) if len(known) == len(nodes) else None
+    )
+    util = max(f.util_p995 or 0.0 for f in fabrics)
+    observed = min(f.hours for f in fabrics)
+    values = {
+        "workload": called(lead),
+        "kind": lead.kind,
+        "nodes": node_words(nodes),
+        "node": nodes[0].node,
+        "node_count": len(nodes),
+        "gpu_sku": lead.lead.gpu_sku,
+        "gpu_count": lead.gpu_count,
+        "node_sku": nodes[0].node_sku,
+        "fabric": fabrics[0].link_layer or "network",
+        "line_rate": _line_rate(fabrics[0]),
+        "util": f"{util * 100:.3g} %",
+        "hours": f"{observed:.0f}",
+        "span": f"{observed / 24:.0f} days",
+        "last_active": _last_active(fabrics),
+        **{name: threshold.value for name, threshold in rule.thresholds.items()},
+    }
+    text = f"{fill(rule.text, values)} {_cost_words(known if cost is not None else [], nodes, cost)}"
+    others = len(series) - 1
+    if others:
+        text += f" {others} other {'workload' if others == 1 else 'workloads'} ran there too, none that needs a fabric."
+    ambiguity = max((a.confidence for a in lead.lead.kind.alternatives if a.label in TRAINING), default=0.0)
+    coverage = lead.lead.coverage
+    premium = known[0] if cost is not None else None
+    finding = Finding(
+        id=stable_id("f", RULE, lead.series_id, *sorted(n.node for n in nodes) if others else ()),
+        rule=RULE,
+        severity=rule.severity,  # type: ignore[arg-type]
+        workload=lead.lead.id,
+        node=nodes[0].node if len(nodes) == 1 else None,
+        gpus=tuple(g for g in lead.gpus),
+        evidence=_evidence(fabrics, rule, premium),
+        gpu_hours=sum(sum(hours[n.node].get(s, 0.0) for s in series) for n in nodes),
+        cost_usd=cost,
+        price=premium.price.id if premium else None,
+        confidence=certainty(
+            lead.lead.kind.confidence,
+            min(coverage.fraction / 0.9, 1.0),
+            sampling(coverage.resolution_seconds),
+            1 - ambiguity,
+        ),
+        would_change_if=tuple(fill(w, values) for w in rule.would_change_if),
+        text=text,
+        nodes=tuple(n.node for n in nodes),
+    )
+    return Found(finding, lead, tuple(nodes), premium=premium)
+
+
+def _evidence(fabrics: Sequence[FabricFacts], rule: WasteRule, premium: Premium | None) -> tuple[Evidence, ...]:
+    rows = [
+        Evidence(
+            "fabric_util_p995",
+            max(f.util_p995 or 0.0 for f in fabrics),
+            rule.value("util_p995_max"),
+            "ratio of line rate",
+        ),
+        Evidence(
+            "fabric_util_max", max((f.util_max or 0.0 for f in fabrics), default=None), None, "ratio of line rate"
+        ),
+        Evidence("fabric_hours", min(f.hours for f in fabrics), rule.value("coverage_hours"), "hours"),
+        Evidence("fabric_hours_known", min(f.hours_known for f in fabrics), None, "hours"),
+        Evidence("compute_ports", float(sum(len(f.ports_compute) for f in fabrics)), None, "ports"),
+    ]
+    if premium is not None:
+        rows.append(Evidence("fabric_premium", premium.usd_per_hour, None, "USD per node-hour"))
+    return tuple(rows)
+
+
+def _line_rate(fabric: FabricFacts) -> str | None:
+    if not fabric.line_rate_bytes_per_second:
+        return None
+    ports = len(fabric.ports_compute)
+    return f"{ports} {'port' if ports == 1 else 'ports'}, {fabric.line_rate_bytes_per_second * 8e-9:,.0f} Gb/s per node"
+
+
+def _last_active(fabrics: Sequence[FabricFacts]) -> str:
+    seen = [f.last_active_ts for f in fabrics if f.last_active_ts is not None]
+    known = min(max(f.hours_known, f.hours) for f in fabrics)
+    if not seen:
+        return f"not once in the {known / 24:.0f} days on record"
+    return f"{day(max(seen))}"
+
+
+def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], cost: float | None) -> str:
+    if cost is None or not premiums:
+        return "What the fabric costs is not known, because the price of the node is not."
+    first = premiums[0]
+    basis = "at list price" if first.price.basis == "list" else f"at the {first.price.basis} price"
+    dated = f"{basis}, {first.price.as_of} ({first.price.source})"
+    month = sum(p.usd_per_hour for p in premiums) * HOURS_PER_MONTH
+    if not first.assumed and first.usd_per_hour == 0:
+        return f"The fabric costs nothing extra: the same node without it has the same price ({dated})."
+    many = f" and node, {usd(month)} a month for {len(nodes)} nodes" if len(nodes) > 1 else f", {usd(month)} a month"
+    if first.assumed:
+        return (
+            f"Its price is assumed, for no node without it is on sale here: {first.share * 100:.1f} % of the node's "
+            f"{usd(first.price.usd_per_hour)} an hour (the difference that pairs at other providers show), "
+            f"{usd(first.usd_per_hour)} an hour{many}, {dated}."
+        )
+    assert first.twin is not None
+    return (
+        f"The fabric is {usd(first.usd_per_hour)} of the node's {usd(first.price.usd_per_hour)} an hour{many}: "
+        f"{first.twin.sku} is the same without it, {dated}."
+    )

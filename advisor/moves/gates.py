@@ -1,0 +1,126 @@
+"""What forbids a move, each with its reason in words. In doubt a gate closes: what is not known is not assumed."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from ...rules.catalog import GpuSku, NodeSku
+from .groups import Group
+
+# Memory a target must leave free: a tenth for growth, then the driver and the CUDA context.
+MEMORY_SHARE = 0.90
+RESERVED_BYTES = 3.5e9 + 0.4e9
+LINK_IN_USE = 0.05  # p95 of a link's use from which the work is taken to need it
+NVLINK = ("nvswitch", "nvlink-bridge", "xgmi")
+FP8_CAPABILITY = (8, 9)
+BF16_CAPABILITY = (8, 0)
+
+
+def gates(group: Group, source: GpuSku, source_node: NodeSku | None, target: GpuSku, node: NodeSku) -> tuple[str, ...]:
+    """Every reason why `group` must not move to `node`, which carries `target`; empty: nothing forbids it."""
+    reasons = [
+        _shared(group),
+        _vendor(source, target),
+        _precision(source, target),
+        _memory(group, source, target),
+        _nvlink(group, source_node, node),
+        _fabric(group, source_node, node),
+    ]
+    return tuple(r for r in reasons if r)
+
+
+def fewer_gpus_gates(group: Group, gpus: int) -> tuple[str, ...]:
+    """Every reason why `group` must not shrink to `gpus` GPUs of the same kind."""
+    reasons = [_shared(group)]
+    if group.phase == "training":
+        reasons.append("training on fewer GPUs runs longer by as much: nothing is saved")
+    if group.demand_p95 is None:
+        reasons.append("neither tensor activity nor memory bandwidth was measured, so the demand is not known")
+    elif gpus % max(group.gpus_per_replica, 1) and uses_nvlink(group):
+        reasons.append(
+            "the GPUs of a replica talk over NVLink (tensor parallelism): whether the model fits on fewer is not "
+            "known (memory needed unknown)"
+        )
+    return tuple(r for r in reasons if r)
+
+
+def uses_nvlink(group: Group) -> bool:
+    return _p95(group.use.u_n) >= LINK_IN_USE
+
+
+def _shared(group: Group) -> str | None:
+    return "its GPUs are shared with other work, which would have to move as well" if group.shared else None
+
+
+def _vendor(source: GpuSku, target: GpuSku) -> str | None:
+    if source.vendor.lower() == target.vendor.lower():
+        return None
+    return f"{target.name} needs another software stack ({target.vendor})"
+
+
+def _precision(source: GpuSku, target: GpuSku) -> str | None:
+    here, there = _capability(source), _capability(target)
+    if here is None or there is None:
+        return None
+    if there < BF16_CAPABILITY <= here:
+        return f"{target.name} has no BF16 (compute capability {target.compute_capability})"
+    if there < FP8_CAPABILITY <= here:
+        return f"the precision in use is not known, and {target.name} has no FP8"
+    return None
+
+
+def _memory(group: Group, source: GpuSku, target: GpuSku) -> str | None:
+    if target.mem_bytes >= source.mem_bytes:
+        return None
+    if group.preallocates:
+        return (
+            f"memory needed unknown: the engine fills whatever memory it finds, and {target.name} has "
+            f"{target.mem_bytes / 1e9:.0f} GB against {source.mem_bytes / 1e9:.0f} GB"
+        )
+    if group.mem_used_max is None:
+        return f"memory needed unknown: its use was not measured, and {target.name} has less"
+    needed = group.mem_used_max * source.mem_bytes
+    room = MEMORY_SHARE * (target.mem_bytes - RESERVED_BYTES)
+    if needed <= room:
+        return None
+    return f"it used up to {needed / 1e9:.0f} GB per GPU, and {target.name} has room for {room / 1e9:.0f} GB"
+
+
+def _nvlink(group: Group, source_node: NodeSku | None, node: NodeSku) -> str | None:
+    if not uses_nvlink(group):
+        return None
+    if node.intra_node_link not in NVLINK:
+        return "its GPUs talk over NVLink, and this node joins them by PCIe only"
+    in_one_node = group.gpus_per_replica if source_node is None else min(group.gpus_per_replica, source_node.gpu_count)
+    if node.gpu_count < in_one_node:
+        return f"{in_one_node} GPUs work together over NVLink, and this node has {node.gpu_count}"
+    return None
+
+
+def _fabric(group: Group, source_node: NodeSku | None, node: NodeSku) -> str | None:
+    spans = group.phase == "training" and any(len(w.nodes) > 1 for w in group.workloads)
+    busy = _p95(group.use.u_i) >= LINK_IN_USE
+    if not spans and not busy:
+        return None
+    if not node.fabric.rdma:
+        what = "training that spans nodes" if spans else "work that uses the fabric"
+        return f"{what} never loses its fabric, and this node has none"
+    if source_node is None or not source_node.fabric.bytes_per_second:
+        return None
+    here = source_node.fabric.bytes_per_second / source_node.gpu_count
+    there = (node.fabric.bytes_per_second or 0.0) / node.gpu_count
+    if there < here:
+        return f"its fabric is slower per GPU ({there * 8e-9:.0f} against {here * 8e-9:.0f} Gb/s)"
+    return None
+
+
+def _p95(values: np.ndarray) -> float:
+    finite = values[np.isfinite(values)]
+    return float(np.percentile(finite, 95)) if finite.size else 0.0
+
+
+def _capability(sku: GpuSku) -> tuple[int, int] | None:
+    match = re.fullmatch(r"(\d+)\.(\d+)", sku.compute_capability)
+    return (int(match.group(1)), int(match.group(2))) if match else None

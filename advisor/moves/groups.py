@@ -1,0 +1,198 @@
+"""The things that recur: workloads of one series taken together, with the GPUs they hold now and how they use them.
+
+Advice is about next month, so it is about the series (a service with its replicas, a nightly job), not about one run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ..model import WorkloadVerdict
+from ..verdicts.facts import NodeFacts, Verdicts
+from .prediction import EXPOSED, Array, Phase, Use, demand
+
+CURRENT_SECONDS = 86400.0  # seen active in the last day of the window: it is still there
+HOURS_PER_MONTH = 730.0
+TRAINING = ("training", "fine-tuning")
+AVAILABLE = ("online-inference", "interactive")  # somebody waits for these: two replicas are the least
+
+
+@dataclass(frozen=True)
+class Group:
+    """One series. `lead` is its newest workload, `now` those that hold GPUs at the window's end (or last did).
+
+    `gpus` and `nodes` are what `now` holds; `alone` are the nodes of `nodes` that no other current workload is on.
+    `current`: seen in the last day of the window. `recurs`: current, or run more than once in the window.
+    `use` is all rows of use, `load` the same per interval: share of what the GPUs sustain, mean over the GPUs held.
+    """
+
+    series_id: str
+    lead: WorkloadVerdict
+    workloads: tuple[WorkloadVerdict, ...]
+    now: tuple[WorkloadVerdict, ...]
+    gpus: tuple[str, ...]
+    nodes: tuple[NodeFacts, ...]
+    alone: frozenset[str]
+    current: bool
+    recurs: bool
+    shared: bool
+    use: Use
+    load_ts: Array
+    load: Array
+    mem_used_max: float | None
+    bottleneck_shares: dict[str, float]
+
+    @property
+    def kind(self) -> str:
+        return self.lead.kind.label
+
+    @property
+    def phase(self) -> Phase:
+        return "training" if self.kind in TRAINING else "serving"
+
+    @property
+    def gpu_count(self) -> int:
+        return len(self.gpus)
+
+    @property
+    def gpu_hours(self) -> float:
+        return sum(w.gpu_hours for w in self.workloads)
+
+    @property
+    def replicas(self) -> int:
+        return len(self.now)
+
+    @property
+    def gpus_per_replica(self) -> int:
+        return max((len(w.gpus) for w in self.now), default=0)
+
+    @property
+    def preallocates(self) -> bool:
+        """Its memory in use says nothing of the memory it needs (a serving engine that fills what it finds)."""
+        return any(w.features.get("mem_flat", 0.0) >= 1.0 for w in self.now)
+
+    @property
+    def demand_p95(self) -> float | None:
+        """95th percentile over the window of the load on the GPUs held now; None: not measured."""
+        return float(np.percentile(self.load, 95)) if len(self.load) else None
+
+    def demand_draws(self, rng: np.random.Generator, n: int) -> Array:
+        """`n` values of that percentile, by drawing whole days anew (a day is what repeats)."""
+        if not len(self.load):
+            return np.full(n, math.nan)
+        days, day = np.unique(np.floor(self.load_ts / 86400.0), return_inverse=True)
+        times_drawn = rng.multinomial(len(days), np.full(len(days), 1.0 / len(days)), size=n)
+        order = np.argsort(self.load)
+        weight = np.cumsum(times_drawn[:, day[order]], axis=1)
+        at = (weight < 0.95 * weight[:, -1:]).sum(axis=1)
+        return self.load[order][at]
+
+
+def groups_of(verdicts: Verdicts) -> tuple[Group, ...]:
+    """Every series of the window, the largest first."""
+    end = verdicts.window.end
+    current_on: dict[str, set[str]] = {}
+    series: dict[str, list[WorkloadVerdict]] = {}
+    for w in verdicts.workloads:
+        series.setdefault(w.series_id, []).append(w)
+        if w.end >= end - CURRENT_SECONDS:
+            for node in w.nodes:
+                current_on.setdefault(node, set()).add(w.series_id)
+    rows = {str(k): part for k, part in verdicts.usage.groupby("workload_id")} if len(verdicts.usage) else {}
+    found = [_group(verdicts, series_id, members, current_on, rows) for series_id, members in series.items()]
+    return tuple(sorted(found, key=lambda g: (-g.gpu_hours, g.series_id)))
+
+
+def _group(
+    verdicts: Verdicts,
+    series_id: str,
+    members: list[WorkloadVerdict],
+    current_on: dict[str, set[str]],
+    rows: dict[str, pd.DataFrame],
+) -> Group:
+    members = sorted(members, key=lambda w: (w.end, w.start, w.id))
+    lead = members[-1]
+    end = verdicts.window.end
+    live = tuple(w for w in members if w.end >= end - CURRENT_SECONDS)
+    now = _together(live) or (lead,)
+    names = sorted({n for w in now for n in w.nodes})
+    nodes = tuple(facts for facts in (verdicts.node(n) for n in names) if facts is not None)
+    parts = [rows[w.id] for w in members if w.id in rows]
+    frame = pd.concat(parts, ignore_index=True) if parts else verdicts.usage.iloc[0:0]
+    use = use_of(frame)
+    load_ts, load = _load(frame, use)
+    memory = frame["mem_used_ratio"].max() if len(frame) else math.nan
+    return Group(
+        series_id=series_id,
+        lead=lead,
+        workloads=tuple(members),
+        now=now,
+        gpus=tuple(sorted({g for w in now for g in w.gpus})),
+        nodes=nodes,
+        alone=frozenset(n for n in names if current_on.get(n, set()) <= {series_id}),
+        current=bool(live),
+        recurs=bool(live) or len(members) > 1,
+        shared=any(w.shared for w in now),
+        use=use,
+        load_ts=load_ts,
+        load=load,
+        mem_used_max=float(memory) if pd.notna(memory) else None,
+        bottleneck_shares=_shares(now),
+    )
+
+
+def _together(live: tuple[WorkloadVerdict, ...]) -> tuple[WorkloadVerdict, ...]:
+    """Of the runs seen in the last day, those that ran at the same time as the newest (a restart replaces the old)."""
+    if not live:
+        return ()
+    newest = live[-1]
+    return tuple(w for w in live if w.end > newest.start or w is newest)
+
+
+def _shares(workloads: Iterable[WorkloadVerdict]) -> dict[str, float]:
+    total = 0.0
+    shares: dict[str, float] = {}
+    for w in workloads:
+        total += w.gpu_hours
+        for label, share in w.bottleneck.time_shares.items():
+            shares[label] = shares.get(label, 0.0) + share * w.gpu_hours
+    return {label: value / total for label, value in shares.items()} if total > 0 else {}
+
+
+def use_of(frame: pd.DataFrame) -> Use:
+    """Rows of `Verdicts.usage` as arrays."""
+
+    def column(name: str) -> Array:
+        if name not in frame:
+            return np.full(len(frame), math.nan)
+        return frame[name].to_numpy(dtype=float, na_value=math.nan)
+
+    return Use(
+        u_c=column("u_c"),
+        u_m=column("u_m"),
+        u_n=column("u_n"),
+        u_i=column("u_i"),
+        u_p=column("u_p"),
+        g=column("g"),
+        seconds=np.nan_to_num(column("seconds")),
+        exposed_nvlink=np.nan_to_num(column("tensor_nvlink_correlation")) < EXPOSED,
+        exposed_network=np.nan_to_num(column("tensor_fabric_correlation")) < EXPOSED,
+    )
+
+
+def _load(frame: pd.DataFrame, use: Use) -> tuple[Array, Array]:
+    if not len(frame):
+        return np.empty(0), np.empty(0)
+    measured = np.isfinite(use.u_c) | np.isfinite(use.u_m)
+    table = pd.DataFrame({"ts": frame["ts"].to_numpy(dtype=float), "load": demand(use), "seconds": use.seconds})
+    table = table[measured & (use.seconds > 0)]
+    if table.empty:
+        return np.empty(0), np.empty(0)
+    table["work"] = table["load"] * table["seconds"]
+    sums = table.groupby("ts")[["work", "seconds"]].sum()
+    return sums.index.to_numpy(dtype=float), (sums["work"] / sums["seconds"]).to_numpy(dtype=float)

@@ -1,0 +1,155 @@
+"""Prices, what workloads cost, where every dollar went, and when a freed node is cash.
+
+People rent nodes whole: dollars are claimed only where whole nodes fall free and nothing binds them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+
+from ...rules.catalog import NodeSku, Price
+from ...rules.library import Catalog
+from ..model import Realisation, Reconciliation, WorkloadVerdict
+from ..verdicts.facts import NodeFacts, Verdicts
+
+# Added by a fabric to the price of the same host (Azure H100 +11.1 %, Azure V100 +10.0 %; list prices of 2026).
+FABRIC_PREMIUM_PRIOR = 0.105
+FREE = "capacity-freed"
+
+
+@dataclass(frozen=True)
+class PriceBook:
+    """A team's prices first, the catalog's list prices second. None: unknown, and then no dollar is stated."""
+
+    catalog: Catalog
+    team: Sequence[Price] = field(default_factory=tuple)
+
+    def price(self, node_sku: str | None, region: str | None) -> Price | None:
+        """The price of one node per hour in a region; a team's price without a region holds everywhere."""
+        if node_sku is None:
+            return None
+        own = [p for p in self.team if p.sku == node_sku and p.region in (region, "", "*")]
+        exact = [p for p in own if p.region == region] or own
+        if exact:
+            return min(exact, key=lambda p: (p.usd_per_hour, p.id))
+        return self.catalog.price(node_sku, region) if region else None
+
+    def of(self, node: NodeFacts) -> Price | None:
+        return self.price(node.node_sku, node.region)
+
+    def per_gpu_hour(self, node: NodeFacts) -> float | None:
+        """A node's price shared by the GPUs it shows."""
+        price = self.of(node)
+        return price.usd_per_hour / node.gpu_count if price and node.gpu_count else None
+
+
+@dataclass(frozen=True, slots=True)
+class Premium:
+    """What a node's fabric adds to its price, US dollars per node-hour. `assumed`: from a prior, no pair was found."""
+
+    usd_per_hour: float
+    share: float
+    assumed: bool
+    twin: Price | None
+    price: Price
+
+
+def fabric_premium(book: PriceBook, node: NodeFacts, sku: NodeSku | None) -> Premium | None:
+    """From the pair with and without the fabric at the same provider and region, else the prior. None: no price."""
+    price = book.of(node)
+    if price is None or sku is None:
+        return None
+    twins = [book.price(twin.name, node.region) for twin in book.catalog.fabric_twins(sku)]
+    known = [t for t in twins if t is not None and t.basis == price.basis]
+    if known:
+        twin = min(known, key=lambda t: (t.usd_per_hour, t.id))
+        usd = max(price.usd_per_hour - twin.usd_per_hour, 0.0)
+        return Premium(usd, usd / price.usd_per_hour if price.usd_per_hour else 0.0, False, twin, price)
+    share = FABRIC_PREMIUM_PRIOR / (1 + FABRIC_PREMIUM_PRIOR)
+    return Premium(price.usd_per_hour * share, share, True, None, price)
+
+
+def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ...]:
+    """The workloads with `cost_usd`: the hours that were theirs alone, idle ones too, at their nodes' prices.
+
+    None where a node has no price, and where all its GPUs were shared (what two hold belongs to neither).
+    """
+    rates = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
+    rows = verdicts.occupancy
+    own = rows[rows["class"].isin(("workload", "allocated_idle")) & rows["workload_id"].notna()]
+    costs: dict[str, float] = {}
+    for key, hours in own.groupby(["workload_id", "node"])["gpu_hours"].sum().items():
+        workload, node = (str(part) for part in key)  # type: ignore[attr-defined]
+        rate = rates.get(node)
+        costs[workload] = costs.get(workload, 0.0) + (math.nan if rate is None else rate * float(hours))
+
+    def cost(w: WorkloadVerdict) -> float | None:
+        value = costs.get(w.id)
+        return value if value is not None and math.isfinite(value) else None
+
+    return tuple(replace(w, cost_usd=cost(w)) for w in verdicts.workloads)
+
+
+def reconcile(verdicts: Verdicts, book: PriceBook) -> tuple[Reconciliation, tuple[str, ...]]:
+    """Where every dollar of the priced nodes went, and a note on the nodes that have no price.
+
+    `total` is node price x hours, reckoned apart from the parts, which sum to it.
+    """
+    rows = verdicts.occupancy
+    parts = dict.fromkeys(("workload", "shared", "allocated_idle", "unallocated", "drained", "unobserved"), 0.0)
+    total = 0.0
+    unpriced: list[str] = []
+    for node in verdicts.nodes:
+        price, rate = book.of(node), book.per_gpu_hour(node)
+        if price is None or rate is None:
+            unpriced.append(node.node)
+            continue
+        total += price.usd_per_hour * node.span_hours
+        for label, hours in rows[rows["node"] == node.node].groupby("class")["gpu_hours"].sum().items():
+            parts[str(label)] += float(hours) * rate
+    notes = (_unpriced_note(unpriced, len(verdicts.nodes)),) if unpriced else ()
+    if len(unpriced) == len(verdicts.nodes):
+        return Reconciliation(None, None, None, None, None, None, None), notes
+    return Reconciliation(
+        parts["workload"], parts["shared"], parts["allocated_idle"], parts["unallocated"], parts["drained"],
+        parts["unobserved"], total,
+    ), notes  # fmt: skip
+
+
+def realisation(price: Price | None, whole_nodes: int, at: float) -> tuple[Realisation, str | None]:
+    """How a freed node comes back: cash now, cash at a date (ISO), or capacity for other work."""
+    if price is None or whole_nodes <= 0 or price.basis == "owned":
+        return FREE, None
+    if price.committed_until:
+        until = _date(price.committed_until)
+        if until is None:
+            return FREE, None
+        if until > datetime.fromtimestamp(at, UTC).date():
+            return "cash-at", until.isoformat()
+        return "cash-now", None
+    # A reservation without a date binds for a time nobody told us.
+    return ("cash-now", None) if price.basis in ("list", "on-demand", "spot") else (FREE, None)
+
+
+def unique(prices: Iterable[Price | None]) -> tuple[Price, ...]:
+    """The prices that were used, once each, by id."""
+    return tuple(sorted({p.id: p for p in prices if p is not None}.values(), key=lambda p: p.id))
+
+
+def _date(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text[:10])
+    except ValueError:
+        return None
+
+
+def _unpriced_note(nodes: list[str], of: int) -> str:
+    shown = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
+    what = "No node has a known price" if len(nodes) == of else f"{len(nodes)} of {of} nodes have no known price"
+    return (
+        f"{what} ({shown}): their hours are in no dollar figure. Set provider, region and node_sku in the agent's "
+        "settings, or give a price file with --prices."
+    )

@@ -1,0 +1,151 @@
+"""The advice as a person reads it in a terminal or a pipe: what was found, what it costs, the ways out compared.
+
+All outside text passes through `words.clean` and enters as `rich.text.Text`, which knows no markup.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from .. import words
+from ..model import Advice, Recommendation
+from .groups import Case, best, cases
+
+MIN_WIDTH = 60
+SHOWN_WORKLOADS = 30
+
+
+def render_text(advice: Advice, *, width: int = 100, color: bool = False) -> str:
+    """The whole advice for a screen `width` columns wide; without `color` it holds no escape sequence at all."""
+    out = io.StringIO()
+    console = Console(
+        file=out, width=max(width, MIN_WIDTH), force_terminal=color, color_system="standard" if color else None,
+        markup=False, emoji=False, highlight=False, legacy_windows=False,
+    )  # fmt: skip
+    _head(console, advice)
+    found = cases(advice)
+    for number, case in enumerate(found, 1):
+        _case(console, number, case)
+    if not found:
+        _line(console, "No waste was found in this window.")
+        console.print()
+    _workloads(console, advice)
+    _prices(console, advice)
+    return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
+
+
+def _line(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(words.clean(text), style=style))
+
+
+def _indented(console: Console, text: str) -> None:
+    console.print(Padding(Text(words.clean(text)), (0, 0, 0, 2)))
+
+
+def _head(console: Console, advice: Advice) -> None:
+    s = advice.summary
+    gpus = "1 GPU" if s.gpu_count == 1 else f"{s.gpu_count} GPUs"
+    _line(
+        console,
+        f"Advice for {words.window_words(advice.start, advice.end)}: {gpus}, {words.hours(s.gpu_hours)}",
+        "bold",
+    )
+    note = words.price_note(advice.prices)
+    _line(console, f"Cost {words.usd(s.cost_usd)}, of it wasted {words.usd(s.wasted_usd)} ({note}).")
+    interval = s.recoverable_interval_usd_per_month
+    spread = f" ({words.usd(interval.p10)} to {words.usd(interval.p90)})" if interval else ""
+    _line(console, f"Recoverable in cash: {words.usd(s.recoverable_usd_per_month)} a month{spread}.")
+    r = s.reconciliation
+    if r.total is not None:
+        parts = (
+            ("workloads", r.workloads), ("shared", r.shared), ("allocated but idle", r.allocated_idle),
+            ("unallocated", r.unallocated), ("drained", r.drained), ("not observed", r.unobserved),
+        )  # fmt: skip
+        told = ", ".join(f"{name} {words.usd(value)}" for name, value in parts if value)
+        _line(console, f"Where it went: {told}; together {words.usd(r.total)}." if told else "Nothing was spent.")
+    for note in advice.notes:
+        _line(console, f"Note: {note}")
+    console.print()
+
+
+def _case(console: Console, number: int, case: Case) -> None:
+    f = case.finding
+    _line(console, f"{number}. {f.rule} ({f.severity}, confidence {words.percent(f.confidence)}, id {f.id})", "bold")
+    _indented(console, f.text)
+    if f.evidence:
+        told = "; ".join(
+            f"{e.metric} {_value(e.value)} {e.unit}".rstrip()
+            + ("" if e.threshold is None else f" (threshold {_value(e.threshold)} {e.unit}".rstrip() + ")")
+            for e in f.evidence
+        )
+        _indented(console, f"Measured: {told}.")
+    if f.would_change_if:
+        _indented(console, f"This would be wrong if {'; or if '.join(f.would_change_if)}.")
+    if case.ways_out:
+        console.print()
+        console.print(Padding(_ways_out(case.ways_out), (0, 0, 0, 2)))
+        for letter, r in zip(_letters(), case.ways_out, strict=False):
+            _indented(console, f"{letter}) {r.text} (id {r.id})")
+            if r.would_change_if:
+                _indented(console, f"   Wrong if {'; or if '.join(r.would_change_if)}.")
+            for rejected in r.rejected:
+                _indented(console, f"   Not {rejected.sku}: {rejected.reason}.")
+        _indented(console, best(case))
+    console.print()
+
+
+def _letters() -> Iterable[str]:
+    return (chr(ord("a") + i % 26) for i in range(10_000))
+
+
+def _value(value: float | str | None) -> str:
+    return words.NONE if value is None else value if isinstance(value, str) else f"{value:,.4g}"
+
+
+def _ways_out(ways: Sequence[Recommendation]) -> Table:
+    rows = []
+    for letter, r in zip(_letters(), ways, strict=False):
+        rows.append((
+            f"{letter}) {r.action}", words.target_words(r), words.time_words(r.time_ratio),
+            words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation),
+            r.break_even or words.NONE, r.risk, "; ".join(r.blocked_by) or words.NONE,
+        ))  # fmt: skip
+    return _table(("way out", "to", "predicted time", "saving", "stops saving", "risk", "blocked by"), rows)
+
+
+def _workloads(console: Console, advice: Advice) -> None:
+    if not advice.workloads:
+        _line(console, "No workload was seen in this window.")
+        return
+    _line(console, "Workloads", "bold")
+    rows = [
+        (
+            w.name, f"{w.kind.label} {words.percent(w.kind.confidence)}", w.bottleneck.label,
+            f"{len(w.gpus)} {w.gpu_sku or 'unknown GPU'}", words.hours(w.gpu_hours), words.usd(w.cost_usd),
+        )
+        for w in advice.workloads[:SHOWN_WORKLOADS]
+    ]  # fmt: skip
+    console.print(_table(("workload", "kind", "held back by", "GPUs", "held", "cost"), rows))
+    if len(advice.workloads) > SHOWN_WORKLOADS:
+        _line(console, f"and {len(advice.workloads) - SHOWN_WORKLOADS} smaller ones: --format json lists them all.")
+    console.print()
+
+
+def _prices(console: Console, advice: Advice) -> None:
+    for price in advice.prices:
+        _line(console, f"Price: {price.sku} in {price.region}, {words.price_words(price)}")
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="underline")
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(words.clean(cell)) for cell in row))
+    return table
