@@ -1,0 +1,275 @@
+"""What is known of a workload, as named numbers: the catalogue, and how each is formed.
+
+A feature that cannot be told is absent. Means are weighted by observed seconds; "busy" rows are those not idle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..frame import Frame
+from .measures import bins_quantile, stacked_bins
+from .workloads import Session
+
+Features = Mapping[str, float]
+Floats = npt.NDArray[np.float64]
+
+# A daily shape needs so many days: below it a trend looks like one.
+DIURNAL_DAYS_MIN = 3.0
+# Synchrony needs so many common rows to be more than chance.
+SYNC_ROWS_MIN = 6
+# An autocorrelation peak is looked for only where the samples are fine enough (agent/store/dynamics.py: 1 s).
+PERIOD_INTERVAL_MAX_SECONDS = 1.5
+
+# name -> (unit, meaning)
+CATALOGUE: Mapping[str, tuple[str, str]] = {
+    "hours": ("hours", "observed GPU-hours"),
+    "elapsed_hours": ("hours", "from the first to the last moment in the window"),
+    "span_hours": ("hours", "from first to last seen, also beyond the window"),
+    "chain_hours": ("hours", "the same over runs of the series that follow one another within an hour"),
+    "ended": ("0 or 1", "1 if it ended before the window's end"),
+    "gpus": ("count", "GPUs held"),
+    "nodes": ("count", "nodes used"),
+    "resolution_seconds": ("seconds", "median distance of the samples behind the rows"),
+    "idle_share": ("ratio", "share of the observed time in which the GPU stood idle"),
+    "fault_share": ("ratio", "share of the observed time in which the signals contradict one another"),
+    "g": ("ratio", "engine active, mean"),
+    "g_max": ("ratio", "engine active, highest"),
+    "g_hour_p95": ("ratio", "engine active, 95th percentile of the rows"),
+    "sm": ("ratio", "SM active, mean"),
+    "o": ("ratio", "SM occupancy, mean"),
+    "c": ("ratio", "tensor active x SM clock over the clock behind the peak, mean"),
+    "v": ("ratio", "FP32 or FP64 pipe active x clock ratio, mean"),
+    "m": ("ratio", "DRAM active x memory clock ratio, mean"),
+    "n": ("ratio", "NVLink, larger direction over the one-way peak, mean"),
+    "i": ("ratio", "compute fabric of its nodes, larger direction over line rate, mean"),
+    "q": ("ticks per second", "port_xmit_wait of its nodes' compute ports, mean (rank only)"),
+    "p": ("ratio", "PCIe, larger direction over the one-way peak, mean"),
+    "u_c": ("ratio", "c over what the SKU sustains, mean"),
+    "u_m": ("ratio", "m over what the SKU sustains, mean"),
+    "u_n": ("ratio", "n over what all-reduce sustains, mean"),
+    "u_i": ("ratio", "i (nobody measured what a fabric sustains: the line rate), mean"),
+    "u_p": ("ratio", "p, mean"),
+    "u_c_p95": ("ratio", "95th percentile of u_c from the merged bins (upper bound)"),
+    "u_m_p95": ("ratio", "95th percentile of u_m from the merged bins (upper bound)"),
+    "u_c_p99": ("ratio", "99th percentile of u_c from the merged bins (upper bound)"),
+    "u_m_p99": ("ratio", "99th percentile of u_m from the merged bins (upper bound)"),
+    "sm_p99": ("ratio", "99th percentile of SM active from the merged bins (upper bound)"),
+    "n_p995": ("ratio", "99.5th percentile of NVLink use from the merged bins (upper bound)"),
+    "i_p995": ("ratio", "99.5th percentile of use of its nodes' busiest compute port (upper bound)"),
+    "u_m_busy_p95": ("ratio", "95th percentile over busy rows of their mean u_m"),
+    "u_c_busy_p95": ("ratio", "95th percentile over busy rows of their mean u_c"),
+    "memory_over_compute": ("ratio", "u_m over u_c in busy rows"),
+    "period_share": ("ratio", "share of the busy time with a period of 1 to 120 s"),
+    "period_seconds": ("seconds", "median period where there is one"),
+    "period_strength": ("correlation", "median height of the autocorrelation peak where there is one"),
+    "sync": ("correlation", "median correlation of tensor activity (else SM activity) between its GPUs, over the rows"),
+    "diu": ("ratio", "share of the variance of hourly activity that a 24 h wave (and its harmonic) explains"),
+    "swing": ("ratio", "standard deviation over mean of hourly activity"),
+    "day_level": ("ratio", "standard deviation of the 24 h wave over the mean of hourly activity"),
+    "cv1": ("ratio", "coefficient of variation of SM activity at 1 s, median of busy rows"),
+    "duty": ("ratio", "share of seconds with the SMs busy, mean"),
+    "idle_run_hours": ("hours", "longest unbroken idle run within an hour, mean"),
+    "mem_flat": ("0 or 1", "1 if memory in use was constant and at the level of a preallocated pool"),
+    "mem_cv": ("ratio", "coefficient of variation of memory in use, first and last rows left out"),
+    "mem_level": ("ratio", "memory in use over the total, median"),
+    "mem_max": ("ratio", "memory in use over the total, highest"),
+    "nvlink_symmetry": ("ratio", "smaller over larger direction of NVLink traffic, median where there is traffic"),
+    "fabric_symmetry": ("ratio", "smaller over larger direction of fabric traffic, median where there is traffic"),
+    "tensor_fabric_correlation": ("correlation", "of tensor activity with fabric traffic, median of busy rows"),
+    "tensor_nvlink_correlation": ("correlation", "of tensor activity with NVLink traffic, median of busy rows"),
+    "write_bursts": ("ratio", "share of the busy rows with a disk write burst (checkpoints)"),
+    "cpu": ("ratio", "host CPU busy, mean of busy rows"),
+    "io_wait": ("ratio", "host IO wait, mean of busy rows"),
+    "power_watts": ("watts", "power per GPU, mean"),
+    "power_over_idle": ("ratio", "power over the SKU's idle power, mean"),
+    "throttled": ("ratio", "share of time with a throttle reason that costs speed"),
+    "clock_ratio": ("ratio", "SM clock over the clock behind the peak, mean of busy rows"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FlatRule:
+    """When memory in use counts as a preallocated pool (rules/kinds.yaml, ratios)."""
+
+    cv_max: float
+    level_min: float
+    level_max: float
+
+
+def features(
+    session: Session,
+    frame: Frame,
+    measures: pd.DataFrame,
+    mine: pd.DataFrame,
+    *,
+    etas: tuple[float, float],
+    flat: FlatRule,
+) -> dict[str, float]:
+    """All features of one workload that can be told.
+
+    `mine`: its rows of `Attribution.mine`; `etas`: (eta_c, eta_m), NaN where nobody measured them.
+    """
+    out: dict[str, float] = {}
+    weights = mine["seconds"].to_numpy(float)
+    at = mine["row"].to_numpy(int)
+    rows = measures.iloc[at]
+    window = frame.window
+    out["hours"] = weights.sum() / 3600
+    out["elapsed_hours"] = (session.end - session.start) / 3600
+    out["span_hours"] = (session.last_seen - session.first_seen) / 3600
+    out["chain_hours"] = max(session.chain_hours, out["span_hours"])
+    out["ended"] = float(session.last_seen < window.end - 3600)
+    out["gpus"], out["nodes"] = float(len(session.gpus)), float(len(session.nodes))
+    if not len(rows) or weights.sum() <= 0:
+        return out
+    for name in ("g", "sm", "o", "c", "v", "m", "n", "i", "q", "p", "u_c", "u_m", "u_n", "u_p", "duty", "throttled"):
+        _put(out, name, _mean(rows[name], weights))
+    if "i" in out:
+        out["u_i"] = out["i"]
+    _put(out, "g_max", rows["g_max"].max())
+    _put(out, "g_hour_p95", rows["g"].quantile(0.95))
+    _put(out, "power_watts", _mean(rows["power"], weights))
+    _put(out, "power_over_idle", _mean(rows["power_over_idle"], weights))
+    out["idle_share"] = float(np.average(rows["idle"], weights=weights))
+    out["fault_share"] = float(np.average(rows["fault"], weights=weights))
+    samples = frame.gpu["gpu_util_n"].to_numpy(float)[at]
+    ok = samples > 0
+    if ok.any():
+        out["resolution_seconds"] = float(np.median(rows["seconds"].to_numpy(float)[ok] / samples[ok]))
+    whole = mine["whole"].to_numpy(bool) & ~mine["shared"].to_numpy(bool)
+    if not whole.any():
+        whole = mine["whole"].to_numpy(bool)
+    if whole.any():
+        shape, w, index = rows[whole], weights[whole], at[whole]
+        busy = ~shape["idle"].to_numpy(bool) & ~shape["fault"].to_numpy(bool)
+        _busy_features(out, shape[busy], w[busy])
+        _bin_features(out, frame, index, etas)
+        _memory_features(out, frame, shape, index, flat)
+        _put(out, "idle_run_hours", _mean(shape["idle_run_seconds"], w) / 3600)
+        _time_features(out, frame, shape, index)
+    return out
+
+
+def _busy_features(out: dict[str, float], busy: pd.DataFrame, weights: Floats) -> None:
+    if busy.empty or weights.sum() <= 0:
+        return
+    for name in ("u_c", "u_m"):
+        _put(out, f"{name}_busy_p95", busy[name].quantile(0.95))
+    u_c, u_m = _mean(busy["u_c"], weights), _mean(busy["u_m"], weights)
+    if not math.isnan(u_c + u_m):
+        out["memory_over_compute"] = u_m / max(u_c, 0.01)
+    if out.get("resolution_seconds", 1.0) <= PERIOD_INTERVAL_MAX_SECONDS:
+        found = busy["period_strength"].notna().to_numpy()
+        out["period_share"] = float(weights[found].sum() / weights.sum())
+        _put(out, "period_seconds", busy["period_seconds"].median())
+        _put(out, "period_strength", busy["period_strength"].median())
+    for name in (
+        "cv1", "nvlink_symmetry", "fabric_symmetry", "tensor_fabric_correlation", "tensor_nvlink_correlation",
+    ):  # fmt: skip
+        _put(out, name, busy[name].median())
+    for name in ("cpu", "io_wait", "clock_ratio"):
+        _put(out, name, _mean(busy[name], weights))
+    burst = (busy["disk_write_max"] >= 2e8) & (busy["disk_write_max"] >= 5 * busy["disk_write"])
+    if busy["disk_write_max"].notna().any():
+        out["write_bursts"] = float(np.average(burst, weights=weights))
+
+
+def _bin_features(out: dict[str, float], frame: Frame, index: npt.NDArray[np.intp], etas: tuple[float, float]) -> None:
+    for column, names, eta in (
+        ("tensor_active_bins", {"u_c_p95": 0.95, "u_c_p99": 0.99}, etas[0]),
+        ("dram_active_bins", {"u_m_p95": 0.95, "u_m_p99": 0.99}, etas[1]),
+        ("sm_active_bins", {"sm_p99": 0.99}, 1.0),
+        ("nvlink_bins", {"n_p995": 0.995}, 1.0),
+    ):
+        matrix, have = stacked_bins(frame.gpu[column].to_numpy()[index])
+        total = matrix[have].sum(axis=0)
+        for name, share in names.items():
+            value = bins_quantile(total, share)
+            if value is not None:
+                _put(out, name, value / eta)
+
+
+def _memory_features(
+    out: dict[str, float], frame: Frame, shape: pd.DataFrame, index: npt.NDArray[np.intp], flat: FlatRule
+) -> None:
+    memory = shape["mem"].to_numpy(float)
+    if np.isnan(memory).all():
+        return
+    _put(out, "mem_level", float(np.nanmedian(memory)))
+    _put(out, "mem_max", shape["mem_max"].max())
+    # Loading and unloading are no part of the level: of each GPU the first and last row are left out where there are
+    # enough. Within the rest a pool that is taken once does not move at all.
+    uuid = frame.gpu["gpu_uuid"].to_numpy()[index]
+    spreads = []
+    for _, group in pd.Series(memory).groupby(uuid, sort=False):
+        values = group.to_numpy(float)
+        inner = values[1:-1] if len(values) > 4 else values
+        inner = inner[~np.isnan(inner)]
+        if len(inner) >= 2 and inner.mean() > 0:
+            spreads.append(float(inner.std() / inner.mean()))
+    if spreads:
+        out["mem_cv"] = float(np.median(spreads))
+        out["mem_flat"] = float(out["mem_cv"] <= flat.cv_max and flat.level_min <= out["mem_level"] <= flat.level_max)
+
+
+def _time_features(out: dict[str, float], frame: Frame, shape: pd.DataFrame, index: npt.NDArray[np.intp]) -> None:
+    """Features of the hourly course: daily wave, swing, and whether its GPUs move together."""
+    activity = shape["c"] if shape["c"].notna().any() else shape["sm"] if shape["sm"].notna().any() else shape["g"]
+    table = pd.DataFrame(
+        {
+            "hour": np.ceil(frame.gpu["ts"].to_numpy(float)[index] / 3600),
+            "gpu": frame.gpu["gpu_uuid"].to_numpy()[index],
+            "activity": activity.to_numpy(float),
+            "power": shape["power"].to_numpy(float),
+        }
+    )
+    # Memory traffic and power follow demand more smoothly than tensor activity; the wave is looked for in what moves.
+    level = shape["sm"].fillna(shape["g"]).to_numpy(float)
+    hourly = pd.Series(level).groupby(table["hour"].to_numpy()).mean().dropna()
+    if len(hourly) >= 2 and hourly.mean() > 0.005:
+        out["swing"] = float(hourly.std(ddof=0) / hourly.mean())
+        hours = hourly.index.to_numpy(float)
+        if hours[-1] - hours[0] >= DIURNAL_DAYS_MIN * 24 and len(hourly) >= DIURNAL_DAYS_MIN * 24 * 0.5:
+            out["diu"], wave = _daily_share(hours, hourly.to_numpy(float))
+            out["day_level"] = wave / float(hourly.mean())
+    if out["gpus"] >= 2:
+        wide = table.pivot_table(index="hour", columns="gpu", values="activity", aggfunc="mean").dropna()
+        wide = wide.iloc[:, :16]  # 16 GPUs tell whether they move together; pairs grow with the square
+        if len(wide) >= SYNC_ROWS_MIN and wide.shape[1] >= 2:
+            moving = wide.loc[:, wide.std() > 1e-6]
+            if moving.shape[1] >= 2:
+                corr = np.corrcoef(moving.to_numpy(float).T)
+                out["sync"] = float(np.median(corr[np.triu_indices_from(corr, 1)]))
+
+
+def _daily_share(hours: Floats, values: Floats) -> tuple[float, float]:
+    """Share of the variance that a 24 h wave and its first harmonic explain, and the wave's standard deviation."""
+    angle = 2 * np.pi * hours / 24
+    design = np.column_stack([np.cos(angle), np.sin(angle), np.cos(2 * angle), np.sin(2 * angle), np.ones(len(angle))])
+    fitted = design @ np.linalg.lstsq(design, values, rcond=None)[0]
+    spread = values.var()
+    if spread <= 1e-12:
+        return 0.0, 0.0
+    # Five coefficients explain 4 / (n - 1) of pure noise: taken off, so that noise counts as 0.
+    share = fitted.var() / spread
+    chance = 4 / max(len(values) - 1, 5)
+    return float(max(0.0, (share - chance) / (1 - chance))), float(fitted.std())
+
+
+def _mean(values: pd.Series, weights: Floats) -> float:
+    v = values.to_numpy(float)
+    ok = ~np.isnan(v)
+    total = weights[ok].sum()
+    return float((v[ok] * weights[ok]).sum() / total) if total > 0 else float("nan")
+
+
+def _put(out: dict[str, float], name: str, value: float) -> None:
+    if math.isfinite(value):
+        out[name] = float(value)

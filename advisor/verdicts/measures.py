@@ -1,0 +1,196 @@
+"""Rows of telemetry in the terms of verdicts: every resource as a share of what the GPU has, and of what it sustains.
+
+Small letters (c, m, n, i, p) are relative to the peak of the SKU or the link, u_c ... u_p to what real kernels sustain
+(`GpuSku.achieved`). Where nobody measured that (eta None) or the catalog lacks the SKU, u is NaN: missing, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...agent.model import BIN_EDGES
+from ..frame import Frame
+from .skus import GpuIndex
+
+Floats = npt.NDArray[np.float64]
+
+HOUR = 3600.0
+# Idle power where no GPU of the SKU was seen free: nvidia-smi shows 70 of 700 W on an idle H100, 33 of 350 W on L40S,
+# 55 of 400 W on A100, 16 of 72 W on L4: an eighth of the power limit lies among them.
+IDLE_POWER_SHARE = 0.125
+# A GPU is free (not held) where next to nothing of its memory is taken; a bare context takes 0.3 to 0.6 GB.
+FREE_MEM_RATIO = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class IdleRule:
+    """What counts as idle (rules/bottlenecks.yaml)."""
+
+    engine_max: float
+    dram_max: float
+    power_over_idle_max: float
+
+
+def measures(frame: Frame, index: GpuIndex, idle: IdleRule, link_busy: float) -> pd.DataFrame:
+    """One row per row of the frame's `gpu`, in the same order.
+
+    `link_busy`: the share of the network's line rate, or of what NVLink sustains, from which on a second counts as busy
+    (`i_share`, `n_share`).
+    """
+    gpu = frame.gpu
+    out = pd.DataFrame(index=gpu.index)
+    sku = index.per_row(gpu)
+    out["seconds"] = gpu["observed_seconds"].fillna(0.0)
+    engine = gpu["gpu_util_mean"].fillna(gpu["sm_active_mean"])
+    out["g"] = engine.clip(0, 1)
+    out["g_max"] = gpu["gpu_util_max"].fillna(gpu["sm_active_max"])
+    out["sm"], out["o"] = gpu["sm_active_mean"], gpu["sm_occupancy_mean"]
+    out["clock_ratio"] = gpu["sm_clock_hertz_mean"] / sku["tensor_reference_hertz"]
+    # Without a clock the reference clock is assumed: tensor activity as it is.
+    ratio = out["clock_ratio"].fillna(1.0)
+    out["c"], out["c_p95"] = gpu["tensor_active_mean"] * ratio, gpu["tensor_active_p95"] * ratio
+    out["v"] = gpu[["fp32_active_mean", "fp64_active_mean"]].max(axis=1) * ratio
+    top = gpu["mem_clock_hertz_mean"].groupby(sku["name"]).transform("max") if len(gpu) else gpu["mem_clock_hertz_mean"]
+    mem_clock = (gpu["mem_clock_hertz_mean"] / top).fillna(1.0).clip(upper=1.0)
+    out["m"], out["m_p95"] = gpu["dram_active_mean"] * mem_clock, gpu["dram_active_p95"] * mem_clock
+    for suffix in ("mean", "p95"):
+        tag = "" if suffix == "mean" else "_p95"
+        nvlink = gpu[[f"nvlink_tx_bytes_per_second_{suffix}", f"nvlink_rx_bytes_per_second_{suffix}"]].max(axis=1)
+        pcie = gpu[[f"pcie_tx_bytes_per_second_{suffix}", f"pcie_rx_bytes_per_second_{suffix}"]].max(axis=1)
+        out[f"n{tag}"], out[f"p{tag}"] = nvlink / sku["nvlink"], pcie / sku["pcie"]
+    tx, rx = gpu["nvlink_tx_bytes_per_second_mean"], gpu["nvlink_rx_bytes_per_second_mean"]
+    out["nvlink_symmetry"] = (np.minimum(tx, rx) / np.maximum(tx, rx)).where(out["n"] >= 0.005)
+    out["u_c"], out["u_m"] = out["c"] / sku["eta_c"], out["m"] / sku["eta_m"]
+    out["u_c_p95"], out["u_m_p95"] = out["c_p95"] / sku["eta_c"], out["m_p95"] / sku["eta_m"]
+    # All-reduce is the only link figure that is measured; where it is not, NVLink and PCIe are held against the peak.
+    eta_link = sku["eta_link"].fillna(1.0)
+    out["u_n"], out["u_p"] = out["n"] / eta_link, out["p"]
+    out["n_share"] = _share_above(gpu["nvlink_bins"], link_busy * eta_link).fillna(
+        _share_from_p95(out["n"], out["n_p95"], link_busy * eta_link)
+    )
+    out["p_share"] = _share_from_p95(out["p"], out["p_p95"], pd.Series(0.6, index=gpu.index))
+    for name in (
+        "duty", "idle_run_seconds", "period_seconds", "period_strength", "tensor_nvlink_correlation",
+        "tensor_fabric_correlation",
+    ):  # fmt: skip
+        out[name] = gpu[name]
+    out["cv1"], out["throttled"] = gpu["sm_active_cv"], gpu["throttled_fraction"]
+    out["mem"] = gpu["mem_used_bytes_mean"] / gpu["mem_total_bytes"]
+    out["mem_max"] = gpu["mem_used_bytes_max"] / gpu["mem_total_bytes"]
+    out["power"], out["power_p95"] = gpu["power_watts_mean"], gpu["power_watts_p95"]
+    out["idle_power"] = _idle_power(out, sku)
+    out["power_over_idle"] = out["power"] / out["idle_power"]
+    # What is missing cannot confirm idleness: engine or DRAM must be there, and neither may be busy.
+    known = out["g"].notna() | out["m"].notna()
+    quiet = ~(out["g"] >= idle.engine_max) & ~(out["m"] >= idle.dram_max) & ~(out["sm"] >= idle.engine_max)
+    # Power high while every activity counter is silent: one of the two is wrong, and no verdict rests on them. A bare
+    # context lifts power to 1.3-1.6 times idle (held GPUs), so the line is drawn well above that.
+    out["fault"] = (known & quiet & (out["power_over_idle"] >= 2.5)).fillna(False)
+    # The other way round: counters of activity at zero all along while the engine is busy (DCGM#303 after an XID).
+    silent = (gpu["tensor_active_max"] == 0) & (gpu["dram_active_max"] == 0) & (gpu["sm_active_max"].fillna(0) == 0)
+    out["fault"] |= silent & (out["g"] >= 0.5)
+    out["idle"] = known & quiet & ~out["fault"]
+    out["free"] = out["idle"] & ~(out["power_over_idle"] > idle.power_over_idle_max)
+    return pd.concat([out, _fabric(frame, link_busy), _host(frame)], axis=1)
+
+
+def stacked_bins(column: Iterable[object]) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Bins as one matrix (rows x bins) and which rows have any; wrong lengths count as none."""
+    cells = list(column)
+    have = np.array([isinstance(c, np.ndarray) and c.shape == (len(BIN_EDGES),) for c in cells], dtype=bool)
+    matrix = np.zeros((len(cells), len(BIN_EDGES)))
+    if have.any():
+        matrix[have] = np.stack([c for c, ok in zip(cells, have, strict=True) if ok])
+    return matrix, have
+
+
+def bins_quantile(total: Floats, share: float) -> float | None:
+    """Upper edge of the bin that holds this quantile of the seconds: an upper bound. The last bin ends at 1."""
+    seconds = float(total.sum())
+    if seconds <= 0:
+        return None
+    position = int(np.searchsorted(np.cumsum(total), share * seconds - 1e-9))
+    edges = (*BIN_EDGES[1:], 1.0)
+    return float(edges[min(position, len(edges) - 1)])
+
+
+def _share_above(column: pd.Series, level: pd.Series) -> pd.Series:
+    """Share of seconds in bins from the one that holds `level` on; NaN without bins."""
+    matrix, have = stacked_bins(column)
+    first = np.searchsorted(np.array(BIN_EDGES), level.to_numpy(float) - 1e-9, side="left")
+    above = (matrix * (np.arange(len(BIN_EDGES)) >= first[:, None])).sum(axis=1)
+    total = matrix.sum(axis=1)
+    share = np.divide(above, total, out=np.full(len(total), np.nan), where=have & (total > 0))
+    return pd.Series(share, index=column.index)
+
+
+def _share_from_p95(mean: pd.Series, p95: pd.Series, level: pd.Series) -> pd.Series:
+    """The same where only mean and p95 are known: traffic that is either near its p95 or absent."""
+    share = (mean / p95).clip(0, 1).where(p95 >= level, 0.0)
+    return share.where(mean.notna() & p95.notna())
+
+
+def _idle_power(out: pd.DataFrame, sku: pd.DataFrame) -> pd.Series:
+    """Idle power of each row's SKU: the lowest decile of its rows that were free, else a share of the power limit."""
+    free = out["power"].where((out["g"] < 0.01) & (out["mem"] < FREE_MEM_RATIO))
+    observed = free.groupby(sku["name"]).transform(lambda power: power.quantile(0.1)) if len(out) else free
+    # A row far below what the prior says is nearer the truth than the prior.
+    lowest = out["power"].groupby(sku["name"]).transform("min") if len(out) else free
+    prior = np.minimum(IDLE_POWER_SHARE * sku["power_limit"], lowest.fillna(np.inf))
+    return observed.fillna(prior.replace(np.inf, np.nan))
+
+
+def _fabric(frame: Frame, link_busy: float) -> pd.DataFrame:
+    """Traffic of the node's compute ports at each GPU row: i, i_p95, i_share, q, fabric_symmetry."""
+    names = ["i", "i_p95", "i_share", "q", "q_rank", "fabric_symmetry"]
+    compute = frame.fabric[frame.fabric["role"] == "compute"] if not frame.fabric.empty else frame.fabric
+    if compute.empty:
+        return pd.DataFrame(np.nan, index=frame.gpu.index, columns=names)
+    tx, rx = compute["tx_bytes_per_second_mean"], compute["rx_bytes_per_second_mean"]
+    level = pd.Series(link_busy, index=compute.index)
+    table = pd.DataFrame(
+        {
+            "node": compute["node"],
+            "ts": compute["ts"],
+            "interval_seconds": compute["interval_seconds"],
+            "i": compute["util_mean"],
+            "i_p95": compute["util_p95"],
+            "i_share": _share_above(compute["util_bins"], level).fillna(
+                _share_from_p95(compute["util_mean"], compute["util_p95"], level)
+            ),
+            "q": compute["xmit_wait_per_second_mean"],
+            "q_rank": compute["xmit_wait_per_second_mean"].rank(pct=True),
+            "fabric_symmetry": (np.minimum(tx, rx) / np.maximum(tx, rx)).where(compute["util_mean"] >= 0.005),
+        }
+    )
+    return _at_rows(frame.gpu, table.groupby(["node", "ts", "interval_seconds"])[names].mean())
+
+
+def _host(frame: Frame) -> pd.DataFrame:
+    """The host at each GPU row: cpu, io_wait, disk_write, disk_write_max (bytes per second)."""
+    columns = {
+        "cpu_util_mean": "cpu",
+        "io_wait_mean": "io_wait",
+        "disk_write_bytes_per_second_mean": "disk_write",
+        "disk_write_bytes_per_second_max": "disk_write_max",
+    }
+    if frame.host.empty:
+        return pd.DataFrame(np.nan, index=frame.gpu.index, columns=list(columns.values()))
+    keyed = frame.host.set_index(["node", "ts", "interval_seconds"])[list(columns)].rename(columns=columns)
+    return _at_rows(frame.gpu, keyed[~keyed.index.duplicated()])
+
+
+def _at_rows(gpu: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """`table` (by node, ts, interval) at each GPU row; a minute without its own minute takes the hour around it."""
+    exact = pd.MultiIndex.from_arrays([gpu["node"], gpu["ts"], gpu["interval_seconds"]])
+    hour = pd.MultiIndex.from_arrays([gpu["node"], np.ceil(gpu["ts"] / HOUR) * HOUR, pd.Series(HOUR, index=gpu.index)])
+    found = table.reindex(exact).set_axis(gpu.index)
+    missing = found.isna().all(axis=1)
+    if missing.any():
+        found[missing] = table.reindex(hour).set_axis(gpu.index)[missing]
+    return found

@@ -1,0 +1,300 @@
+"""From uses to sessions: which workload held which GPUs when, and which rows of telemetry are whose.
+
+A session is one workload on all its GPUs and nodes (a multi-node job is one). Restarts of the same series stay
+sessions of their own; `chain_hours` joins those that follow one another: a job that is requeued is still the same job.
+Where two workloads hold a GPU at the same time, its figures belong to neither: they are counted as shared, never split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..frame import Frame, Window
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+
+# Two workloads on a GPU for less than this are one after the other: the second's start and the first's end blur.
+HANDOVER_SECONDS = 120.0
+# A restart within this time goes on with the same run.
+RESTART_GAP_SECONDS = 3600.0
+_NOBODY, _SHARED = -1, -2
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One workload in the window. `start`, `end`: of its uses, cut to the window; `first_seen`, `last_seen`: uncut.
+
+    `held_seconds`: GPU-seconds held within the window, observed or not. `chain_hours`: hours from the first start to
+    the last end of the runs of this series that follow one another without a gap of more than an hour.
+    """
+
+    workload_id: str
+    series_id: str
+    name: str
+    scheduler: str
+    namespace: str | None
+    pod: str | None
+    user: str | None
+    account: str | None
+    framework: str | None
+    command: str | None
+    gpus: tuple[tuple[str, str], ...]
+    nodes: tuple[str, ...]
+    start: float
+    end: float
+    first_seen: float
+    last_seen: float
+    basis: str
+    shared: bool
+    held_seconds: float
+    chain_hours: float
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Whose each moment of each GPU was.
+
+    `mine`: columns ``row`` (position in the frame's `gpu`), ``workload_id, seconds`` (observed), ``whole`` (the row
+    lies within the use, so its shape is the workload's) and ``shared``. A row of a shared GPU stands once a workload.
+    `places`: each observed moment once: ``row, workload_id`` (None: nobody or shared), ``shared, seconds``.
+    """
+
+    sessions: tuple[Session, ...]
+    mine: pd.DataFrame
+    places: pd.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """Spans of one GPU and whose they are: parallel arrays; `code` is a workload's position, or nobody, or shared."""
+
+    start: Floats
+    end: Floats
+    code: Ints
+
+
+def attribute(frame: Frame) -> Attribution:
+    """Sessions of the window and the rows that belong to them."""
+    uses = _physical_uses(frame)
+    ids = sorted(uses["workload_id"].unique()) if not uses.empty else []
+    position = {workload_id: n for n, workload_id in enumerate(ids)}
+    bounds = _row_bounds(frame)
+    by_gpu = dict(iter(uses.groupby(["node", "gpu_uuid"], sort=False))) if ids else {}
+    mine: list[pd.DataFrame] = []
+    places: list[pd.DataFrame] = []
+    held: dict[str, float] = dict.fromkeys(ids, 0.0)
+    shared_ids: set[str] = set()
+    rows_of = frame.gpu.groupby(["node", "gpu_uuid"], sort=False).indices if not frame.gpu.empty else {}
+    for key in dict.fromkeys([*rows_of, *by_gpu]):
+        own = _union(by_gpu[key], position, frame.window) if key in by_gpu else _Spans(_none(), _none(), _no_ints())
+        forced = by_gpu.get(key)
+        sweep = _sweep(own, forced, frame.window)
+        for n in np.unique(own.code):
+            held[ids[n]] += float((own.end - own.start)[own.code == n].sum())
+        rows = np.asarray(rows_of.get(key, _no_ints()), dtype=np.intp)
+        begin, stop, observed = (a[rows] for a in bounds)
+        row, span, seconds, whole = overlaps(begin, stop, observed, own.start, own.end)
+        on_shared = _shared_spans(own, sweep)
+        shared_ids |= {ids[n] for n in np.unique(own.code[on_shared])}
+        mine.append(
+            pd.DataFrame(
+                {
+                    "row": rows[row],
+                    "workload_id": np.array(ids, dtype=object)[own.code[span]] if len(span) else _none().astype(object),
+                    "seconds": seconds,
+                    "whole": whole,
+                    "shared": on_shared[span],
+                }
+            )
+        )
+        row, span, seconds, _ = overlaps(begin, stop, observed, sweep.start, sweep.end)
+        code = sweep.code[span]
+        who = np.full(len(code), None, dtype=object)
+        known = code >= 0
+        if known.any():
+            who[known] = np.array(ids, dtype=object)[code[known]]
+        places.append(
+            pd.DataFrame({"row": rows[row], "workload_id": who, "shared": code == _SHARED, "seconds": seconds})
+        )
+    sessions = _sessions(frame, uses, held, shared_ids)
+    return Attribution(sessions, _stack(mine), _stack(places))
+
+
+def overlaps(
+    begin: Floats, stop: Floats, observed: Floats, span_start: Floats, span_end: Floats
+) -> tuple[Ints, Ints, Floats, npt.NDArray[np.bool_]]:
+    """Pairs of rows (begin, stop] and spans that overlap: row, span, observed seconds in common, row wholly inside.
+
+    Rows are sorted and do not overlap one another; spans may be anything. Linear in rows, spans and pairs.
+    """
+    low = np.searchsorted(stop, span_start, side="right")
+    high = np.searchsorted(begin, span_end, side="left")
+    counts = np.maximum(high - low, 0)
+    span = np.repeat(np.arange(len(span_start)), counts)
+    offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    row = (np.repeat(low, counts) + offset).astype(np.intp)
+    length = np.maximum(stop[row] - begin[row], 1e-9)
+    common = np.minimum(stop[row], span_end[span]) - np.maximum(begin[row], span_start[span])
+    share = np.clip(common / length, 0.0, 1.0)
+    return row, span, share * observed[row], share >= 0.98
+
+
+def _physical_uses(frame: Frame) -> pd.DataFrame:
+    """Uses with MIG instances kept as they are (their rows carry their own uuid) and impossible spans left out."""
+    uses = frame.uses
+    return uses[uses["ts_end"] > uses["ts_start"]] if not uses.empty else uses
+
+
+def _row_bounds(frame: Frame) -> tuple[Floats, Floats, Floats]:
+    """Begin, end and observed seconds of every row; the first and last of a node begin and end with the node."""
+    gpu = frame.gpu
+    if gpu.empty:
+        return _none(), _none(), _none()
+    first = dict(zip(frame.nodes["node"], frame.nodes["first_seen"], strict=True))
+    last = dict(zip(frame.nodes["node"], frame.nodes["last_seen"], strict=True))
+    stop = gpu["ts"].to_numpy(float)
+    begin = stop - gpu["interval_seconds"].to_numpy(float)
+    node_first = gpu["node"].map(first).to_numpy(float)
+    node_last = gpu["node"].map(last).to_numpy(float)
+    observed = gpu["observed_seconds"].to_numpy(float)
+    begin = np.where((node_first > begin) & (node_first < stop), node_first, begin)
+    stop = np.where((node_last < stop) & (node_last > begin), node_last, stop)
+    # A clock that is off must not make a row that was observed vanish.
+    short = stop - begin < 0.5 * observed
+    begin = np.where(short, gpu["ts"].to_numpy(float) - gpu["interval_seconds"].to_numpy(float), begin)
+    stop = np.where(short, gpu["ts"].to_numpy(float), stop)
+    return begin, stop, np.minimum(np.nan_to_num(observed), stop - begin)
+
+
+def _union(uses: pd.DataFrame, position: Mapping[str, int], window: Window) -> _Spans:
+    """Each workload's spans on one GPU, joined where they touch or overlap, cut to the window."""
+    start, end, code = [], [], []
+    for workload_id, group in uses.groupby("workload_id", sort=False):
+        a = np.clip(group["ts_start"].to_numpy(float), window.start, window.end)
+        b = np.clip(group["ts_end"].to_numpy(float), window.start, window.end)
+        order = np.argsort(a)
+        a, b = a[order], np.maximum.accumulate(b[order])
+        new = np.concatenate(([True], a[1:] > b[:-1]))
+        starts = a[new]
+        ends = b[np.concatenate((np.nonzero(new)[0][1:] - 1, [len(b) - 1]))]
+        keep = ends > starts
+        start.append(starts[keep])
+        end.append(ends[keep])
+        code.append(np.full(int(keep.sum()), position[str(workload_id)], dtype=np.intp))
+    return _Spans(np.concatenate(start), np.concatenate(end), np.concatenate(code))
+
+
+def _sweep(own: _Spans, uses: pd.DataFrame | None, window: Window) -> _Spans:
+    """The window cut into spans with nobody, one workload, or several (or one that is marked as shared)."""
+    if not len(own.start):
+        return _Spans(np.array([window.start]), np.array([window.end]), np.array([_NOBODY], dtype=np.intp))
+    marks = np.unique(np.concatenate((own.start, own.end, [window.start, window.end])))
+    low, high = np.searchsorted(marks, own.start), np.searchsorted(marks, own.end)
+    holders = np.zeros(len(marks), dtype=np.intp)
+    codes = np.zeros(len(marks), dtype=np.intp)
+    np.add.at(holders, low, 1)
+    np.add.at(holders, high, -1)
+    np.add.at(codes, low, own.code)
+    np.add.at(codes, high, -own.code)
+    holders, codes = np.cumsum(holders)[:-1], np.cumsum(codes)[:-1]
+    start, end = marks[:-1], marks[1:]
+    several = (holders > 1) & (end - start > HANDOVER_SECONDS)
+    # A handover: the moment goes to whoever of the two began last, which is the larger code only by chance; either will
+    # do for two minutes, so it stays with the span before it.
+    code = np.where(holders == 0, _NOBODY, np.where(holders == 1, codes, _SHARED))
+    brief = (holders > 1) & ~several
+    for n in np.nonzero(brief)[0]:
+        code[n] = code[n - 1] if n else _NOBODY
+    if uses is not None:
+        flagged = uses[uses["shared"] == 1]
+        for a, b in zip(flagged["ts_start"], flagged["ts_end"], strict=True):
+            code[(start >= a) & (end <= b) & (code != _NOBODY)] = _SHARED
+    return _Spans(start, end, code)
+
+
+def _shared_spans(own: _Spans, sweep: _Spans) -> npt.NDArray[np.bool_]:
+    """Which of the workloads' spans meet a moment that several held."""
+    shared = sweep.code == _SHARED
+    if not shared.any():
+        return np.zeros(len(own.start), dtype=np.bool_)
+    a, b = sweep.start[shared], sweep.end[shared]
+    return np.searchsorted(b, own.start, side="right") < np.searchsorted(a, own.end, side="left")
+
+
+def _sessions(frame: Frame, uses: pd.DataFrame, held: Mapping[str, float], shared_ids: set[str]) -> tuple[Session, ...]:
+    if uses.empty:
+        return ()
+    known = {str(row["workload_id"]): row for row in frame.workloads.to_dict("records")}
+    chains = _chains(frame.workloads)
+    sessions = []
+    for workload_id, group in uses.groupby("workload_id", sort=True):
+        key = str(workload_id)
+        if held.get(key, 0.0) <= 0:
+            continue
+        about = known.get(key, {})
+        gpus = tuple(sorted(set(zip(group["node"], group["gpu_uuid"], strict=True))))
+        bases = set(group["basis"])
+        first, last = float(group["ts_start"].min()), float(group["ts_end"].max())
+        sessions.append(
+            Session(
+                workload_id=key,
+                series_id=_text(about, "series_id") or key,
+                name=_text(about, "name") or key,
+                scheduler=_text(about, "scheduler") or "process",
+                namespace=_text(about, "namespace"),
+                pod=_text(about, "pod"),
+                user=_text(about, "user"),
+                account=_text(about, "account"),
+                framework=_text(about, "framework"),
+                command=_text(about, "command"),
+                gpus=gpus,
+                nodes=tuple(sorted({node for node, _ in gpus})),
+                start=max(first, frame.window.start),
+                end=min(last, frame.window.end),
+                first_seen=min(first, float(about.get("first_seen", first))),
+                last_seen=max(last, float(about.get("last_seen", last))),
+                basis=next((b for b in ("allocation", "process", "activity") if b in bases), "process"),
+                shared=key in shared_ids,
+                held_seconds=held[key],
+                chain_hours=chains.get(key, (last - first) / 3600),
+            )
+        )
+    return tuple(sessions)
+
+
+def _chains(workloads: pd.DataFrame) -> dict[str, float]:
+    """Workload id -> hours of the chain of runs of its series that it belongs to."""
+    if workloads.empty:
+        return {}
+    table = workloads.sort_values(["series_id", "first_seen"])
+    reach = table.groupby("series_id")["last_seen"].cummax()
+    gap = table["first_seen"] - reach.groupby(table["series_id"]).shift()
+    chain = (gap.isna() | (gap > RESTART_GAP_SECONDS)).cumsum()
+    span = table.groupby(chain)["last_seen"].transform("max") - table.groupby(chain)["first_seen"].transform("min")
+    return dict(zip(table["workload_id"], span / 3600, strict=True))
+
+
+def _text(record: Mapping[str, object], key: str) -> str | None:
+    value = record.get(key)
+    return value if isinstance(value, str) and value else None
+
+
+def _stack(parts: list[pd.DataFrame]) -> pd.DataFrame:
+    filled = [part for part in parts if not part.empty]
+    if not filled:
+        return parts[0] if parts else pd.DataFrame(columns=["row", "workload_id", "seconds", "whole", "shared"])
+    return pd.concat(filled, ignore_index=True)
+
+
+def _none() -> Floats:
+    return np.empty(0, dtype=float)
+
+
+def _no_ints() -> Ints:
+    return np.empty(0, dtype=np.intp)
