@@ -1,7 +1,7 @@
 -- skuwise schema, major 1 minor 0 (PRAGMA user_version = 1000).
 -- Tables are private and compact; the views below are the contract (docs/metrics.md).
 -- Values are integers: value in base units = stored integer x the metric's quantum (agent/model.py).
--- A sample's id is tick id * 1024 + device id, so that a tick's rows lie together and no second index is needed.
+-- A sample's id is tick id * 4096 + device id, so that a tick's rows lie together and no second index is needed.
 
 CREATE TABLE node (
     id INTEGER PRIMARY KEY, node TEXT NOT NULL UNIQUE, cluster TEXT NOT NULL DEFAULT '', machine_id TEXT, boot_id TEXT,
@@ -9,14 +9,14 @@ CREATE TABLE node (
     agent_version TEXT, first_seen REAL NOT NULL, last_seen REAL NOT NULL
 );
 CREATE TABLE gpu (
-    id INTEGER PRIMARY KEY CHECK (id BETWEEN 0 AND 1023), node_id INTEGER NOT NULL REFERENCES node (id),
+    id INTEGER PRIMARY KEY CHECK (id BETWEEN 0 AND 4095), node_id INTEGER NOT NULL REFERENCES node (id),
     gpu_uuid TEXT NOT NULL, gpu_index INTEGER NOT NULL, name TEXT NOT NULL, sku TEXT, kind TEXT NOT NULL DEFAULT 'gpu',
     parent_uuid TEXT, slices INTEGER, mig_profile TEXT, pci_bus_id TEXT, mem_total_bytes INTEGER, power_limit_watts REAL,
     nvlink_links INTEGER, nvlink_bytes_per_second REAL, driver_version TEXT, valid_from REAL NOT NULL, valid_to REAL
 );
 CREATE INDEX gpu_by_uuid ON gpu (gpu_uuid);
 CREATE TABLE port (
-    id INTEGER PRIMARY KEY CHECK (id BETWEEN 0 AND 1023), node_id INTEGER NOT NULL REFERENCES node (id),
+    id INTEGER PRIMARY KEY CHECK (id BETWEEN 0 AND 4095), node_id INTEGER NOT NULL REFERENCES node (id),
     device TEXT NOT NULL, port INTEGER NOT NULL, role TEXT NOT NULL, link_layer TEXT NOT NULL,
     line_rate_bytes_per_second REAL, valid_from REAL NOT NULL, valid_to REAL
 );
@@ -24,7 +24,7 @@ CREATE TABLE port (
 CREATE TABLE tick (
     id INTEGER PRIMARY KEY, node_id INTEGER NOT NULL, ts REAL NOT NULL, interval_ms INTEGER NOT NULL,
     cpu_util INTEGER, io_wait INTEGER, mem_used_bytes INTEGER, disk_read_bytes_per_second INTEGER,
-    disk_write_bytes_per_second INTEGER, host_mem_total_kib INTEGER
+    disk_write_bytes_per_second INTEGER, mem_total_bytes INTEGER
 );
 CREATE INDEX tick_by_ts ON tick (ts);
 CREATE TABLE gpu_sample (
@@ -40,7 +40,8 @@ CREATE TABLE fabric_sample (
     xmit_wait_per_second INTEGER
 );
 
--- Rollups. ts ends the minute or hour. *_n counts samples; observed_seconds is the time they cover.
+-- Rollups. ts ends the minute or hour. *_n counts samples; observed_seconds (in 0.1 s) is the time
+-- they cover.
 -- *_bins (hours only): a JSON array of seconds per bin of BIN_EDGES (agent/model.py); bins merge by addition.
 CREATE TABLE gpu_minute (
     ts INTEGER NOT NULL, gpu_id INTEGER NOT NULL, observed_seconds INTEGER NOT NULL, gpu_util_mean INTEGER,
@@ -125,7 +126,7 @@ CREATE TABLE host_minute (
     disk_read_bytes_per_second_max INTEGER, disk_read_bytes_per_second_p95 INTEGER,
     disk_read_bytes_per_second_n INTEGER, disk_write_bytes_per_second_mean INTEGER,
     disk_write_bytes_per_second_max INTEGER, disk_write_bytes_per_second_p95 INTEGER,
-    disk_write_bytes_per_second_n INTEGER, host_mem_total_kib INTEGER, PRIMARY KEY (ts, node_id)
+    disk_write_bytes_per_second_n INTEGER, mem_total_bytes INTEGER, PRIMARY KEY (ts, node_id)
 ) WITHOUT ROWID;
 CREATE TABLE host_hour (
     ts INTEGER NOT NULL, node_id INTEGER NOT NULL, observed_seconds INTEGER NOT NULL, cpu_util_mean INTEGER,
@@ -135,8 +136,7 @@ CREATE TABLE host_hour (
     disk_read_bytes_per_second_max INTEGER, disk_read_bytes_per_second_p95 INTEGER,
     disk_read_bytes_per_second_n INTEGER, disk_write_bytes_per_second_mean INTEGER,
     disk_write_bytes_per_second_max INTEGER, disk_write_bytes_per_second_p95 INTEGER,
-    disk_write_bytes_per_second_n INTEGER, cpu_util_bins TEXT, host_mem_total_kib INTEGER,
-    PRIMARY KEY (ts, node_id)
+    disk_write_bytes_per_second_n INTEGER, cpu_util_bins TEXT, mem_total_bytes INTEGER, PRIMARY KEY (ts, node_id)
 ) WITHOUT ROWID;
 
 CREATE TABLE workload (
@@ -155,11 +155,19 @@ CREATE TABLE absence (
     reason TEXT NOT NULL, detail TEXT NOT NULL DEFAULT '', remedy TEXT NOT NULL DEFAULT '', since REAL NOT NULL, until REAL
 );
 CREATE TABLE agent_stat (
-    ts REAL PRIMARY KEY, node_id INTEGER NOT NULL, cpu_seconds REAL NOT NULL, rss_bytes INTEGER NOT NULL,
-    tick_seconds REAL NOT NULL, late_seconds REAL NOT NULL, missed_ticks INTEGER NOT NULL, clock_offset_seconds REAL
-);
+    ts REAL NOT NULL, node_id INTEGER NOT NULL, cpu_seconds REAL NOT NULL, rss_bytes INTEGER NOT NULL,
+    tick_seconds REAL NOT NULL, late_seconds REAL NOT NULL, missed_ticks INTEGER NOT NULL, clock_offset_seconds REAL,
+    PRIMARY KEY (ts, node_id)
+) WITHOUT ROWID;
+-- How far the rollups of a node have come: every period that ends at or before done_to is written.
+CREATE TABLE rollup_progress (
+    node_id INTEGER NOT NULL, period TEXT NOT NULL, done_to INTEGER NOT NULL, PRIMARY KEY (node_id, period)
+) WITHOUT ROWID;
+-- Facts about the file itself. writer: who holds the right to write (the last one who opened it for writing).
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
 -- The views: what anyone may query.
+-- CROSS JOIN keeps SQLite from reordering: without statistics it may scan all samples to find a few ticks.
 CREATE VIEW nodes AS SELECT node, cluster, machine_id, boot_id, provider, region, instance_type, node_sku,
     node_sku_source, gpu_count, agent_version, first_seen, last_seen FROM node;
 CREATE VIEW gpus AS SELECT n.node, g.gpu_uuid, g.gpu_index, g.name, g.sku, g.kind, g.parent_uuid, g.slices,
@@ -178,25 +186,26 @@ CREATE VIEW gpu_samples AS SELECT
     s.pcie_rx_bytes_per_second * 1024 AS pcie_rx_bytes_per_second,
     s.nvlink_tx_bytes_per_second * 1024 AS nvlink_tx_bytes_per_second,
     s.nvlink_rx_bytes_per_second * 1024 AS nvlink_rx_bytes_per_second
-    FROM tick t JOIN gpu_sample s ON s.id BETWEEN t.id * 1024 AND t.id * 1024 + 1023
-    JOIN gpu g ON g.id = s.id - t.id * 1024 JOIN node n ON n.id = t.node_id;
+    FROM tick t CROSS JOIN node n ON n.id = t.node_id
+    CROSS JOIN gpu_sample s ON s.id BETWEEN t.id * 4096 AND t.id * 4096 + 4095
+    CROSS JOIN gpu g ON g.id = s.id - t.id * 4096;
 CREATE VIEW fabric_samples AS SELECT
     t.ts, t.interval_ms * 1e-3 AS interval_seconds, n.node, p.device, p.port, p.role, p.link_layer,
     CASE WHEN s.active THEN 'ACTIVE' ELSE s.state END AS state, p.line_rate_bytes_per_second,
     s.tx_bytes_per_second * 64 AS tx_bytes_per_second, s.rx_bytes_per_second * 64 AS rx_bytes_per_second,
     s.xmit_wait_per_second AS xmit_wait_per_second
-    FROM tick t JOIN fabric_sample s ON s.id BETWEEN t.id * 1024 AND t.id * 1024 + 1023
-    JOIN port p ON p.id = s.id - t.id * 1024 JOIN node n ON n.id = t.node_id;
+    FROM tick t CROSS JOIN node n ON n.id = t.node_id
+    CROSS JOIN fabric_sample s ON s.id BETWEEN t.id * 4096 AND t.id * 4096 + 4095
+    CROSS JOIN port p ON p.id = s.id - t.id * 4096;
 CREATE VIEW host_samples AS SELECT
     t.ts, t.interval_ms * 1e-3 AS interval_seconds, n.node, t.cpu_util * 1e-04 AS cpu_util,
     t.io_wait * 1e-04 AS io_wait, t.mem_used_bytes * 1024 AS mem_used_bytes,
-    t.host_mem_total_kib * 1024 AS mem_total_bytes,
-    t.disk_read_bytes_per_second * 1024 AS disk_read_bytes_per_second,
+    t.mem_total_bytes * 1024 AS mem_total_bytes, t.disk_read_bytes_per_second * 1024 AS disk_read_bytes_per_second,
     t.disk_write_bytes_per_second * 1024 AS disk_write_bytes_per_second
     FROM tick t JOIN node n ON n.id = t.node_id
     WHERE t.cpu_util IS NOT NULL OR t.mem_used_bytes IS NOT NULL OR t.disk_read_bytes_per_second IS NOT NULL;
 CREATE VIEW gpu_minutes AS SELECT
-    r.ts, 60.0 AS interval_seconds, n.node, d.gpu_uuid, d.gpu_index, r.observed_seconds,
+    r.ts, 60.0 AS interval_seconds, n.node, d.gpu_uuid, d.gpu_index, r.observed_seconds * 0.1 AS observed_seconds,
     r.gpu_util_mean * 1e-04 AS gpu_util_mean, r.gpu_util_max * 1e-04 AS gpu_util_max,
     r.gpu_util_p95 * 1e-04 AS gpu_util_p95, r.gpu_util_n, r.sm_active_mean * 1e-04 AS sm_active_mean,
     r.sm_active_max * 1e-04 AS sm_active_max, r.sm_active_p95 * 1e-04 AS sm_active_p95, r.sm_active_n,
@@ -233,27 +242,28 @@ CREATE VIEW gpu_minutes AS SELECT
     r.nvlink_rx_bytes_per_second_mean * 1024 AS nvlink_rx_bytes_per_second_mean,
     r.nvlink_rx_bytes_per_second_max * 1024 AS nvlink_rx_bytes_per_second_max,
     r.nvlink_rx_bytes_per_second_p95 * 1024 AS nvlink_rx_bytes_per_second_p95, r.nvlink_rx_bytes_per_second_n,
-    r.duty * 1e-04 AS duty, r.idle_run_seconds, r.sm_active_cv * 0.001 AS sm_active_cv,
+    r.duty * 1e-04 AS duty, r.idle_run_seconds * 0.1 AS idle_run_seconds, r.sm_active_cv * 0.001 AS sm_active_cv,
     r.period_seconds * 0.1 AS period_seconds, r.period_strength * 0.001 AS period_strength,
     r.tensor_nvlink_correlation * 0.001 AS tensor_nvlink_correlation,
     r.tensor_fabric_correlation * 0.001 AS tensor_fabric_correlation,
     r.throttled_fraction * 1e-04 AS throttled_fraction, d.mem_total_bytes
     FROM gpu_minute r JOIN gpu d ON d.id = r.gpu_id JOIN node n ON n.id = d.node_id;
 CREATE VIEW gpu_hours AS SELECT
-    r.ts, 3600.0 AS interval_seconds, n.node, d.gpu_uuid, d.gpu_index, r.observed_seconds,
-    r.gpu_util_mean * 1e-04 AS gpu_util_mean, r.gpu_util_max * 1e-04 AS gpu_util_max,
-    r.gpu_util_p95 * 1e-04 AS gpu_util_p95, r.gpu_util_n, r.sm_active_mean * 1e-04 AS sm_active_mean,
-    r.sm_active_max * 1e-04 AS sm_active_max, r.sm_active_p95 * 1e-04 AS sm_active_p95, r.sm_active_n,
-    r.sm_occupancy_mean * 1e-04 AS sm_occupancy_mean, r.sm_occupancy_max * 1e-04 AS sm_occupancy_max,
-    r.sm_occupancy_p95 * 1e-04 AS sm_occupancy_p95, r.sm_occupancy_n,
-    r.tensor_active_mean * 1e-04 AS tensor_active_mean, r.tensor_active_max * 1e-04 AS tensor_active_max,
-    r.tensor_active_p95 * 1e-04 AS tensor_active_p95, r.tensor_active_n,
-    r.dram_active_mean * 1e-04 AS dram_active_mean, r.dram_active_max * 1e-04 AS dram_active_max,
-    r.dram_active_p95 * 1e-04 AS dram_active_p95, r.dram_active_n, r.fp64_active_mean * 1e-04 AS fp64_active_mean,
-    r.fp64_active_max * 1e-04 AS fp64_active_max, r.fp64_active_p95 * 1e-04 AS fp64_active_p95, r.fp64_active_n,
-    r.fp32_active_mean * 1e-04 AS fp32_active_mean, r.fp32_active_max * 1e-04 AS fp32_active_max,
-    r.fp32_active_p95 * 1e-04 AS fp32_active_p95, r.fp32_active_n, r.fp16_active_mean * 1e-04 AS fp16_active_mean,
-    r.fp16_active_max * 1e-04 AS fp16_active_max, r.fp16_active_p95 * 1e-04 AS fp16_active_p95, r.fp16_active_n,
+    r.ts, 3600.0 AS interval_seconds, n.node, d.gpu_uuid, d.gpu_index,
+    r.observed_seconds * 0.1 AS observed_seconds, r.gpu_util_mean * 1e-04 AS gpu_util_mean,
+    r.gpu_util_max * 1e-04 AS gpu_util_max, r.gpu_util_p95 * 1e-04 AS gpu_util_p95, r.gpu_util_n,
+    r.sm_active_mean * 1e-04 AS sm_active_mean, r.sm_active_max * 1e-04 AS sm_active_max,
+    r.sm_active_p95 * 1e-04 AS sm_active_p95, r.sm_active_n, r.sm_occupancy_mean * 1e-04 AS sm_occupancy_mean,
+    r.sm_occupancy_max * 1e-04 AS sm_occupancy_max, r.sm_occupancy_p95 * 1e-04 AS sm_occupancy_p95,
+    r.sm_occupancy_n, r.tensor_active_mean * 1e-04 AS tensor_active_mean,
+    r.tensor_active_max * 1e-04 AS tensor_active_max, r.tensor_active_p95 * 1e-04 AS tensor_active_p95,
+    r.tensor_active_n, r.dram_active_mean * 1e-04 AS dram_active_mean,
+    r.dram_active_max * 1e-04 AS dram_active_max, r.dram_active_p95 * 1e-04 AS dram_active_p95, r.dram_active_n,
+    r.fp64_active_mean * 1e-04 AS fp64_active_mean, r.fp64_active_max * 1e-04 AS fp64_active_max,
+    r.fp64_active_p95 * 1e-04 AS fp64_active_p95, r.fp64_active_n, r.fp32_active_mean * 1e-04 AS fp32_active_mean,
+    r.fp32_active_max * 1e-04 AS fp32_active_max, r.fp32_active_p95 * 1e-04 AS fp32_active_p95, r.fp32_active_n,
+    r.fp16_active_mean * 1e-04 AS fp16_active_mean, r.fp16_active_max * 1e-04 AS fp16_active_max,
+    r.fp16_active_p95 * 1e-04 AS fp16_active_p95, r.fp16_active_n,
     r.mem_used_bytes_mean * 1024 AS mem_used_bytes_mean, r.mem_used_bytes_max * 1024 AS mem_used_bytes_max,
     r.mem_used_bytes_p95 * 1024 AS mem_used_bytes_p95, r.mem_used_bytes_n,
     r.power_watts_mean * 0.1 AS power_watts_mean, r.power_watts_max * 0.1 AS power_watts_max,
@@ -277,7 +287,7 @@ CREATE VIEW gpu_hours AS SELECT
     r.nvlink_rx_bytes_per_second_mean * 1024 AS nvlink_rx_bytes_per_second_mean,
     r.nvlink_rx_bytes_per_second_max * 1024 AS nvlink_rx_bytes_per_second_max,
     r.nvlink_rx_bytes_per_second_p95 * 1024 AS nvlink_rx_bytes_per_second_p95, r.nvlink_rx_bytes_per_second_n,
-    r.duty * 1e-04 AS duty, r.idle_run_seconds, r.sm_active_cv * 0.001 AS sm_active_cv,
+    r.duty * 1e-04 AS duty, r.idle_run_seconds * 0.1 AS idle_run_seconds, r.sm_active_cv * 0.001 AS sm_active_cv,
     r.period_seconds * 0.1 AS period_seconds, r.period_strength * 0.001 AS period_strength,
     r.tensor_nvlink_correlation * 0.001 AS tensor_nvlink_correlation,
     r.tensor_fabric_correlation * 0.001 AS tensor_fabric_correlation,
@@ -286,7 +296,7 @@ CREATE VIEW gpu_hours AS SELECT
     FROM gpu_hour r JOIN gpu d ON d.id = r.gpu_id JOIN node n ON n.id = d.node_id;
 CREATE VIEW fabric_minutes AS SELECT
     r.ts, 60.0 AS interval_seconds, n.node, d.device, d.port, d.role, d.link_layer, d.line_rate_bytes_per_second,
-    r.observed_seconds, r.util_mean * 1e-04 AS util_mean, r.util_max * 1e-04 AS util_max,
+    r.observed_seconds * 0.1 AS observed_seconds, r.util_mean * 1e-04 AS util_mean, r.util_max * 1e-04 AS util_max,
     r.util_p95 * 1e-04 AS util_p95, r.util_n, r.tx_bytes_per_second_mean * 64 AS tx_bytes_per_second_mean,
     r.tx_bytes_per_second_max * 64 AS tx_bytes_per_second_max,
     r.tx_bytes_per_second_p95 * 64 AS tx_bytes_per_second_p95, r.tx_bytes_per_second_n,
@@ -295,11 +305,12 @@ CREATE VIEW fabric_minutes AS SELECT
     r.rx_bytes_per_second_p95 * 64 AS rx_bytes_per_second_p95, r.rx_bytes_per_second_n,
     r.xmit_wait_per_second_mean AS xmit_wait_per_second_mean,
     r.xmit_wait_per_second_max AS xmit_wait_per_second_max, r.xmit_wait_per_second_p95 AS xmit_wait_per_second_p95,
-    r.xmit_wait_per_second_n, r.active_fraction * 1e-04 AS active_fraction, r.idle_run_seconds
+    r.xmit_wait_per_second_n, r.active_fraction * 1e-04 AS active_fraction,
+    r.idle_run_seconds * 0.1 AS idle_run_seconds
     FROM fabric_minute r JOIN port d ON d.id = r.port_id JOIN node n ON n.id = d.node_id;
 CREATE VIEW fabric_hours AS SELECT
     r.ts, 3600.0 AS interval_seconds, n.node, d.device, d.port, d.role, d.link_layer, d.line_rate_bytes_per_second,
-    r.observed_seconds, r.util_mean * 1e-04 AS util_mean, r.util_max * 1e-04 AS util_max,
+    r.observed_seconds * 0.1 AS observed_seconds, r.util_mean * 1e-04 AS util_mean, r.util_max * 1e-04 AS util_max,
     r.util_p95 * 1e-04 AS util_p95, r.util_n, r.tx_bytes_per_second_mean * 64 AS tx_bytes_per_second_mean,
     r.tx_bytes_per_second_max * 64 AS tx_bytes_per_second_max,
     r.tx_bytes_per_second_p95 * 64 AS tx_bytes_per_second_p95, r.tx_bytes_per_second_n,
@@ -308,35 +319,38 @@ CREATE VIEW fabric_hours AS SELECT
     r.rx_bytes_per_second_p95 * 64 AS rx_bytes_per_second_p95, r.rx_bytes_per_second_n,
     r.xmit_wait_per_second_mean AS xmit_wait_per_second_mean,
     r.xmit_wait_per_second_max AS xmit_wait_per_second_max, r.xmit_wait_per_second_p95 AS xmit_wait_per_second_p95,
-    r.xmit_wait_per_second_n, r.active_fraction * 1e-04 AS active_fraction, r.idle_run_seconds, r.util_bins
+    r.xmit_wait_per_second_n, r.active_fraction * 1e-04 AS active_fraction,
+    r.idle_run_seconds * 0.1 AS idle_run_seconds, r.util_bins
     FROM fabric_hour r JOIN port d ON d.id = r.port_id JOIN node n ON n.id = d.node_id;
 CREATE VIEW host_minutes AS SELECT
-    r.ts, 60.0 AS interval_seconds, n.node, r.observed_seconds, r.cpu_util_mean * 1e-04 AS cpu_util_mean,
-    r.cpu_util_max * 1e-04 AS cpu_util_max, r.cpu_util_p95 * 1e-04 AS cpu_util_p95, r.cpu_util_n,
-    r.io_wait_mean * 1e-04 AS io_wait_mean, r.io_wait_max * 1e-04 AS io_wait_max,
-    r.io_wait_p95 * 1e-04 AS io_wait_p95, r.io_wait_n, r.mem_used_bytes_mean * 1024 AS mem_used_bytes_mean,
-    r.mem_used_bytes_max * 1024 AS mem_used_bytes_max, r.mem_used_bytes_p95 * 1024 AS mem_used_bytes_p95,
-    r.mem_used_bytes_n, r.disk_read_bytes_per_second_mean * 1024 AS disk_read_bytes_per_second_mean,
+    r.ts, 60.0 AS interval_seconds, n.node, r.observed_seconds * 0.1 AS observed_seconds,
+    r.cpu_util_mean * 1e-04 AS cpu_util_mean, r.cpu_util_max * 1e-04 AS cpu_util_max,
+    r.cpu_util_p95 * 1e-04 AS cpu_util_p95, r.cpu_util_n, r.io_wait_mean * 1e-04 AS io_wait_mean,
+    r.io_wait_max * 1e-04 AS io_wait_max, r.io_wait_p95 * 1e-04 AS io_wait_p95, r.io_wait_n,
+    r.mem_used_bytes_mean * 1024 AS mem_used_bytes_mean, r.mem_used_bytes_max * 1024 AS mem_used_bytes_max,
+    r.mem_used_bytes_p95 * 1024 AS mem_used_bytes_p95, r.mem_used_bytes_n,
+    r.disk_read_bytes_per_second_mean * 1024 AS disk_read_bytes_per_second_mean,
     r.disk_read_bytes_per_second_max * 1024 AS disk_read_bytes_per_second_max,
     r.disk_read_bytes_per_second_p95 * 1024 AS disk_read_bytes_per_second_p95, r.disk_read_bytes_per_second_n,
     r.disk_write_bytes_per_second_mean * 1024 AS disk_write_bytes_per_second_mean,
     r.disk_write_bytes_per_second_max * 1024 AS disk_write_bytes_per_second_max,
     r.disk_write_bytes_per_second_p95 * 1024 AS disk_write_bytes_per_second_p95, r.disk_write_bytes_per_second_n,
-    r.host_mem_total_kib * 1024 AS mem_total_bytes
+    r.mem_total_bytes * 1024 AS mem_total_bytes
     FROM host_minute r JOIN node n ON n.id = r.node_id;
 CREATE VIEW host_hours AS SELECT
-    r.ts, 3600.0 AS interval_seconds, n.node, r.observed_seconds, r.cpu_util_mean * 1e-04 AS cpu_util_mean,
-    r.cpu_util_max * 1e-04 AS cpu_util_max, r.cpu_util_p95 * 1e-04 AS cpu_util_p95, r.cpu_util_n,
-    r.io_wait_mean * 1e-04 AS io_wait_mean, r.io_wait_max * 1e-04 AS io_wait_max,
-    r.io_wait_p95 * 1e-04 AS io_wait_p95, r.io_wait_n, r.mem_used_bytes_mean * 1024 AS mem_used_bytes_mean,
-    r.mem_used_bytes_max * 1024 AS mem_used_bytes_max, r.mem_used_bytes_p95 * 1024 AS mem_used_bytes_p95,
-    r.mem_used_bytes_n, r.disk_read_bytes_per_second_mean * 1024 AS disk_read_bytes_per_second_mean,
+    r.ts, 3600.0 AS interval_seconds, n.node, r.observed_seconds * 0.1 AS observed_seconds,
+    r.cpu_util_mean * 1e-04 AS cpu_util_mean, r.cpu_util_max * 1e-04 AS cpu_util_max,
+    r.cpu_util_p95 * 1e-04 AS cpu_util_p95, r.cpu_util_n, r.io_wait_mean * 1e-04 AS io_wait_mean,
+    r.io_wait_max * 1e-04 AS io_wait_max, r.io_wait_p95 * 1e-04 AS io_wait_p95, r.io_wait_n,
+    r.mem_used_bytes_mean * 1024 AS mem_used_bytes_mean, r.mem_used_bytes_max * 1024 AS mem_used_bytes_max,
+    r.mem_used_bytes_p95 * 1024 AS mem_used_bytes_p95, r.mem_used_bytes_n,
+    r.disk_read_bytes_per_second_mean * 1024 AS disk_read_bytes_per_second_mean,
     r.disk_read_bytes_per_second_max * 1024 AS disk_read_bytes_per_second_max,
     r.disk_read_bytes_per_second_p95 * 1024 AS disk_read_bytes_per_second_p95, r.disk_read_bytes_per_second_n,
     r.disk_write_bytes_per_second_mean * 1024 AS disk_write_bytes_per_second_mean,
     r.disk_write_bytes_per_second_max * 1024 AS disk_write_bytes_per_second_max,
     r.disk_write_bytes_per_second_p95 * 1024 AS disk_write_bytes_per_second_p95, r.disk_write_bytes_per_second_n,
-    r.host_mem_total_kib * 1024 AS mem_total_bytes, r.cpu_util_bins
+    r.mem_total_bytes * 1024 AS mem_total_bytes, r.cpu_util_bins
     FROM host_hour r JOIN node n ON n.id = r.node_id;
 CREATE VIEW workloads AS SELECT workload_id, series_id, name, scheduler, job_id, namespace, pod, user, account, framework,
     command, first_seen, last_seen FROM workload;

@@ -1,0 +1,213 @@
+"""What waits to be written: rows in memory, written in one transaction, kept where that fails."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ...rules.errors import StoreError
+from ..model import Absence
+from .codec import DEVICES, Cell, storable
+from .migrations import damaged_error
+from .tables import INSERTS, TABLES, upsert
+
+# Primary result codes of SQLite that may pass: the reason we give, and what to do.
+_PASSING: dict[int, tuple[str, str]] = {
+    13: ("disk-full", "Free some space on the disk that holds the database."),
+    8: ("store-read-only", "Make the database and its folder writable for the agent."),
+    5: ("store-busy", "Another process holds the database locked: end it."),
+    6: ("store-busy", "Another process holds the database locked: end it."),
+    10: ("disk-error", "Look at the disk that holds the database: it does not take what is written."),
+    14: ("store-unreachable", "Make sure that the folder of the database is still there and writable."),
+}
+_DAMAGED = (11, 26)  # SQLITE_CORRUPT, SQLITE_NOTADB
+_CACHED_WORKLOADS = 4096
+
+
+class Batch:
+    """The rows that wait for the next commit, and the connection that takes them.
+
+    Ids are given in memory, so that rows can refer to one another before the disk has seen them. `before_write` are
+    called at the beginning of each commit, to add what only then is known.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, hold_ticks: int) -> None:
+        self.path = path
+        self.hold_ticks = hold_ticks
+        self.fault: Absence | None = None
+        self.lost_ticks = 0
+        self.before_write: list[Callable[[], None]] = []
+        self._connection: sqlite3.Connection | None = connection
+        self._rows: dict[str, dict[object, Sequence[Cell]]] = {table: {} for table in TABLES}
+        self._ticks: list[Sequence[Cell]] = []
+        self._gpu_samples: list[Sequence[Cell]] = []
+        self._fabric_samples: list[Sequence[Cell]] = []
+        self._workloads: dict[str, Sequence[Cell]] = {}
+        self._token = secrets.token_hex(8)
+        connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('writer', ?)", (self._token,))
+        self._next_ids: dict[str, int] = {
+            table: connection.execute(f"SELECT coalesce(max(id), 0) + 1 FROM {table}").fetchone()[0]  # noqa: S608
+            for table in (*TABLES, "tick")
+            if table != "agent_stat"
+        }
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The open connection. Raises StoreError after `close`."""
+        if self._connection is None:
+            raise StoreError(f"{self.path} is closed.")
+        return self._connection
+
+    @property
+    def closed(self) -> bool:
+        return self._connection is None
+
+    @property
+    def waiting_ticks(self) -> int:
+        return len(self._ticks)
+
+    def close(self) -> None:
+        """Let go of the file; what waits is lost."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def next_id(self, table: str) -> int:
+        """A fresh id of `table`."""
+        number = self._next_ids[table]
+        self._next_ids[table] = number + 1
+        return number
+
+    def ids_left(self, table: str) -> bool:
+        """Whether `table` (gpu, port) can take another device: ids of samples hold `DEVICES` of them."""
+        return self._next_ids[table] < DEVICES
+
+    def put_row(self, table: str, key: object, row: Sequence[Cell]) -> None:
+        """Let a row of a small table wait; a later one of the same key takes its place."""
+        self._rows[table][key] = storable(row)
+
+    def put_tick(self, tick: Sequence[Cell], gpus: list[list[Cell]], ports: list[list[Cell]]) -> None:
+        """Let one tick's rows wait."""
+        self._ticks.append(tick)
+        self._gpu_samples += gpus
+        self._fabric_samples += ports
+
+    def workload(self, workload_id: str) -> Sequence[Cell] | None:
+        """A workload's row as it was last put, by whichever node; None where nobody named it."""
+        row = (
+            self._workloads.get(workload_id)
+            or self.connection.execute(
+                f"SELECT {', '.join(TABLES['workload'])} FROM workload WHERE workload_id = ?",  # noqa: S608
+                (workload_id,),
+            ).fetchone()
+        )
+        if row is not None:
+            self._workloads[workload_id] = row
+        return row
+
+    def put_workload(self, workload_id: str, row: Sequence[Cell]) -> None:
+        """Let a workload's row wait."""
+        self._workloads[workload_id] = row
+        self.put_row("workload", workload_id, row)
+
+    def commit(self) -> bool:
+        """Write what waits. False: it could not be written now, still waits, and `fault` says why.
+
+        Raises StoreError where waiting does not help: the file is damaged, or another writer took it over.
+        """
+        try:
+            try:
+                self._write()
+            except OverflowError:
+                # Integers beyond 64 bits: sentinels that a source let through.
+                for rows in (self._ticks, self._gpu_samples, self._fabric_samples):
+                    rows[:] = [storable(row) for row in rows]
+                self._write()
+        except sqlite3.Error as error:
+            self._give_way(error)
+            return False
+        self.fault = None
+        return True
+
+    def commit_or_raise(self) -> None:
+        """For bulk work, where nobody waits for the disk to recover."""
+        if not self.commit() and self.fault is not None:
+            raise StoreError(self.fault.detail, self.fault.remedy)
+
+    def put_now(self, write: Callable[[sqlite3.Connection], object]) -> None:
+        """Commit what waits, then run `write` in a transaction of its own. Raises StoreError where it fails."""
+        self.commit_or_raise()
+        try:
+            self._transact(write)
+        except sqlite3.Error as error:
+            raise write_error(self.path, error) from error
+
+    def _transact(self, write: Callable[[sqlite3.Connection], object]) -> None:
+        connection = self.connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            holder = connection.execute("SELECT value FROM meta WHERE key = 'writer'").fetchone()
+            if holder is None or holder[0] != self._token:
+                raise StoreError(
+                    f"Another process has opened {self.path} for writing, so this one stops.",
+                    "Run one agent per database.",
+                )
+            write(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            # On a full disk SQLite may have rolled back by itself.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _write(self) -> None:
+        for prepare in self.before_write:
+            prepare()
+        self._transact(self._write_rows)
+        for rows in self._rows.values():
+            rows.clear()
+        self._ticks.clear()
+        self._gpu_samples.clear()
+        self._fabric_samples.clear()
+        if len(self._workloads) > _CACHED_WORKLOADS:
+            self._workloads.clear()
+
+    def _write_rows(self, connection: sqlite3.Connection) -> None:
+        for table, rows in self._rows.items():
+            if rows:
+                connection.executemany(upsert(table), rows.values())
+        connection.executemany(INSERTS["tick"], self._ticks)
+        connection.executemany(INSERTS["gpu_sample"], self._gpu_samples)
+        connection.executemany(INSERTS["fabric_sample"], self._fabric_samples)
+
+    def _give_way(self, error: sqlite3.Error) -> None:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code not in _PASSING:
+            raise write_error(self.path, error) from error
+        reason, remedy = _PASSING[code]
+        excess = len(self._ticks) - self.hold_ticks
+        if excess > 0:
+            self.lost_ticks += excess
+            del self._ticks[:excess]
+            oldest = int(self._ticks[0][0] or 0) * DEVICES
+            for rows in (self._gpu_samples, self._fabric_samples):
+                rows[:] = [row for row in rows if int(row[0] or 0) >= oldest]
+        self.fault = Absence(
+            "source",
+            "store",
+            "*",
+            reason,
+            f"{self.path.name} cannot be written ({error}); up to {self.hold_ticks} ticks are held in memory.",
+            remedy,
+        )
+
+
+def write_error(path: Path, error: sqlite3.Error) -> StoreError:
+    """SQLite's error as one sentence with a remedy."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _DAMAGED:
+        return damaged_error(path, error)
+    remedy = _PASSING[code][1] if code in _PASSING else "Name another file with --db."
+    return StoreError(f"{path} cannot be written: {error}.", remedy)

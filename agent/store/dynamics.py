@@ -1,0 +1,194 @@
+"""What only fast data can tell, as small pure functions: runs, dispersion, periods, correlations, bins.
+
+Plain Python, because the agent carries no numpy. A value that cannot be told is None, never 0. The simulator has a
+vectorised twin of these, which is tested against them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from math import ceil, floor, sqrt
+from operator import mul
+from statistics import median
+
+from ..model import BIN_EDGES
+
+# A local maximum of the autocorrelation counts as a period only where it stands at least this high, and this far
+# above the lowest point before it (in units of the correlation); the latter tells a period from a slow trend.
+PEAK_HEIGHT = 0.3
+PEAK_PROMINENCE = 0.15
+# ... and this many times above the noise of a correlation of n points, 1 / sqrt(n).
+PEAK_SIGMAS = 3.0
+# Of several peaks the first counts that is nearly as high as the highest: later ones are its multiples.
+PEAK_SHARE = 0.8
+# Below this many pairs a correlation is an accident.
+MIN_PAIRS = 20
+# A spread below this share of the largest value is rounding, not a signal.
+FLAT = 1e-9
+
+
+def bin_index(ratio: float) -> int:
+    """Which bin of `BIN_EDGES` holds `ratio` (0..1; above 1 falls in the last, below 0 in the first)."""
+    return max(0, bisect_right(BIN_EDGES, ratio) - 1)
+
+
+def bin_seconds(ratios: Iterable[float | None], seconds: Iterable[float]) -> list[float] | None:
+    """Seconds spent in each bin of `BIN_EDGES`; None where no ratio is known. Bins merge by addition."""
+    bins = [0.0] * len(BIN_EDGES)
+    seen = False
+    for ratio, weight in zip(ratios, seconds, strict=True):
+        if ratio is not None:
+            seen = True
+            bins[max(0, bisect_right(BIN_EDGES, ratio) - 1)] += weight
+    return bins if seen else None
+
+
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """The nearest-rank percentile: the smallest value that at least `share` (0..1) of the values do not exceed."""
+    if not values:
+        return None
+    # The small term keeps 0.95 x 20 = 19.000000000000004 from being ranked 20.
+    rank = max(1, ceil(share * len(values) - 1e-9))
+    return sorted(values)[rank - 1]
+
+
+def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float | None:
+    """The mean over time; None where there is no value or no time."""
+    total = sum(weights)
+    return sum(map(mul, values, weights)) / total if total > 0 else None
+
+
+def share_of_time(flags: Iterable[bool | None], seconds: Iterable[float]) -> float | None:
+    """Share (0..1) of the known time in which the flag holds; None where nothing is known."""
+    known = held = 0.0
+    for flag, weight in zip(flags, seconds, strict=True):
+        if flag is not None:
+            known += weight
+            if flag:
+                held += weight
+    return held / known if known > 0 else None
+
+
+def longest_run_seconds(flags: Iterable[bool | None], ends: Iterable[float], seconds: Iterable[float]) -> float | None:
+    """The longest unbroken time in which the flag holds; None where nothing is known.
+
+    `ends` are the intervals' ends. An unknown flag breaks a run, and so does a hole between two intervals of more than
+    half an interval: what was not seen is not counted.
+    """
+    longest = run = 0.0
+    known = False
+    previous_end: float | None = None
+    for flag, end, weight in zip(flags, ends, seconds, strict=True):
+        known = known or flag is not None
+        if previous_end is not None and end - weight - previous_end > 0.5 * weight:
+            run = 0.0
+        previous_end = end
+        run = run + weight if flag else 0.0
+        longest = max(longest, run)
+    return longest if known else None
+
+
+def second_grid(values: Sequence[float | None], ends: Sequence[float]) -> list[float | None]:
+    """The values on a grid of 1 s from the first sample on: means where several fall together, None where none does.
+
+    The grid is anchored on the first sample, so that a loop's jitter does not move samples over a second's border.
+    Empty where the samples are coarser than 1 s (median distance above 1.5 s): they cannot tell what happens in
+    seconds.
+    """
+    if len(ends) < 2 or median(b - a for a, b in pairwise(ends)) > 1.5:
+        return []
+    first = ends[0]
+    size = floor(ends[-1] - first + 0.5) + 1
+    sums = [0.0] * size
+    counts = [0] * size
+    for value, end in zip(values, ends, strict=True):
+        if value is not None:
+            slot = floor(end - first + 0.5)
+            sums[slot] += value
+            counts[slot] += 1
+    return [total / count if count else None for total, count in zip(sums, counts, strict=True)]
+
+
+def coefficient_of_variation(values: Iterable[float | None]) -> float | None:
+    """Standard deviation (of the population) over the mean; None below 2 values or for a mean of 0."""
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return None
+    mean = sum(known) / len(known)
+    if mean <= 0:
+        return None
+    return sqrt(sum((value - mean) ** 2 for value in known) / len(known)) / mean
+
+
+def autocorrelation(values: Sequence[float | None], max_lag: int) -> list[float] | None:
+    """Autocorrelation at lags 0..max_lag, each normalised by its overlap; None for a constant series.
+
+    Missing values are filled with the mean: they say nothing, for or against a period.
+    """
+    known = [value for value in values if value is not None]
+    if len(known) < 2 or max_lag >= len(values):
+        return None
+    mean = sum(known) / len(known)
+    centred = [0.0 if value is None else value - mean for value in values]
+    power = sum(map(mul, centred, centred)) / len(centred)
+    largest = max(abs(value) for value in known)
+    if power <= (FLAT * largest) ** 2 or power == 0.0:
+        return None
+    size = len(centred)
+    return [
+        min(1.0, max(-1.0, sum(map(mul, centred, centred[lag:])) / (size - lag) / power)) for lag in range(max_lag + 1)
+    ]
+
+
+def autocorrelation_peak(values: Sequence[float | None], min_lag: int, max_lag: int) -> tuple[float, float] | None:
+    """The period of an evenly spaced series: (lag in samples, height 0..1), or None where it has none.
+
+    A period is a local maximum at a lag of min_lag..max_lag that stands above the noise and above a dip before it
+    (`PEAK_HEIGHT`, `PEAK_SIGMAS`, `PEAK_PROMINENCE`); of several the first that is nearly the highest
+    (`PEAK_SHARE`). Lag and height are refined by a parabola through the three points.
+    """
+    curve = autocorrelation(values, max_lag + 1)
+    if curve is None:
+        return None
+    floor_height = max(PEAK_HEIGHT, PEAK_SIGMAS / sqrt(len(values)))
+    lowest = min(curve[1:min_lag], default=1.0)
+    peaks: list[int] = []
+    for lag in range(min_lag, max_lag + 1):
+        height = curve[lag]
+        if (
+            height >= floor_height
+            and height >= curve[lag - 1]
+            and height > curve[lag + 1]
+            and height - lowest >= PEAK_PROMINENCE
+        ):
+            peaks.append(lag)
+        lowest = min(lowest, height)
+    if not peaks:
+        return None
+    highest = max(curve[lag] for lag in peaks)
+    lag = next(lag for lag in peaks if curve[lag] >= PEAK_SHARE * highest)
+    left, middle, right = curve[lag - 1 : lag + 2]
+    bend = left - 2 * middle + right
+    shift = 0.5 * (left - right) / bend if bend < 0 else 0.0
+    return lag + shift, min(1.0, middle - 0.25 * (left - right) * shift)
+
+
+def pearson(first: Sequence[float | None], second: Sequence[float | None]) -> float | None:
+    """Correlation (-1..1) over the pairs where both are known; None below `MIN_PAIRS` or where either is constant."""
+    pairs = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
+    if len(pairs) < MIN_PAIRS:
+        return None
+    xs = [pair[0] for pair in pairs]
+    ys = [pair[1] for pair in pairs]
+    mean_x = sum(xs) / len(xs)
+    mean_y = sum(ys) / len(ys)
+    dx = [x - mean_x for x in xs]
+    dy = [y - mean_y for y in ys]
+    spread_x = sqrt(sum(map(mul, dx, dx)) / len(dx))
+    spread_y = sqrt(sum(map(mul, dy, dy)) / len(dy))
+    if spread_x <= FLAT * max(map(abs, xs)) or spread_y <= FLAT * max(map(abs, ys)):
+        return None
+    value = sum(map(mul, dx, dy)) / len(dx) / (spread_x * spread_y)
+    return min(1.0, max(-1.0, value))

@@ -1,0 +1,370 @@
+"""Writes one node's devices, ticks, workloads and absences. What it knows it keeps in memory; the file follows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+
+from ..model import Absence, AgentStats, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
+from .batch import Batch
+from .codec import (
+    DEVICES,
+    FABRIC_STEPS,
+    GPU_STEPS,
+    HOST_STEPS,
+    Cell,
+    RollupTable,
+    encode_values,
+    rollup_kind,
+    row_encoder,
+)
+from .tables import TABLES, insert_rollup
+
+_ROLLUP_BATCH = 5000
+_TICK_BATCH = 500
+_NO_VALUES: Mapping[str, float] = {}
+
+
+class Schedule:
+    """When to commit: every so many ticks, or when the first of them is so many seconds old."""
+
+    def __init__(self, every_ticks: int, every_seconds: float) -> None:
+        self.every_ticks = every_ticks
+        self.every_seconds = every_seconds
+        self._ticks = 0
+        self._first_ts = 0.0
+
+    def is_due(self, ts: float) -> bool:
+        """Count one tick; whether it is time."""
+        if not self._ticks:
+            self._first_ts = ts
+        self._ticks += 1
+        return self._ticks >= self.every_ticks or ts - self._first_ts >= self.every_seconds
+
+    def restart(self) -> None:
+        self._ticks = 0
+
+
+@dataclasses.dataclass(slots=True)
+class _Validity:
+    """The rows of one device: ids by the time from which they hold, and whether the last still does."""
+
+    rows: list[tuple[float, int]]
+    value: Gpu | FabricPort
+    open: bool
+
+    @property
+    def id(self) -> int:
+        return self.rows[-1][1]
+
+    def at(self, ts: float) -> int:
+        """The id of the row that held in the interval that ends at `ts` (before the first: the first)."""
+        if len(self.rows) == 1:
+            return self.rows[0][1]
+        return next((row_id for valid_from, row_id in reversed(self.rows) if valid_from < ts), self.rows[0][1])
+
+
+@dataclasses.dataclass(slots=True)
+class _Use:
+    id: int
+    row: list[Cell]
+
+
+class NodeWriter:
+    """One node's road into the database. `ts` is Unix seconds everywhere; values are in base units.
+
+    `unknown_devices` names GPUs and ports that ticks spoke of, but `set_gpus` and `set_ports` never did: their values
+    are not kept, because nothing says what they are.
+    """
+
+    def __init__(self, batch: Batch, schedule: Schedule, node: Node, ts: float) -> None:
+        self._batch = batch
+        self._schedule = schedule
+        self.unknown_devices: set[str] = set()
+        connection = batch.connection
+        found = connection.execute("SELECT id, first_seen FROM node WHERE node = ?", (node.node,)).fetchone()
+        self.id: int = found[0] if found else batch.next_id("node")
+        self._first_seen: float = found[1] if found else ts
+        self._last_seen = ts
+        self._written_last_seen: float | None = None
+        self.node = node
+        self._gpus: dict[str, _Validity] = {}
+        self._ports: dict[str, _Validity] = {}
+        self._absences: dict[tuple[str, str, str, str], list[Cell]] = {}
+        self._absence_set: frozenset[Absence] | None = None
+        self._uses: dict[tuple[str, str, str, bool], _Use] | None = None
+        self._gpu_ids: dict[str, int] = {}
+        self._port_ids: dict[str, int] = {}
+        self._load()
+        self.set_node(node, ts)
+        batch.before_write.append(self._touch)
+
+    def set_node(self, node: Node, ts: float) -> None:
+        """What the node is now; the last word counts."""
+        self.node = node
+        self._last_seen = max(self._last_seen, ts)
+        self._written_last_seen = None
+
+    def set_gpus(self, gpus: Iterable[Gpu], ts: float) -> None:
+        """The GPUs that are here from `ts` on. A changed GPU gets a new row, a GPU not named any more is closed."""
+        self._set_devices("gpu", self._gpus, {gpu.uuid: gpu for gpu in gpus}, ts)
+        self._gpu_ids = {key: known.id for key, known in self._gpus.items() if known.open}
+
+    def set_ports(self, ports: Iterable[FabricPort], ts: float) -> None:
+        """The fabric ports that are here from `ts` on, as `set_gpus`."""
+        self._set_devices("port", self._ports, {port.key: port for port in ports}, ts)
+        self._port_ids = {key: known.id for key, known in self._ports.items() if known.open}
+
+    def set_absences(self, absences: Iterable[Absence], ts: float) -> None:
+        """All that is missing at `ts`, and why: what is new opens, what is no longer named ends. Idempotent."""
+        wanted_set = frozenset(absences)
+        if wanted_set == self._absence_set:
+            return
+        self._absence_set = wanted_set
+        wanted = {(a.scope, a.subject, a.metric, a.reason): a for a in wanted_set}
+        for key in [key for key in self._absences if key not in wanted]:
+            row = self._absences.pop(key)
+            row[-1] = ts
+            self._batch.put_row("absence", row[0], row)
+        for key, absence in wanted.items():
+            if key not in self._absences:
+                self._absences[key] = self._put_absence(absence, ts, None)
+
+    def note(self, absence: Absence, ts: float) -> None:
+        """Record something that happened at `ts` and is over: an absence without length."""
+        self._put_absence(absence, ts, ts)
+
+    def set_workloads(
+        self,
+        workloads: Iterable[Workload],
+        uses: Iterable[WorkloadUse],
+        ts: float,
+        *,
+        scan_interval_seconds: float = 10.0,
+    ) -> None:
+        """Who works on which GPU at `ts`. A use goes on where it was last seen less than two scans ago.
+
+        `mem_used_bytes` of a use is the most that was seen. A use of a workload that nobody named is not kept.
+        """
+        for workload in workloads:
+            self._put_workload(workload, ts, ts)
+        known = self._open_uses(ts - 2 * scan_interval_seconds)
+        for use in uses:
+            workload_row = self._batch.workload(use.workload_id)
+            if workload_row is None:
+                continue
+            key = (use.workload_id, use.gpu_uuid, use.basis, use.shared)
+            current = known.get(key)
+            if current is None or float(current.row[5] or 0) <= ts - 2 * scan_interval_seconds:
+                current = known[key] = self._new_use(workload_row, use, ts, ts)
+            current.row[5] = ts
+            if use.mem_used_bytes is not None:
+                current.row[8] = max(use.mem_used_bytes, int(current.row[8] or 0))
+            self._batch.put_row("workload_use", current.id, tuple(current.row))
+        for key in [key for key, use in known.items() if float(use.row[5] or 0) <= ts - 2 * scan_interval_seconds]:
+            del known[key]
+
+    def add_tick(self, tick: Tick) -> None:
+        """Keep one tick. It waits in memory and is committed in batches (`Writer.open`)."""
+        self._add_tick(tick, commit=True)
+
+    def add_agent_stats(self, stats: AgentStats) -> None:
+        """Keep what watching cost."""
+        row = (
+            stats.ts, self.id, stats.cpu_seconds, stats.rss_bytes, stats.tick_seconds, stats.late_seconds,
+            stats.missed_ticks, stats.clock_offset_seconds,
+        )  # fmt: skip
+        self._batch.put_row("agent_stat", (stats.ts, self.id), row)
+
+    # The bulk roads, for simulators and importers: written at once, in transactions of some thousand rows.
+
+    def put_ticks(self, ticks: Iterable[Tick]) -> None:
+        """Many ticks, in order of time."""
+        source = iter(ticks)
+        while batch := list(islice(source, _TICK_BATCH)):
+            for tick in batch:
+                self._add_tick(tick, commit=False)
+            self._batch.commit_or_raise()
+
+    def put_rollups(self, table: RollupTable, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Many rollup rows, as sequences in the order of `columns`: the view's column names, values in base units.
+
+        Two columns name the row: ``ts`` (the period's end) and ``device`` (a gpu_uuid, or ``device/port``; left out
+        for the host). None and NaN are missing; columns left out too. Bins are sequences of seconds per bin, or JSON.
+        A row of the same period and device is replaced.
+        """
+        kind = rollup_kind(table)
+        named = [name for name in columns if name not in ("ts", "device")]
+        places = [columns.index(name) for name in named]
+        ts_at = columns.index("ts")
+        device_at = columns.index("device") if kind != "host" else -1
+        if "observed_seconds" not in named:
+            raise ValueError(f"{table} needs observed_seconds")
+        encode = row_encoder(table, named)
+        known = self._gpus if kind == "gpu" else self._ports
+
+        def device_id(row: Sequence[object], ts: float) -> int:
+            if kind == "host":
+                return self.id
+            device = known.get(str(row[device_at]))
+            if device is None:
+                raise ValueError(
+                    f"{table}: unknown device {row[device_at]!r}; name it with set_gpus or set_ports first"
+                )
+            return device.at(ts)
+
+        def encoded() -> Iterable[list[Cell]]:
+            for row in rows:
+                ts = round(float(row[ts_at]))  # type: ignore[arg-type]
+                self._last_seen = max(self._last_seen, ts)
+                yield [ts, device_id(row, ts), *encode([row[place] for place in places])]
+
+        sql = insert_rollup(table, tuple(named))
+        source = iter(encoded())
+        while batch := list(islice(source, _ROLLUP_BATCH)):
+            self._batch.put_now(lambda connection, batch=batch: connection.executemany(sql, batch))
+
+    def put_workload_use(  # noqa: PLR0917
+        self,
+        workload: Workload,
+        gpu_uuid: str,
+        ts_start: float,
+        ts_end: float,
+        basis: str,
+        shared: bool = False,
+        mem_used_bytes: int | None = None,
+    ) -> None:
+        """One use that is already over, with the workload it belongs to."""
+        row = self._put_workload(workload, ts_start, ts_end)
+        number = self._batch.next_id("workload_use")
+        use = (number, row[0], self.id, gpu_uuid, ts_start, ts_end, basis, int(shared), mem_used_bytes)
+        self._batch.put_row("workload_use", number, use)
+
+    def _touch(self) -> None:
+        """Let the node's row wait where the node was seen since it was last written."""
+        if self._written_last_seen == self._last_seen:
+            return
+        self._written_last_seen = self._last_seen
+        n = self.node
+        row = (
+            self.id, n.node, n.cluster, n.machine_id, n.boot_id, n.provider, n.region, n.instance_type, n.node_sku,
+            n.node_sku_source, n.gpu_count, n.agent_version, self._first_seen, self._last_seen,
+        )  # fmt: skip
+        self._batch.put_row("node", self.id, row)
+
+    def _add_tick(self, tick: Tick, *, commit: bool) -> None:
+        number = self._batch.next_id("tick")
+        base = number * DEVICES
+        gpus: list[list[Cell]] = []
+        for uuid, values in tick.gpus.items():
+            device = self._gpu_ids.get(uuid)
+            if device is None:
+                self.unknown_devices.add(uuid)
+            elif values:
+                gpus.append([base + device, *encode_values(values.get, GPU_STEPS)])
+        ports: list[list[Cell]] = []
+        for key in {**tick.port_states, **tick.fabric}:
+            device = self._port_ids.get(key)
+            if device is None:
+                self.unknown_devices.add(key)
+                continue
+            state = tick.port_states.get(key)
+            active = None if state is None else int(state == "ACTIVE")
+            values = tick.fabric.get(key, _NO_VALUES)
+            said = None if active else state  # the usual word is not kept with every sample
+            ports.append([base + device, active, said, *encode_values(values.get, FABRIC_STEPS)])
+        host = encode_values(tick.host.get, HOST_STEPS)
+        row = [number, self.id, tick.ts, round(tick.interval_seconds * 1000), *host]
+        self._last_seen = max(self._last_seen, tick.ts)
+        self._batch.put_tick(row, gpus, ports)
+        if commit and self._schedule.is_due(tick.ts):
+            self._schedule.restart()
+            self._batch.commit()
+
+    def _set_devices(
+        self, table: str, known: dict[str, _Validity], wanted: Mapping[str, Gpu | FabricPort], ts: float
+    ) -> None:
+        for key, held in known.items():
+            if held.open and wanted.get(key) != held.value:
+                if key in wanted and not self._batch.ids_left(table):
+                    # No id is free for another row: the change is kept, its history is not.
+                    held.value = wanted[key]
+                    self._put_device(table, held, None)
+                    continue
+                held.open = False
+                self._put_device(table, held, ts)
+        for key, device in wanted.items():
+            held = known.get(key)
+            if held is not None and held.open:
+                continue
+            if not self._batch.ids_left(table):
+                self.unknown_devices.add(key)
+                continue
+            rows = [*held.rows, (ts, self._batch.next_id(table))] if held else [(ts, self._batch.next_id(table))]
+            known[key] = _Validity(rows, device, True)
+            self._put_device(table, known[key], None)
+
+    def _put_device(self, table: str, held: _Validity, valid_to: float | None) -> None:
+        values = dataclasses.astuple(held.value)
+        self._batch.put_row(table, held.id, (held.id, self.id, *values, held.rows[-1][0], valid_to))
+
+    def _put_absence(self, a: Absence, since: float, until: float | None) -> list[Cell]:
+        number = self._batch.next_id("absence")
+        row: list[Cell] = [number, self.id, a.scope, a.subject, a.metric, a.reason, a.detail, a.remedy, since, until]
+        self._batch.put_row("absence", number, row)
+        return row
+
+    def _put_workload(self, workload: Workload, first: float, last: float) -> list[Cell]:
+        held = self._batch.workload(workload.workload_id)
+        number: Cell = self._batch.next_id("workload") if held is None else held[0]
+        if held is not None:
+            first, last = min(first, float(held[-2] or 0)), max(last, float(held[-1] or 0))
+        row: list[Cell] = [number, *dataclasses.astuple(workload), first, last]
+        self._batch.put_workload(workload.workload_id, row)
+        return row
+
+    def _new_use(self, workload_row: Sequence[Cell], use: WorkloadUse, ts_start: float, ts_end: float) -> _Use:
+        number = self._batch.next_id("workload_use")
+        row: list[Cell] = [
+            number, workload_row[0], self.id, use.gpu_uuid, ts_start, ts_end, use.basis, int(use.shared), None,
+        ]  # fmt: skip
+        return _Use(number, row)
+
+    def _open_uses(self, since: float) -> dict[tuple[str, str, str, bool], _Use]:
+        """The uses last seen after `since`; from the file when this writer begins."""
+        if self._uses is None:
+            columns = ", ".join(f"u.{name}" for name in TABLES["workload_use"])
+            self._uses = {}
+            for *row, workload_id in self._batch.connection.execute(
+                f"SELECT {columns}, w.workload_id FROM workload_use u JOIN workload w ON w.id = u.workload_ref "  # noqa: S608
+                "WHERE u.node_id = ? AND u.ts_end > ? ORDER BY u.ts_end",
+                (self.id, since),
+            ):
+                self._uses[(workload_id, row[3], row[6], bool(row[7]))] = _Use(row[0], row)
+        return self._uses
+
+    def _load(self) -> None:
+        """What the file knows of this node's devices and open absences."""
+        connection = self._batch.connection
+        gpu_columns = ", ".join(TABLES["gpu"])
+        for row in connection.execute(f"SELECT {gpu_columns} FROM gpu WHERE node_id = ? ORDER BY id", (self.id,)):  # noqa: S608
+            self._remember(self._gpus, Gpu(*row[2:16]), row[2], row)
+        port_columns = ", ".join(TABLES["port"])
+        for row in connection.execute(f"SELECT {port_columns} FROM port WHERE node_id = ? ORDER BY id", (self.id,)):  # noqa: S608
+            port = FabricPort(*row[2:7])
+            self._remember(self._ports, port, port.key, row)
+        self._gpu_ids = {key: known.id for key, known in self._gpus.items() if known.open}
+        self._port_ids = {key: known.id for key, known in self._ports.items() if known.open}
+        absence_columns = ", ".join(TABLES["absence"])
+        for row in connection.execute(
+            f"SELECT {absence_columns} FROM absence WHERE node_id = ? AND until IS NULL",  # noqa: S608
+            (self.id,),
+        ):
+            self._absences[(row[2], row[3], row[4], row[5])] = list(row)
+
+    @staticmethod
+    def _remember(known: dict[str, _Validity], device: Gpu | FabricPort, key: str, row: Sequence[Cell]) -> None:
+        valid_from, number = float(row[-2] or 0), int(row[0] or 0)
+        earlier = known[key].rows if key in known else []
+        known[key] = _Validity([*earlier, (valid_from, number)], device, row[-1] is None)

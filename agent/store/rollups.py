@@ -1,0 +1,243 @@
+"""The job that turns samples into minutes and hours, some seconds after each is over.
+
+It has a connection of its own, reads first and writes short: all rows of a node's minute or hour and the mark of how
+far it came are one transaction, so that it may be killed and started again at any time.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+from ...rules.errors import StoreError
+from ..model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
+from .batch import write_error
+from .codec import DEVICES, PERIOD_SECONDS, Cell, Period, RollupTable, rollup_columns, row_encoder
+from .migrations import foreign_error, read_header
+from .summaries import GpuLimits, Row, Samples, Values, roll_fabric, roll_gpu, roll_host
+from .tables import insert_rollup
+
+__all__ = ["RolledUp", "RollupJob", "roll_fabric", "roll_gpu", "roll_host"]
+
+# A period is complete so long after its end ...
+SETTLE_SECONDS = 5.0
+# ... once a later tick is in the file (ticks are committed in order); where none comes, after this: longer than a
+# writer holds ticks back on a full disk.
+SILENCE_SECONDS = 900.0
+_BUSY_SECONDS = 5.0
+
+
+def _scaled(names_and_quanta: Iterable[tuple[str, float]], table: str) -> str:
+    return ", ".join(f"{table}.{name} * {quantum!r}" for name, quantum in names_and_quanta)
+
+
+_SPAN = "t.node_id = ? AND t.ts > ? AND t.ts <= ?"
+_TICK = "t.id, t.ts, t.interval_ms * 1e-3"
+_GPU_SQL = (
+    f"SELECT {_TICK}, {_scaled(((m.name, m.quantum) for m in GPU_METRICS), 's')} "  # noqa: S608
+    f"FROM tick t CROSS JOIN gpu_sample s ON s.id = t.id * {DEVICES} + ? WHERE {_SPAN} ORDER BY t.ts"
+)
+_FABRIC_SQL = (
+    f"SELECT {_TICK}, s.active, {_scaled(((m.name, m.quantum) for m in FABRIC_METRICS), 's')} "  # noqa: S608
+    f"FROM tick t CROSS JOIN fabric_sample s ON s.id = t.id * {DEVICES} + ? WHERE {_SPAN} ORDER BY t.ts"
+)
+_HOST_VALUES = (*((m.name, m.quantum) for m in HOST_METRICS), ("mem_total_bytes", 1024.0))
+_HOST_SQL = (
+    f"SELECT {_TICK}, {_scaled(_HOST_VALUES, 't')} FROM tick t WHERE {_SPAN} AND "  # noqa: S608
+    f"coalesce({', '.join('t.' + name for name, _ in _HOST_VALUES)}) IS NOT NULL ORDER BY t.ts"
+)
+# CROSS JOIN: the ticks of the span first, whatever SQLite guesses without statistics.
+# Traffic of all compute ports at each tick; a port that lacks a direction has no part in it.
+_COMPUTE_SQL = (
+    "SELECT t.id, sum(max(s.tx_bytes_per_second, s.rx_bytes_per_second)) * 64.0 "  # noqa: S608
+    f"FROM tick t CROSS JOIN fabric_sample s ON s.id BETWEEN t.id * {DEVICES} AND t.id * {DEVICES} + {DEVICES - 1} "
+    f"CROSS JOIN port p ON p.id = s.id - t.id * {DEVICES} WHERE {_SPAN} AND p.role = 'compute' GROUP BY t.id"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RolledUp:
+    """What one run wrote: periods, counted per node."""
+
+    minutes: int
+    hours: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    """The rows of one device, oldest first, and what its ratios are measured against (the last row's word)."""
+
+    ids: tuple[int, ...]
+    limits: tuple[float | None, ...]
+
+
+class RollupJob:
+    """Rolls up what is complete and not yet rolled up in one database. Runs beside the writer.
+
+    Ticks that come later than a period's rollup, with an older `ts` (a clock that was put back by more than the
+    period), stay in the samples only.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def run(self, now: float, should_stop: Callable[[], bool] = lambda: False) -> RolledUp:
+        """Do what is due at `now` (Unix seconds). `should_stop` is asked between periods. Raises StoreError."""
+        done = {"minute": 0, "hour": 0}
+        try:
+            with closing(self._connect()) as connection:
+                nodes = [row[0] for row in connection.execute("SELECT id FROM node ORDER BY id").fetchall()]
+                for period in PERIOD_SECONDS:
+                    for node_id in nodes:
+                        done[period] += self._roll_node(connection, node_id, period, now, should_stop)
+        except sqlite3.Error as error:
+            raise write_error(self.path, error) from error
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be opened: {error.strerror}.", "Check the path.") from error
+        return RolledUp(done["minute"], done["hour"])
+
+    def _connect(self) -> sqlite3.Connection:
+        header = read_header(self.path)
+        if not header.ours:
+            raise foreign_error(self.path, header)
+        connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+
+    def _roll_node(
+        self,
+        connection: sqlite3.Connection,
+        node_id: int,
+        period: Period,
+        now: float,
+        should_stop: Callable[[], bool],
+    ) -> int:
+        length = PERIOD_SECONDS[period]
+        mark = connection.execute(
+            "SELECT done_to FROM rollup_progress WHERE node_id = ? AND period = ?", (node_id, period)
+        ).fetchone()
+        done_to = mark[0] if mark else None
+        last = connection.execute(
+            "SELECT ts FROM tick WHERE node_id = ? ORDER BY ts DESC LIMIT 1", (node_id,)
+        ).fetchone()
+        rolled = 0
+        while last is not None and not should_stop():
+            first = connection.execute(
+                "SELECT ts FROM tick WHERE node_id = ? AND ts > ? ORDER BY ts LIMIT 1",
+                (node_id, -1.0 if done_to is None else done_to),
+            ).fetchone()
+            if first is None:
+                break
+            end = ceil(first[0] / length) * length
+            if now < end + SETTLE_SECONDS or (last[0] <= end and now < end + SILENCE_SECONDS):
+                break
+            rows = _roll_period(connection, node_id, period, end)
+            _write(connection, node_id, period, end, rows)
+            done_to = end
+            rolled += 1
+        return rolled
+
+
+def _roll_period(
+    connection: sqlite3.Connection, node_id: int, period: Period, end: int
+) -> dict[RollupTable, list[tuple[int, Row]]]:
+    span = (node_id, end - PERIOD_SECONDS[period], end)
+    compute: dict[int, float] = dict(connection.execute(_COMPUTE_SQL, span).fetchall())
+    gpus: list[tuple[int, Row]] = []
+    for device in _devices(
+        connection,
+        "gpu_uuid, id, mem_total_bytes, power_limit_watts, nvlink_bytes_per_second FROM gpu",
+        node_id,
+        span,
+    ):
+        ticks, samples, last_id = _read(connection, _GPU_SQL, device, span, [m.name for m in GPU_METRICS])
+        if ticks:
+            fabric: Values | None = [compute.get(tick) for tick in ticks] if compute else None
+            gpus.append((last_id, roll_gpu(samples, GpuLimits(*device.limits), period, fabric)))
+    ports: list[tuple[int, Row]] = []
+    names = ["active", *(m.name for m in FABRIC_METRICS)]
+    for device in _devices(
+        connection, "device || '/' || port, id, line_rate_bytes_per_second FROM port", node_id, span
+    ):
+        ticks, samples, last_id = _read(connection, _FABRIC_SQL, device, span, names)
+        if ticks:
+            ports.append((last_id, roll_fabric(samples, device.limits[0], period)))
+    rows = connection.execute(_HOST_SQL, span).fetchall()
+    hosts: list[tuple[int, Row]] = []
+    if rows:
+        hosts.append((node_id, roll_host(_samples(rows, [name for name, _ in _HOST_VALUES]), period)))
+    if period == "minute":
+        return {"gpu_minute": gpus, "fabric_minute": ports, "host_minute": hosts}
+    return {"gpu_hour": gpus, "fabric_hour": ports, "host_hour": hosts}
+
+
+def _devices(
+    connection: sqlite3.Connection, columns_from: str, node_id: int, span: tuple[int, int, int]
+) -> list[_Device]:
+    """The devices that were still valid in the span; one that changed within it has several ids and is still one."""
+    found: dict[str, _Device] = {}
+    for name, number, *limits in connection.execute(
+        f"SELECT {columns_from} WHERE node_id = ? AND (valid_to IS NULL OR valid_to >= ?) ORDER BY id",
+        (node_id, span[1]),
+    ):
+        earlier = found[name].ids if name in found else ()
+        found[name] = _Device((*earlier, number), tuple(limits))
+    return list(found.values())
+
+
+def _read(
+    connection: sqlite3.Connection, sql: str, device: _Device, span: tuple[int, int, int], names: Sequence[str]
+) -> tuple[list[int], Samples, int]:
+    """A device's samples in the span: tick ids, the samples, and the id under which the last was kept."""
+    rows: list[tuple[float | None, ...]] = []
+    last_id = device.ids[-1]
+    for number in device.ids:
+        part = connection.execute(sql, (number, *span)).fetchall()
+        if part:
+            rows += part
+            last_id = number
+    if len(device.ids) > 1:
+        rows.sort(key=lambda row: row[1] or 0.0)
+    return [int(row[0] or 0) for row in rows], _samples(rows, names), last_id
+
+
+def _samples(rows: Sequence[Sequence[float | None]], names: Sequence[str]) -> Samples:
+    if not rows:
+        return Samples((), (), {})
+    _, ends, seconds, *values = zip(*rows, strict=True)
+    return Samples(ends, seconds, dict(zip(names, values, strict=True)))
+
+
+def _write(
+    connection: sqlite3.Connection,
+    node_id: int,
+    period: Period,
+    end: int,
+    tables: Mapping[RollupTable, Sequence[tuple[int, Row]]],
+) -> None:
+    encoded: list[tuple[str, list[list[Cell]]]] = []
+    for table, rows in tables.items():
+        columns = tuple(rollup_columns(table))
+        encode = row_encoder(table, columns)
+        encoded.append(
+            (
+                insert_rollup(table, columns),
+                [[end, device_id, *encode([row.get(name) for name in columns])] for device_id, row in rows],
+            )
+        )
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for sql, values in encoded:
+            connection.executemany(sql, values)
+        connection.execute(
+            "INSERT OR REPLACE INTO rollup_progress (node_id, period, done_to) VALUES (?, ?, ?)", (node_id, period, end)
+        )
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

@@ -1,0 +1,65 @@
+"""The private tables' columns, and the statements that write them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from .codec import DEVICE_COLUMN, FABRIC_STEPS, GPU_STEPS, HOST_STEPS, RollupTable, rollup_kind
+
+# Small tables, whose whole rows are written again when something of them changes. The first column is the key.
+TABLES: dict[str, tuple[str, ...]] = {
+    "node": (
+        "id", "node", "cluster", "machine_id", "boot_id", "provider", "region", "instance_type", "node_sku",
+        "node_sku_source", "gpu_count", "agent_version", "first_seen", "last_seen",
+    ),
+    "gpu": (
+        "id", "node_id", "gpu_uuid", "gpu_index", "name", "sku", "kind", "parent_uuid", "slices", "mig_profile",
+        "pci_bus_id", "mem_total_bytes", "power_limit_watts", "nvlink_links", "nvlink_bytes_per_second",
+        "driver_version", "valid_from", "valid_to",
+    ),
+    "port": (
+        "id", "node_id", "device", "port", "role", "link_layer", "line_rate_bytes_per_second", "valid_from", "valid_to",
+    ),
+    "workload": (
+        "id", "workload_id", "series_id", "name", "scheduler", "job_id", "namespace", "pod", "user", "account",
+        "framework", "command", "first_seen", "last_seen",
+    ),
+    "workload_use": (
+        "id", "workload_ref", "node_id", "gpu_uuid", "ts_start", "ts_end", "basis", "shared", "mem_used_bytes",
+    ),
+    "absence": ("id", "node_id", "scope", "subject", "metric", "reason", "detail", "remedy", "since", "until"),
+    "agent_stat": (
+        "ts", "node_id", "cpu_seconds", "rss_bytes", "tick_seconds", "late_seconds", "missed_ticks",
+        "clock_offset_seconds",
+    ),
+}  # fmt: skip
+
+_SAMPLES: dict[str, tuple[str, ...]] = {
+    "tick": ("id", "node_id", "ts", "interval_ms", *(name for name, _ in HOST_STEPS)),
+    "gpu_sample": ("id", *(name for name, _ in GPU_STEPS)),
+    "fabric_sample": ("id", "active", "state", *(name for name, _ in FABRIC_STEPS)),
+}
+
+
+def _insert(table: str, columns: tuple[str, ...], verb: str = "INSERT") -> str:
+    marks = ", ".join("?" * len(columns))
+    return f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({marks})"
+
+
+INSERTS = {table: _insert(table, columns) for table, columns in _SAMPLES.items()}
+
+
+@cache
+def upsert(table: str) -> str:
+    """Write a whole row of a small table. Columns that a newer minor version added keep their values."""
+    columns = TABLES[table]
+    if table == "agent_stat":
+        return _insert(table, columns, "INSERT OR REPLACE")
+    changes = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
+    return f"{_insert(table, columns)} ON CONFLICT (id) DO UPDATE SET {changes}"
+
+
+@cache
+def insert_rollup(table: RollupTable, columns: tuple[str, ...]) -> str:
+    """Write a rollup row: ts, device id, then `columns`. A row of the same period and device is replaced."""
+    return _insert(table, ("ts", DEVICE_COLUMN[rollup_kind(table)], *columns), "INSERT OR REPLACE")
