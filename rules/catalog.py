@@ -56,12 +56,15 @@ class GpuSku:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """The network between nodes. `bytes_per_second` is the whole node's, one way; `nics` the count of its NICs."""
+    """The network between nodes. `bytes_per_second` is the whole node's, one way; `nics` the count of its NICs.
 
-    kind: str  # infiniband, roce, efa, tcpx, ethernet, none
+    None: no source that can be relied on says so. `kind` unknown: the provider's source names no fabric.
+    """
+
+    kind: str  # infiniband, roce, efa, tcpx, ethernet, none, unknown
     bytes_per_second: float | None
     nics: int | None
-    rdma: bool
+    rdma: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +87,20 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class NodeSku:
-    """One rentable node. `name` is ``provider/instance_type``; `gpu` is a name in the GPU catalog."""
+    """One rentable node. `name` is ``provider/instance_type``; `gpu` is a name in the GPU catalog.
+
+    `family` is the provider's series: sizes of one family and host that differ in fabric are twins (rules/library.py).
+    """
 
     name: str
     provider: str
     instance_type: str
     gpu: str
     gpu_count: int
-    intra_node_link: str  # nvswitch, nvlink-bridge, pcie, none, xgmi
+    intra_node_link: str  # nvswitch, nvlink-bridge, pcie, none, xgmi, unknown
     fabric: Fabric
     vcpus: int | None
     host_mem_bytes: int | None
     prices: tuple[Price, ...]
     source: Source
+    family: str | None = None

@@ -11,6 +11,7 @@ from .errors import RulesError
 from .loader import Items, Table, fault
 
 _ISO_DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
+_COMMIT = re.compile(r"commit [0-9a-f]{7,40}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NAMES = {str: "text", bool: "true or false", int: "a whole number", float: "a number", Table: "a mapping"}
 
@@ -92,6 +93,13 @@ class Fields:
         assert value is not None
         return value
 
+    def as_of(self, key: str = "as_of") -> str:
+        """When a figure was read: a date, or the commit of a dated repository."""
+        value = self.text(key)
+        if not _COMMIT.fullmatch(value) and not _ISO_DATE.fullmatch(value):
+            raise self.fault(key, f"{key!r} must be a date or a commit", "Write 2026-09-19, or commit 3f5f6971.")
+        return value
+
     def number_or_none(
         self, key: str, minimum: float | None = None, above: float | None = None, maximum: float | None = None
     ) -> float | None:
@@ -133,9 +141,9 @@ class Fields:
         assert value is not None
         return value
 
-    def flag(self, key: str, default: bool = False) -> bool:
+    def flag_or_none(self, key: str) -> bool | None:
         value = self._get(key, (bool,))
-        return default if value is None else bool(value)
+        return None if value is None else bool(value)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """A list of text; empty where the key is absent."""

@@ -1,0 +1,89 @@
+"""The catalog as one value: GPUs, nodes, list prices, and what lies between two nodes that differ in fabric alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .catalog import GpuSku, NodeSku, Price
+from .gpu_files import Accelerator, GpuLibrary, load_gpus, normalise
+from .node_files import ANY_REGION, load_nodes
+from .premiums import Premium, load_premiums
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Everything that is for sale, as far as it is known. `nodes` by ``provider/instance_type``, `gpus` by name."""
+
+    library: GpuLibrary
+    nodes: Mapping[str, NodeSku]
+    premiums: Mapping[str, Premium]
+
+    @property
+    def gpus(self) -> Mapping[str, GpuSku]:
+        return self.library.gpus
+
+    @property
+    def accelerators(self) -> tuple[Accelerator, ...]:
+        """What is not a GPU: information only."""
+        return self.library.accelerators
+
+    def gpu(self, name: str) -> GpuSku | None:
+        """The GPU of exactly this name or alias (as drivers say it); None where there is none: never the nearest."""
+        return self.library.find(name)
+
+    def gpu_asked(self, name: str) -> GpuSku | None:
+        """As `gpu`, and also what a person means by a bare ``H100``. Not for telemetry."""
+        found = self.library.find(name)
+        key = self.library.asked.get(normalise(name))
+        return found if found is not None or key is None else self.gpus[key]
+
+    def node(self, name: str) -> NodeSku | None:
+        """The node of exactly this name; None where there is none."""
+        return self.nodes.get(name)
+
+    def nodes_of(self, gpu: str, gpu_count: int | None = None) -> tuple[NodeSku, ...]:
+        """Every node with this GPU (a catalog name), and with this many of them where given."""
+        return tuple(n for n in self.nodes.values() if n.gpu == gpu and (gpu_count is None or n.gpu_count == gpu_count))
+
+    def candidates(self, provider: str, region: str) -> tuple[NodeSku, ...]:
+        """Nodes of one provider that have a list price in one region: what a team could rent there instead."""
+        return tuple(n for n in self.nodes.values() if n.provider == provider and self.price(n, region) is not None)
+
+    def price(self, node: NodeSku | str, region: str | None) -> Price | None:
+        """The list price in exactly this region, or one that holds in all; None: unknown, never a neighbour's."""
+        sku = self.nodes.get(node) if isinstance(node, str) else node
+        if sku is None:
+            return None
+        by_region = {price.region: price for price in sku.prices}
+        return by_region.get(region or ANY_REGION) or by_region.get(ANY_REGION)
+
+    def fabric_twins(self, node: NodeSku) -> tuple[NodeSku, ...]:
+        """Nodes of the same provider, family, GPU, GPU count and host whose fabric is another, in kind or in rate.
+
+        A host figure that is not known on one side does not tell two nodes apart.
+        """
+        return tuple(twin for twin in self.nodes.values() if _is_twin(node, twin))
+
+
+def load_catalog(rules_dir: Path | None = None) -> Catalog:
+    """The catalog that ships, with a site's own files over it. Raises RulesError with file, line and remedy."""
+    library = load_gpus(rules_dir)
+    return Catalog(library, load_nodes(rules_dir, library.gpus), load_premiums(rules_dir))
+
+
+def _is_twin(a: NodeSku, b: NodeSku) -> bool:
+    return (
+        a.name != b.name
+        and a.family is not None
+        and (a.provider, a.family, a.gpu, a.gpu_count, a.intra_node_link)
+        == (b.provider, b.family, b.gpu, b.gpu_count, b.intra_node_link)
+        and _same(a.vcpus, b.vcpus)
+        and _same(a.host_mem_bytes, b.host_mem_bytes)
+        and (a.fabric.kind != b.fabric.kind or not _same(a.fabric.bytes_per_second, b.fabric.bytes_per_second))
+    )
+
+
+def _same(a: float | None, b: float | None) -> bool:
+    return a is None or b is None or a == b
