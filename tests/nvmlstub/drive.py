@@ -1,0 +1,73 @@
+"""Drives the NVML sources through a scenario, step by step, and prints what they read as JSON lines.
+
+A process of its own, because LD_LIBRARY_PATH counts at start only. Reads one JSON array of steps from stdin:
+``["open", t]``, ``["probe"]``, ``["read", t]``, ``["close"]``, ``["live"]`` (GPM sample buffers held), ``["calls", name]``.
+At ``t`` seconds of the scenario the sources' monotonic clock stands at 1000 + t.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+
+from skuwise.agent.model import Absence, Instant, Probe, Reading
+from skuwise.agent.sources.gpm import GpmSource
+from skuwise.agent.sources.nvlink import NvlinkSource
+from skuwise.agent.sources.nvml import NvmlSource
+from skuwise.agent.sources.nvml_session import NvmlSession
+from skuwise.tests.nvmlstub import LIBRARY, StubClock
+
+MAX_GAP_SECONDS = 10.0
+
+
+def _instant(seconds: float) -> Instant:
+    return Instant(1_800_000_000.0 + seconds, 1000.0 + seconds)
+
+
+def _absence(one: Absence) -> list[str]:
+    return [one.scope, one.subject, one.metric, one.reason]
+
+
+def _reading(reading: Reading) -> dict[str, object]:
+    processes = None
+    if reading.processes is not None:
+        processes = [[one.gpu_uuid, one.pid, one.mem_used_bytes] for one in reading.processes]
+    return {"gpus": reading.gpus, "processes": processes, "absences": sorted(map(_absence, reading.absences))}
+
+
+def _probe(probe: Probe) -> dict[str, object]:
+    lines = [[c.subject, c.metric, c.origin, c.absence.reason if c.absence else None] for c in probe.capabilities]
+    return {"gpus": [dataclasses.asdict(gpu) for gpu in probe.gpus], "capabilities": lines}
+
+
+def main() -> None:
+    clock = StubClock(Path(os.environ["SKUWISE_NVML_CLOCK"])) if "SKUWISE_NVML_CLOCK" in os.environ else None
+    session = NvmlSession(retry_seconds=30.0)
+    sources = [kind(session, MAX_GAP_SECONDS) for kind in (NvmlSource, GpmSource, NvlinkSource)]
+    for name, *arguments in json.load(sys.stdin):
+        answer: object = None
+        if name in ("open", "read") and clock is not None:
+            clock.set(arguments[0])
+        if name == "open":
+            absence = session.open(_instant(arguments[0]))
+            answer = dataclasses.asdict(absence) if absence else None
+        elif name == "probe":
+            answer = {source.name: _probe(source.probe()) for source in sources}
+        elif name == "read":
+            answer = {source.name: _reading(source.read(_instant(arguments[0]))) for source in sources}
+        elif name == "close":
+            for source in sources:
+                source.close()
+        elif name == "live":
+            answer = ctypes.CDLL(LIBRARY).nvmlStubLiveGpmSamples()
+        elif name == "calls":
+            answer = ctypes.CDLL(LIBRARY).nvmlStubCalls(arguments[0].encode())
+        print(json.dumps(answer))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
