@@ -1,7 +1,285 @@
-"""From a frame to verdicts (their shapes are in `facts`)."""
+"""From a frame to verdicts (their shapes are in `facts`): the one way through this room."""
 
 from __future__ import annotations
 
-from .facts import BareGpu, FabricFacts, NodeFacts, Verdicts
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
-__all__ = ["BareGpu", "FabricFacts", "NodeFacts", "Verdicts"]
+import numpy as np
+import pandas as pd
+
+from ...rules.thresholds import Threshold, load_bottleneck_thresholds, load_kind_thresholds
+from ..frame import Frame
+from ..model import BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
+from .bottlenecks import judge_bottleneck, label_rows
+from .facts import BareGpu, FabricFacts, NodeFacts, Verdicts
+from .features import FlatRule, features
+from .kinds import judge_kind
+from .measures import IdleRule, measures
+from .nodes import bare_gpus, node_facts
+from .occupancy import occupancy
+from .skus import GpuCatalog, GpuIndex, index_gpus
+from .workloads import Session, attribute
+
+__all__ = ["BareGpu", "FabricFacts", "NodeFacts", "Verdicts", "judge"]
+
+# Hours of data below which no waste is claimed (the product's floor; rules/waste states the same).
+WASTE_FLOOR_HOURS = 30.0
+# Runs of a label shorter than this are part of the phase around them.
+PHASE_HOURS_MIN = 3.0
+PHASES_MAX = 20
+_USAGE = (
+    "c", "m", "n", "i", "p", "u_c", "u_m", "u_n", "u_p", "g", "sm", "o", "duty", "i_share", "n_share", "p_share",
+    "tensor_nvlink_correlation", "tensor_fabric_correlation", "power", "clock_ratio", "idle",
+)  # fmt: skip
+# What a verdict wants to see of a workload, the measure that shows it, and the columns it comes from.
+_WANTED = {
+    "gpu_util": "g",
+    "sm_active": "sm",
+    "tensor_active": "c",
+    "dram_active": "m",
+    "power_watts": "power",
+    "mem_used_bytes": "mem",
+}
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What is the same for all workloads of a frame."""
+
+    frame: Frame
+    index: GpuIndex
+    rows: pd.DataFrame
+    labels: pd.Series
+    kinds: Mapping[str, Threshold]
+    facts: Mapping[str, NodeFacts]
+    floor_hours: float
+
+
+def judge(
+    frame: Frame,
+    catalog: GpuCatalog,
+    kinds: Mapping[str, Threshold] | None = None,
+    bottlenecks: Mapping[str, Threshold] | None = None,
+    *,
+    floor_hours: float = WASTE_FLOOR_HOURS,
+) -> Verdicts:
+    """Everything the frame says about its workloads, nodes and GPUs.
+
+    `kinds`, `bottlenecks`: thresholds (rules/kinds.yaml, rules/bottlenecks.yaml; the packaged ones where None).
+    Linear in the rows of the frame.
+    """
+    kinds = kinds if kinds is not None else load_kind_thresholds()
+    bottlenecks = bottlenecks if bottlenecks is not None else load_bottleneck_thresholds()
+    index = index_gpus(frame, catalog)
+    idle = IdleRule(*(bottlenecks[f"idle_{name}_max"].value for name in ("engine", "dram", "power_over_idle")))
+    rows = measures(frame, index, idle, bottlenecks["network_util"].value)
+    attribution = attribute(frame)
+    labels = label_rows(rows, bottlenecks)
+    facts = node_facts(frame, index, attribution)
+    context = _Context(frame, index, rows, labels, kinds, {fact.node: fact for fact in facts}, floor_hours)
+    groups = {str(k): v for k, v in attribution.mine.groupby("workload_id", sort=False)}
+    empty = attribution.mine.iloc[:0]
+    verdicts = [_workload(session, groups.get(session.workload_id, empty), context) for session in attribution.sessions]
+    verdicts.sort(key=lambda verdict: (-verdict.gpu_hours, verdict.id))
+    notes = [*frame.notes]
+    notes.extend(
+        f"The catalog has no GPU named {name}: what it sustains is not known, so its advice is limited."
+        for name in index.unknown
+    )
+    return Verdicts(
+        window=frame.window,
+        workloads=tuple(verdicts),
+        nodes=facts,
+        bare=bare_gpus(frame, index, attribution, rows),
+        occupancy=occupancy(frame, attribution, rows["idle"]),
+        usage=_usage(frame, rows, labels, attribution.mine),
+        waste_ready={v.id: _hours_per_gpu(v) >= floor_hours for v in verdicts},
+        notes=tuple(notes),
+    )
+
+
+def _hours_per_gpu(verdict: WorkloadVerdict) -> float:
+    return verdict.features.get("hours", 0.0) / max(len(verdict.gpus), 1)
+
+
+def _workload(session: Session, mine: pd.DataFrame, context: _Context) -> WorkloadVerdict:
+    frame, rows = context.frame, context.rows
+    skus = [context.index.sku(*key) for key in session.gpus]
+    names = {sku.name for sku in skus if sku is not None}
+    achieved = skus[0].achieved if skus and skus[0] is not None and len(names) == 1 else None
+    etas = (
+        achieved.bf16_gemm if achieved and achieved.bf16_gemm else float("nan"),
+        achieved.mem if achieved and achieved.mem else float("nan"),
+    )
+    t = context.kinds
+    flat = FlatRule(*(t[name].value for name in ("mem_flat_cv_max", "mem_flat_level_min", "mem_flat_level_max")))
+    found = features(session, frame, rows, mine, etas=etas, flat=flat)
+    own_facts = [context.facts[node] for node in session.nodes if node in context.facts]
+    peaks = [f.fabric.util_p995 for f in own_facts if f.fabric and f.fabric.util_p995 is not None]
+    if peaks:
+        found["i_p995"] = max(peaks)
+    coverage = _coverage(session, mine, found, context)
+    kind = _with_faults(judge_kind(session, found, t), found)
+    bottleneck = judge_bottleneck(context.labels, rows, mine, kind=kind.label, coverage=coverage.fraction)
+    bottleneck = _explained(bottleneck, coverage)
+    kind = _with_floor(kind, session, found, context)
+    node_skus = {f.node_sku for f in own_facts}
+    return WorkloadVerdict(
+        id=session.workload_id,
+        series_id=session.series_id,
+        name=session.name,
+        owner=Owner(user=session.user, account=session.account, namespace=session.namespace),
+        nodes=session.nodes,
+        gpus=tuple(uuid for _, uuid in session.gpus),
+        gpu_sku=next(iter(names)) if len(names) == 1 and all(skus) else None,
+        node_sku=next(iter(node_skus)) if len(node_skus) == 1 else None,
+        start=session.start,
+        end=session.end,
+        gpu_hours=found.get("hours", 0.0),
+        cost_usd=None,
+        kind=kind,
+        bottleneck=bottleneck,
+        phases=_phases(kind.label, mine, context),
+        coverage=coverage,
+        features=found,
+        basis=session.basis,
+        shared=session.shared,
+        framework=session.framework,
+    )
+
+
+def _coverage(session: Session, mine: pd.DataFrame, found: Mapping[str, float], context: _Context) -> Coverage:
+    at = mine["row"].to_numpy(int)
+    observed = float(mine["seconds"].sum())
+    missing: dict[str, str] = {}
+    own = context.rows.iloc[at]
+    for metric, measure in _WANTED.items():
+        if not len(own) or own[measure].isna().all():
+            missing[metric] = _reason(session, metric, context)
+    nodes = [context.facts[node] for node in session.nodes if node in context.facts]
+    unread = [f"{n.node}: {n.fabric.reason}" for n in nodes if n.fabric and n.fabric.reason]
+    if unread:
+        missing["fabric"] = unread[0]
+    for key in session.gpus:
+        sku = context.index.sku(*key)
+        if sku is None:
+            name = context.index.table["name"].get(key, "unknown") if len(context.index.table) else "unknown"
+            missing["sku"] = f"The catalog has no GPU named {name}, so what it sustains is not known."
+            break
+        if sku.achieved.bf16_gemm is None:
+            missing["u_c"] = f"What compute a {sku.name} sustains has not been measured; use is held against nothing."
+        if sku.achieved.mem is None:
+            missing["u_m"] = f"What bandwidth a {sku.name} sustains has not been measured; use is held against nothing."
+    lengths = context.frame.gpu["interval_seconds"].to_numpy(float)[at]
+    resolution = found.get("resolution_seconds", float(np.median(lengths)) if len(lengths) else 0.0)
+    fraction = min(1.0, observed / session.held_seconds) if session.held_seconds > 0 else 0.0
+    return Coverage(round(fraction, 4), resolution, missing)
+
+
+def _reason(session: Session, metric: str, context: _Context) -> str:
+    """Why a metric is missing, as the agent noted it."""
+    absences = context.frame.absences
+    if not absences.empty:
+        uuids = {uuid for _, uuid in session.gpus}
+        own = absences[
+            absences["node"].isin(session.nodes)
+            & absences["metric"].isin([metric, "*"])
+            & ((absences["scope"] == "source") | absences["gpu_uuid"].isin(uuids))
+        ]
+        for row in own.to_dict("records"):
+            if isinstance(row["detail"], str) and row["detail"]:
+                return row["detail"]
+            return str(row["reason"])
+    return "It was not measured on these GPUs, and no reason was left."
+
+
+def _with_faults(kind: KindVerdict, found: Mapping[str, float]) -> KindVerdict:
+    share = found.get("fault_share", 0.0)
+    if share < 0.05:
+        return kind
+    sentence = (
+        f"Its signals contradict one another in {share:.0%} of the time (power or engine high, activity zero): a fault "
+        "of the telemetry, not idleness."
+    )
+    confidence = round(kind.confidence * (1 - 0.5 * share), 3)
+    return KindVerdict(kind.label, confidence, (sentence, *kind.evidence), kind.alternatives)
+
+
+def _with_floor(kind: KindVerdict, session: Session, found: Mapping[str, float], context: _Context) -> KindVerdict:
+    """Say from when a verdict on waste will be possible, where it is not yet."""
+    hours = found.get("hours", 0.0) / max(len(session.gpus), 1)
+    if hours >= context.floor_hours:
+        return kind
+    if session.last_seen < context.frame.window.end - 3600:
+        sentence = (
+            f"It ended after {hours:.1f} h of data: too little for a verdict on waste ({context.floor_hours:.0f} h)."
+        )
+    else:
+        ready = context.frame.window.end + (context.floor_hours - hours) * 3600
+        day = datetime.fromtimestamp(ready, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        sentence = (
+            f"{hours:.1f} h of data are too little for a verdict on waste; at {context.floor_hours:.0f} h, from {day} "
+            "on if it keeps running, one will be possible."
+        )
+    return KindVerdict(kind.label, kind.confidence, (*kind.evidence, sentence), kind.alternatives)
+
+
+def _explained(verdict: BottleneckVerdict, coverage: Coverage) -> BottleneckVerdict:
+    """Where it is unknown because something is missing, say what."""
+    if verdict.label != "unknown" or not coverage.missing:
+        return verdict
+    said = tuple(f"{metric} is missing: {reason}" for metric, reason in coverage.missing.items())
+    return BottleneckVerdict(verdict.label, verdict.confidence, verdict.time_shares, (*verdict.evidence, *said))
+
+
+def _usage(frame: Frame, rows: pd.DataFrame, labels: pd.Series, mine: pd.DataFrame) -> pd.DataFrame:
+    at = mine["row"].to_numpy(int)
+    gpu = frame.gpu
+    own = rows.iloc[at]
+    table = {
+        "workload_id": mine["workload_id"].to_numpy(),
+        "node": gpu["node"].to_numpy()[at],
+        "gpu_uuid": gpu["gpu_uuid"].to_numpy()[at],
+        "ts": gpu["ts"].to_numpy(float)[at],
+        "seconds": mine["seconds"].to_numpy(float),
+        "whole": mine["whole"].to_numpy(bool),
+        "shared": mine["shared"].to_numpy(bool),
+        "bottleneck": labels.to_numpy()[at],
+        "mem_used_ratio": own["mem"].to_numpy(float),
+        "power_watts": own["power"].to_numpy(float),
+        "u_i": own["i"].to_numpy(float),
+    }
+    table.update({name: own[name].to_numpy() for name in _USAGE if name != "power"})
+    return pd.DataFrame(table)
+
+
+def _phases(kind: str, mine: pd.DataFrame, context: _Context) -> tuple[Phase, ...]:
+    """Runs of hours with the same label (most seconds over its GPUs), short ones joined to what was before."""
+    at = mine["row"].to_numpy(int)
+    if not len(at):
+        return ()
+    table = pd.DataFrame(
+        {
+            "hour": np.ceil(context.frame.gpu["ts"].to_numpy(float)[at] / 3600) * 3600,
+            "label": context.labels.to_numpy()[at],
+            "seconds": mine["seconds"].to_numpy(float),
+        }
+    )
+    per_hour = table.groupby(["hour", "label"])["seconds"].sum().reset_index()
+    per_hour = per_hour.sort_values(["hour", "seconds"]).drop_duplicates("hour", keep="last")
+    runs: list[Phase] = []
+    for hour, label in zip(per_hour["hour"], per_hour["label"], strict=True):
+        if runs and runs[-1].bottleneck == label:
+            runs[-1] = Phase(runs[-1].start, float(hour), runs[-1].kind, str(label))
+        else:
+            runs.append(Phase(float(hour) - 3600, float(hour), "idle" if label == "idle" else kind, str(label)))
+    joined: list[Phase] = []
+    for run in runs:
+        short = run.end - run.start < PHASE_HOURS_MIN * 3600
+        if joined and (short or joined[-1].bottleneck == run.bottleneck):
+            joined[-1] = Phase(joined[-1].start, run.end, joined[-1].kind, joined[-1].bottleneck)
+        else:
+            joined.append(run)
+    return tuple(joined) if len(joined) <= PHASES_MAX else ()

@@ -1,0 +1,222 @@
+"""Facts of nodes: what their fabric carried, and which of their GPUs nobody used."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from ...agent.model import BIN_EDGES
+from ..frame import Frame
+from .facts import BareGpu, FabricFacts, NodeFacts
+from .measures import bins_quantile, stacked_bins
+from .occupancy import node_spans
+from .skus import GpuIndex
+from .workloads import Attribution
+
+# A port that was ACTIVE in less than this share of its observed time was down: its silence proves nothing.
+ACTIVE_SHARE_MIN = 0.99
+_EDGES = np.array(BIN_EDGES)
+
+
+def node_facts(frame: Frame, index: GpuIndex, attribution: Attribution) -> tuple[NodeFacts, ...]:
+    """One `NodeFacts` a node, by name."""
+    spans = node_spans(frame)
+    seen = _observed_hours(frame, attribution)
+    facts = []
+    for row in frame.nodes.sort_values("node").to_dict("records"):
+        node = str(row["node"])
+        keys = [key for key in index.skus if key[0] == node]
+        skus = {sku.name for key in keys if (sku := index.skus[key]) is not None}
+        names = {str(index.table.loc[key, "name"]) for key in keys}
+        count = int(spans.loc[node, "gpu_count"]) if node in spans.index else len(keys)
+        facts.append(
+            NodeFacts(
+                node=node,
+                cluster=_text(row["cluster"]) or "",
+                provider=_text(row["provider"]),
+                region=_text(row["region"]),
+                node_sku=_text(row["node_sku"]),
+                node_sku_source=_text(row["node_sku_source"]),
+                gpu_sku=next(iter(skus)) if len(skus) == 1 and len(names) == 1 else None,
+                gpu_count=count,
+                first_seen=float(row["first_seen"]),
+                last_seen=float(row["last_seen"]),
+                hours_observed=seen.get(node, 0.0) / max(count, 1),
+                fabric=_fabric(frame, node),
+                span_hours=float(spans.loc[node, "span_hours"]) if node in spans.index else 0.0,
+                gpu_name=next(iter(names)) if len(names) == 1 else None,
+                nvlink_util_p995=_nvlink(frame, node),
+            )
+        )
+    return tuple(facts)
+
+
+def bare_gpus(frame: Frame, index: GpuIndex, attribution: Attribution, measures: pd.DataFrame) -> tuple[BareGpu, ...]:
+    """Every GPU with hours that no workload accounts for, by node and index."""
+    places = attribution.places
+    if places.empty:
+        return ()
+    nobody = places[places["workload_id"].isna() & ~places["shared"].astype(bool) & (places["seconds"] > 0)]
+    if nobody.empty:
+        return ()
+    at = nobody["row"].to_numpy(int)
+    rows = measures.iloc[at].reset_index(drop=True)
+    gpu = frame.gpu.iloc[at]
+    rows["weight"] = nobody["seconds"].to_numpy(float)
+    rows["node"], rows["gpu_uuid"] = gpu["node"].to_numpy(), gpu["gpu_uuid"].to_numpy()
+    rows["ts"], rows["begin"] = gpu["ts"].to_numpy(), (gpu["ts"] - gpu["interval_seconds"]).to_numpy()
+    out = []
+    for (node, uuid), own in rows.groupby(["node", "gpu_uuid"], sort=True):
+        w = own["weight"].to_numpy(float)
+        sku = index.sku(str(node), str(uuid))
+        fault = float(np.average(own["fault"], weights=w))
+        out.append(
+            BareGpu(
+                node=str(node),
+                gpu_uuid=str(uuid),
+                gpu_sku=sku.name if sku else None,
+                hours=float(w.sum() / 3600),
+                idle_hours=float(w[own["idle"].to_numpy(bool)].sum() / 3600),
+                engine_mean=_average(own["g"], w),
+                engine_max=_or_none(own["g_max"].max()),
+                dram_mean=_average(own["m"], w),
+                power_mean_watts=_average(own["power"], w),
+                idle_power_watts=_average(own["idle_power"], w),
+                mem_used_ratio=_average(own["mem"], w),
+                first_ts=float(own["begin"].min()),
+                last_ts=float(own["ts"].max()),
+                telemetry_fault=(
+                    f"Its power is {_average(own['power_over_idle'], w) or 0:.1f} times idle while no counter of "
+                    f"activity moves, in {fault:.0%} of the time: one of the two is wrong."
+                    if fault >= 0.05
+                    else None
+                ),
+            )
+        )
+    return tuple(out)
+
+
+def _observed_hours(frame: Frame, attribution: Attribution) -> dict[str, float]:
+    places = attribution.places
+    if places.empty:
+        return {}
+    node = frame.gpu["node"].to_numpy()[places["row"].to_numpy(int)]
+    return {str(k): float(v) / 3600 for k, v in places["seconds"].astype(float).groupby(node).sum().items()}
+
+
+def _fabric(frame: Frame, node: str) -> FabricFacts | None:
+    rows = frame.fabric[frame.fabric["node"] == node] if not frame.fabric.empty else frame.fabric
+    if rows.empty:
+        absent = _absence(frame, node)
+        if absent is None:
+            return None
+        return FabricFacts((), (), False, absent, None, None, 0.0, None, None)
+    port = rows["device"].astype(str) + "/" + rows["port"].astype(int).astype(str)
+    compute = rows["role"] == "compute"
+    ports = tuple(sorted(set(port[compute])))
+    others = tuple(sorted(set(port[~compute])))
+    if not ports:
+        reason = f"None of its {len(others)} ports is known to be of the compute fabric; set fabric_roles if one is."
+        return FabricFacts((), others, False, reason, None, None, 0.0, None, None)
+    own, key = rows[compute], port[compute]
+    last, known = _history(frame, node)
+    by_port = own.groupby(key)
+    seconds = own["observed_seconds"].where(own["util_mean"].notna()).groupby(key).sum()
+    rates = by_port["line_rate_bytes_per_second"].last()
+    active = by_port["active_fraction"].mean()
+    peaks = [_port_p995(part) for _, part in by_port]
+    reason = None
+    down = active[active < ACTIVE_SHARE_MIN]
+    unread = seconds[seconds <= 0]
+    if len(down):
+        reason = f"Port {down.index[0]} was ACTIVE in only {down.iloc[0]:.0%} of the time: down is not silent."
+    elif len(unread):
+        reason = _absence(frame, node) or f"The counters of port {unread.index[0]} could not be read."
+    elif rates.isna().any():
+        reason = f"The line rate of port {rates.index[rates.isna()][0]} is not known."
+    peak = None if any(p is None for p in peaks) else max(p for p in peaks if p is not None)
+    return FabricFacts(
+        ports_compute=ports,
+        ports_other=others,
+        readable=reason is None,
+        reason=reason,
+        util_p995=peak if reason is None else None,
+        util_max=_or_none(own["util_max"].max()),
+        hours=float(seconds.min() / 3600),
+        last_active_ts=last,
+        line_rate_bytes_per_second=None if rates.isna().any() else float(rates.sum()),
+        link_layer=_text(own["link_layer"].iloc[-1]),
+        hours_known=known,
+    )
+
+
+def _port_p995(rows: pd.DataFrame) -> float | None:
+    """The 99.5th percentile of a port's seconds: merged bins; rows without bins count with their highest value."""
+    matrix, have = stacked_bins(rows["util_bins"])
+    total = matrix.sum(axis=0)
+    bare = rows[~have & rows["util_max"].notna().to_numpy()]
+    if len(bare):
+        from_max, weight = bare["util_max"].to_numpy(float), bare["observed_seconds"].to_numpy(float)
+        slots = np.clip(np.searchsorted(_EDGES, from_max, side="right") - 1, 0, len(_EDGES) - 1)
+        # A row whose highest second lies in this bin, and whose 95th percentile lies where it lies: 95 % of its seconds
+        # are no higher than the latter.
+        p95 = bare["util_p95"].fillna(bare["util_max"]).to_numpy(float)
+        lower = np.clip(np.searchsorted(_EDGES, p95, side="right") - 1, 0, len(_EDGES) - 1)
+        np.add.at(total, slots, 0.05 * weight)
+        np.add.at(total, lower, 0.95 * weight)
+    return bins_quantile(total, 0.995)
+
+
+def _nvlink(frame: Frame, node: str) -> float | None:
+    rows = frame.gpu[frame.gpu["node"] == node]
+    values = []
+    for _, part in rows.groupby("gpu_uuid"):
+        matrix, have = stacked_bins(part["nvlink_bins"])
+        if have.any():
+            values.append(bins_quantile(matrix[have].sum(axis=0), 0.995))
+    known = [v for v in values if v is not None]
+    return max(known) if known else None
+
+
+def _history(frame: Frame, node: str) -> tuple[float | None, float]:
+    """When the compute fabric last carried anything, and hours of records of it."""
+    history = frame.fabric_history
+    if history.empty:
+        own = frame.fabric[(frame.fabric["node"] == node) & (frame.fabric["role"] == "compute")]
+        active = own.loc[own["util_max"] >= 0.01, "ts"]
+        span = own["ts"].max() - (own["ts"] - own["interval_seconds"]).min()
+        return _or_none(active.max()), float(span / 3600)
+    own = history[(history["node"] == node) & (history["role"] == "compute")]
+    if own.empty:
+        return None, 0.0
+    recent = frame.fabric[(frame.fabric["node"] == node) & (frame.fabric["role"] == "compute")]
+    recent_active = recent.loc[recent["util_max"] >= 0.01, "ts"].max()
+    last = [v for v in (own["last_active_ts"].max(), recent_active) if not np.isnan(v)]
+    return (float(max(last)) if last else None), float(own["hours"].min())
+
+
+def _absence(frame: Frame, node: str) -> str | None:
+    """Why the fabric of this node cannot be read, in the words the agent left."""
+    absences = frame.absences
+    if absences.empty:
+        return None
+    own = absences[(absences["node"] == node) & (absences["scope"] == "fabric")]
+    for row in own.to_dict("records"):
+        if row["reason"] in ("no-fabric",):
+            continue
+        return _text(row["detail"]) or f"The fabric cannot be read ({row['reason']})."
+    return None
+
+
+def _average(values: pd.Series, weights: np.ndarray) -> float | None:
+    v = values.to_numpy(float)
+    ok = ~np.isnan(v)
+    return float(np.average(v[ok], weights=weights[ok])) if weights[ok].sum() > 0 else None
+
+
+def _or_none(value: float) -> float | None:
+    return None if value is None or np.isnan(value) else float(value)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
