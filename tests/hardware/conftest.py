@@ -1,0 +1,91 @@
+"""What the hardware tests share: the GPU or the reason there is none, one watched run per workload, the findings."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pynvml
+import pytest
+from skuwise.agent.model import Gpu
+from skuwise.rules.catalog import GpuSku
+from skuwise.rules.errors import NothingToDo
+from skuwise.rules.gpu_files import load_gpus
+from skuwise.tests.hardware import nvml_device
+from skuwise.tests.hardware.findings import Findings
+from skuwise.tests.hardware.watched import Watch, Watched, watch_work
+
+# Variables of the test run, not of skuwise, whose own prefix they must not carry.
+OUT, PYTHON, SECONDS = "HARDWARE_OUT", "HARDWARE_PYTHON", "HARDWARE_SECONDS"
+
+
+@pytest.fixture(scope="session")
+def no_gpu() -> str | None:
+    return nvml_device.no_gpu_reason()
+
+
+@pytest.fixture(autouse=True)
+def real_gpu(request: pytest.FixtureRequest, no_gpu: str | None) -> None:
+    """Skips what is marked `hardware` where there is no GPU, and says why."""
+    if no_gpu and request.node.get_closest_marker("hardware"):
+        pytest.skip(f"needs a real GPU: {no_gpu}")
+
+
+@pytest.fixture(scope="session")
+def findings(no_gpu: str | None) -> Findings:
+    if no_gpu:
+        pytest.skip(f"needs a real GPU: {no_gpu}")
+    with nvml_device.device() as handle:
+        machine = {
+            "gpu": pynvml.nvmlDeviceGetName(handle),
+            "gpus": pynvml.nvmlDeviceGetCount(),
+            "driver": pynvml.nvmlSystemGetDriverVersion(),
+            "nvml": pynvml.nvmlSystemGetNVMLVersion(),
+        }
+    return Findings(Path(os.environ.get(OUT, "out/hardware")) / "findings.json", machine)
+
+
+@pytest.fixture(scope="session")
+def python_with_torch() -> str:
+    """The Python that runs the work: HARDWARE_PYTHON, else this one."""
+    return os.environ.get(PYTHON, sys.executable)
+
+
+@pytest.fixture(scope="session")
+def watch(no_gpu: str | None, python_with_torch: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
+    """Runs the agent over a workload, once per workload and interval."""
+    seconds = float(os.environ.get(SECONDS, "12"))
+    kept: dict[tuple[str, float], Watched | str] = {}
+
+    def run(name: str, interval_seconds: float) -> Watched:
+        key = (name, interval_seconds)
+        if key not in kept:
+            try:
+                folder = tmp_path_factory.mktemp(f"{name}-{interval_seconds:g}")
+                kept[key] = watch_work(name, interval_seconds, seconds, python_with_torch, folder)
+            except NothingToDo as reason:
+                kept[key] = str(reason)
+        found = kept[key]
+        if isinstance(found, str):
+            pytest.skip(found)
+        return found
+
+    if no_gpu:
+        pytest.skip(f"needs a real GPU: {no_gpu}")
+    yield run
+
+
+@pytest.fixture(scope="session")
+def sku_of() -> Callable[[Gpu], GpuSku]:
+    """The catalog's figures of a GPU; skips where the catalog lacks it."""
+    library = load_gpus()
+
+    def find(gpu: Gpu) -> GpuSku:
+        sku = library.find(gpu.sku or gpu.name)
+        if sku is None:
+            pytest.skip(f"the catalog lacks {gpu.name}")
+        return sku
+
+    return find

@@ -1,0 +1,115 @@
+"""Run the agent while labelled work runs: the experiment behind recordings, tests and impact figures."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from skuwise.rules.errors import NothingToDo, SourceError
+
+WORKLOADS = Path(__file__).with_name("workloads.py")
+_START_SECONDS = 30.0  # the agent commits every ten ticks or ten seconds
+_EXIT_NOTHING = 3
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a workload printed: its label, its figures (keys of recording_format.TRUTH) and where it ran."""
+
+    workload: str
+    label: Mapping[str, str]
+    figures: Mapping[str, float]
+    parameters: Mapping[str, object]
+    device: Mapping[str, object]
+    versions: Mapping[str, str]
+
+    @property
+    def gpu_uuid(self) -> str | None:
+        """The GPU that worked; None where the work used none or PyTorch does not say."""
+        uuid = self.device.get("gpu_uuid")
+        return uuid if isinstance(uuid, str) else None
+
+    def per_second(self, *names: str) -> float:
+        """The sum of the named figures over the time the work took."""
+        return sum(self.figures[name] for name in names) / self.figures["seconds"]
+
+
+def run_work(name: str, seconds: float, *, python: str, device: str = "cuda:0", tiny: bool = False) -> Truth:
+    """Run one workload to its end. Raises NothingToDo where it cannot run here, SourceError where it fails."""
+    command = [python, str(WORKLOADS), name, "--seconds", str(seconds), "--device", device]
+    done = subprocess.run(
+        [*command, "--tiny"] if tiny else command,
+        capture_output=True,
+        text=True,
+        timeout=seconds + 300,
+        check=False,
+    )
+    if done.returncode not in (0, _EXIT_NOTHING):
+        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        raise SourceError(f"The workload {name} failed: {last[0][:300]}.", f"Try it alone: {' '.join(command)}")
+    line: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    if "skipped" in line:
+        raise NothingToDo(f"The workload {name} cannot run here: {line['skipped']}.", "Name another Python: --python")
+    return Truth(line["workload"], line["label"], line["truth"], line["parameters"], line["device"], line["versions"])
+
+
+@contextmanager
+def agent(database: Path, interval_seconds: float, environment: Mapping[str, str] | None = None) -> Iterator[None]:
+    """An agent that samples into `database`, from its first stored tick until the block ends."""
+    command = [sys.executable, "-m", "skuwise", "agent", "run", "--db", str(database)]
+    command += ["--interval", f"{interval_seconds * 1000:g}ms"]
+    log = database.with_suffix(".log")
+    with log.open("w") as stderr:
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            env=None if environment is None else dict(environment),
+        )
+    try:
+        _wait_for_ticks(database, process, log)
+        yield
+        time.sleep(2 * interval_seconds)  # the tick that ends after the work's last moment
+        if process.poll() is not None:
+            raise SourceError(f"The agent ended while it was needed: {_tail(log)}", f"Read {log}.")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for_ticks(database: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+    give_up = time.monotonic() + _START_SECONDS
+    while time.monotonic() < give_up:
+        if process.poll() is not None:
+            raise SourceError(f"The agent did not start: {_tail(log)}", f"Read {log}.")
+        if _has_ticks(database):
+            return
+        time.sleep(0.1)
+    raise SourceError(f"The agent stored nothing in {_START_SECONDS:g} s: {_tail(log)}", f"Read {log}.")
+
+
+def _has_ticks(database: Path) -> bool:
+    if not database.exists():
+        return False
+    try:
+        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+            return bool(connection.execute("SELECT EXISTS (SELECT 1 FROM host_samples)").fetchone()[0])
+    except sqlite3.Error:
+        return False  # not yet migrated
+
+
+def _tail(log: Path) -> str:
+    return (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1][:300]

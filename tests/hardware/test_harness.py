@@ -1,0 +1,158 @@
+"""The parts of the hardware tests that need no GPU: truth, arithmetic, and what is said where something is missing."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from skuwise.agent.model import Tick
+from skuwise.agent.sources.recording_format import TRUTH, Bottleneck, Kind
+from skuwise.rules.catalog import GpuSku
+from skuwise.rules.errors import NothingToDo, SourceError
+from skuwise.rules.gpu_files import load_gpus
+from skuwise.tests.hardware import figures, impact, workloads
+from skuwise.tests.hardware.findings import Findings
+from skuwise.tests.hardware.nvml_device import PowerLog, no_gpu_reason
+from skuwise.tests.hardware.observe import run_work
+
+SCRIPTS = Path(__file__).parent
+WITHOUT_TORCH = workloads.importlib.util.find_spec("torch") is None
+
+
+def ticks(interval: float = 1.0, **values: float) -> list[Tick]:
+    return [Tick(100.0 + n * interval, interval, gpus={"GPU-0": values}) for n in range(1, 5)]
+
+
+@pytest.fixture
+def h100() -> GpuSku:
+    sku = load_gpus().find("H100-SXM5")
+    assert sku is not None
+    return sku
+
+
+def test_every_workload_has_a_label_that_a_recording_takes() -> None:
+    for work in workloads.WORKS.values():
+        assert work.kind in Kind.__args__
+        assert work.bottleneck in Bottleneck.__args__
+        assert work.text
+
+
+def test_transformer_flops_by_hand() -> None:
+    # One layer, one token of width 4 over a vocabulary of 8: 12 x 16 + 4 x 8 weights, scores and values 2 x 2 x 4 each.
+    shape = workloads.Transformer(layers=1, width=4, heads=1, tokens=1, batch=1, vocabulary=8)
+    assert shape.matmul_parameters() == 192 + 32
+    assert shape.forward_flops() == 2 * 224 + 4 * 4
+    assert shape.step_flops() == 3 * shape.forward_flops()
+    assert workloads.matmul_flops(2, 3, 4) == 48
+
+
+@pytest.mark.parametrize("name", ["matmul", "decode", "train"])
+def test_flops_are_those_that_pytorch_counts(name: str) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: its own count is checked where it is")
+    from importlib import import_module
+
+    prepared = workloads.WORKS[name].prepare(workloads.Bench(torch, "cpu", True))
+    with import_module("torch.utils.flop_counter").FlopCounterMode(display=False) as counter:
+        prepared.step()
+    assert counter.get_total_flops() == prepared.per_step["flops"]
+
+
+def test_a_workload_runs_as_a_command_and_prints_its_truth() -> None:
+    truth = run_work("idle", 0.1, python=sys.executable)
+    assert truth.label == {"kind": "idle", "bottleneck": "idle", "work": workloads.WORKS["idle"].text}
+    assert set(truth.figures) <= set(TRUTH)
+    assert truth.figures["flops"] == 0 and truth.gpu_uuid is None
+    assert truth.figures["ended_at"] - truth.figures["started_at"] == pytest.approx(truth.figures["seconds"], abs=0.5)
+    assert truth.per_second("iterations") > 0
+
+
+@pytest.mark.skipif(not WITHOUT_TORCH, reason="PyTorch is installed here")
+def test_without_pytorch_a_workload_says_so() -> None:
+    with pytest.raises(NothingToDo, match="PyTorch is not installed") as caught:
+        run_work("matmul", 0.1, python=sys.executable)
+    assert caught.value.remedy
+    line = subprocess.run([sys.executable, workloads.__file__, "train"], capture_output=True, text=True, check=False)
+    assert line.returncode == 3
+    assert json.loads(line.stdout) == {"workload": "train", "skipped": "PyTorch is not installed in this Python"}
+
+
+def test_a_workload_that_fails_is_named() -> None:
+    with pytest.raises(SourceError, match="The workload idle failed"):
+        run_work("idle", 0.1, python="/bin/false")
+
+
+def test_scripts_say_where_there_is_no_gpu() -> None:
+    if no_gpu_reason() is None:
+        pytest.skip("there is a GPU here")
+    for script in ("record.py", "impact.py", "run.py"):
+        done = subprocess.run([sys.executable, SCRIPTS / script], capture_output=True, text=True, check=False)
+        assert done.returncode == 3
+        assert "no NVIDIA driver" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_tensor_rate_follows_activity_and_clock(h100: GpuSku) -> None:
+    full = figures.tensor_flops_per_second(ticks(tensor_active=1.0, sm_clock_hertz=1.83e9), "GPU-0", h100)
+    slow = figures.tensor_flops_per_second(ticks(tensor_active=0.5, sm_clock_hertz=0.915e9), "GPU-0", h100)
+    assert full == pytest.approx(989.4e12, rel=1e-3)
+    assert slow == pytest.approx(989.4e12 / 4, rel=1e-3)
+    assert figures.tensor_flops_per_second(ticks(tensor_active=1.0), "GPU-0", h100) is None
+
+
+def test_dram_rate_and_means(h100: GpuSku) -> None:
+    assert figures.dram_bytes_per_second(ticks(dram_active=0.5), "GPU-0", h100) == pytest.approx(1.675e12)
+    assert figures.dram_bytes_per_second(ticks(sm_active=0.5), "GPU-0", h100) is None
+    uneven = [Tick(1.0, 1.0, {"GPU-0": {"sm_active": 0.0}}), Tick(4.0, 3.0, {"GPU-0": {"sm_active": 1.0}})]
+    assert figures.time_mean(uneven, "GPU-0", "sm_active") == 0.75
+    assert figures.coverage([*uneven, Tick(5.0, 1.0)], "GPU-0", "sm_active") == pytest.approx(2 / 3)
+    assert figures.energy_over_power(ticks(energy_joules=100.0, power_watts=100.0), "GPU-0") == 1.0
+    assert figures.energy_over_power(ticks(power_watts=100.0), "GPU-0") is None
+
+
+def test_power_log_interpolates_and_does_not_extrapolate() -> None:
+    log = PowerLog({"GPU-0": [(10.0, 0.0, 100.0), (11.0, 100.0, 110.0), (12.0, 300.0, 200.0)]})
+    assert log.joules_between("GPU-0", 10.5, 11.5) == 150.0
+    assert log.mean_watts("GPU-0", 10.5, 12.0) == 155.0
+    assert math.isnan(log.joules_between("GPU-0", 9.0, 11.0))
+    assert math.isnan(log.mean_watts("GPU-1", 10.0, 12.0))
+
+
+def test_bootstrap_covers_the_true_ratio() -> None:
+    rng = random.Random(7)
+    covered = 0
+    for _ in range(60):
+        ratios = [math.exp(rng.gauss(math.log(0.98), 0.02)) for _ in range(12)]
+        low, median, high = figures.median_ratio_interval(ratios, rng, draws=300)
+        assert low <= median <= high
+        covered += low <= 0.98 <= high
+    assert covered >= 50  # 95 % nominal
+
+
+def test_impact_pairs_the_modes_of_a_round() -> None:
+    heat = iter(range(1, 1000))
+
+    def measure(work: str, interval_seconds: float | None) -> float:
+        assert work == "matmul"
+        drift = 100.0 - 0.01 * next(heat)  # a slow drift, as of a warming GPU
+        return drift * {None: 1.0, 1.0: 0.99, 0.1: 0.9}[interval_seconds]
+
+    rates = impact.run_rounds("matmul", 9, measure, random.Random(1))
+    assert {mode: len(found) for mode, found in rates.items()} == {"off": 9, "1 s": 9, "0.1 s": 9}
+    ratios = impact.summarise(rates, random.Random(2))
+    assert ratios.keys() == {"1 s", "0.1 s"}
+    assert ratios["1 s"]["ratio"] == pytest.approx(0.99, abs=0.001)
+    assert ratios["0.1 s"]["low"] <= 0.9 <= ratios["0.1 s"]["high"] + 0.001
+
+
+def test_findings_are_written_as_they_come(tmp_path: Path) -> None:
+    found = Findings(tmp_path / "out" / "findings.json", {"gpu": "a GPU"})
+    found.add("a", "Is it?", "not yet", settled=False)
+    found.add("a", "Is it?", "yes", watts=1.5)
+    written = json.loads(found.path.read_text())
+    assert written["schema"] == "skuwise.findings/1" and written["machine"] == {"gpu": "a GPU"}
+    (one,) = written["findings"]
+    assert one["answer"] == "yes" and one["settled"] and one["measured"] == {"watts": 1.5}
