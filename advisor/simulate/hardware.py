@@ -1,0 +1,145 @@
+"""What is simulated: nodes of the catalog with named GPUs and ports, and what each GPU sustains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+from ...agent.model import FabricPort, Gpu, Node
+from ...rules.catalog import GpuSku, NodeSku
+
+# What real kernels sustain where the catalog has no measurement: the middle of the measured etas of data-centre parts
+# (BF16 GEMM 0.73-0.91, HBM 0.77-0.92, NVLink all-reduce 0.66-0.80).
+_ETA_COMPUTE, _ETA_MEMORY, _ETA_LINK = 0.80, 0.85, 0.73
+
+# Share of the power limit that a GPU draws with no context: 70 of 700 W on H100, 33 of 350 W on L40S, 55 of 400 W on
+# A100 (nvidia-smi on idle nodes).
+_IDLE_POWER_SHARE = {"Ampere": 0.14, "Ada": 0.095, "Hopper": 0.10, "Blackwell": 0.12}
+# Memory clocks that nvidia-smi -q -d CLOCK prints, MHz.
+_MEM_CLOCK_MHZ = {"Ampere": 1593, "Ada": 9001, "Hopper": 2619, "Blackwell": 3996}
+_DRIVER_NAME = {
+    "H100-SXM5": "NVIDIA H100 80GB HBM3",
+    "H200-SXM": "NVIDIA H200",
+    "A100-SXM4-80GB": "NVIDIA A100-SXM4-80GB",
+    "A100-SXM4-40GB": "NVIDIA A100-SXM4-40GB",
+    "L40S": "NVIDIA L40S",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SimGpu:
+    """A GPU's peaks from the catalog and what it sustains of them (eta, 0..1)."""
+
+    sku: GpuSku
+    eta_compute: float
+    eta_memory: float
+    eta_link: float
+    idle_watts: float
+    mem_clock_hertz: float
+
+    @property
+    def nvlink(self) -> float:
+        """One-way NVLink, bytes per second; 0 without."""
+        return self.sku.nvlink_bytes_per_second or 0.0
+
+    @property
+    def sustained_flops(self) -> float:
+        """BF16 FLOP/s that large matrix products reach."""
+        return self.sku.dense_flops["bf16"] * self.eta_compute
+
+    @property
+    def sustained_bandwidth(self) -> float:
+        """Bytes per second that memory-bound kernels reach."""
+        return self.sku.mem_bandwidth_bytes_per_second * self.eta_memory
+
+
+@dataclass(frozen=True, slots=True)
+class SimNode:
+    """One node of the fleet: the store's identities, and its SKU."""
+
+    node: Node
+    sku: NodeSku
+    gpu: SimGpu
+    gpus: tuple[Gpu, ...]
+    ports: tuple[FabricPort, ...]
+
+    @property
+    def compute_ports(self) -> tuple[int, ...]:
+        return tuple(i for i, port in enumerate(self.ports) if port.role == "compute")
+
+
+def sim_gpu(sku: GpuSku) -> SimGpu:
+    """The catalog's GPU with its etas, and the assumptions above where nobody measured them."""
+    achieved = sku.achieved
+    return SimGpu(
+        sku=sku,
+        eta_compute=achieved.bf16_gemm or _ETA_COMPUTE,
+        eta_memory=achieved.mem or _ETA_MEMORY,
+        eta_link=achieved.link_allreduce or _ETA_LINK,
+        idle_watts=_IDLE_POWER_SHARE.get(sku.architecture, 0.12) * sku.tdp_watts,
+        mem_clock_hertz=_MEM_CLOCK_MHZ.get(sku.architecture, 2619) * 1e6,
+    )
+
+
+def sim_node(name: str, sku: NodeSku, gpu: GpuSku, *, tcp_port_counted: bool = False) -> SimNode:
+    """A node called `name`.
+
+    `tcp_port_counted`: the node's Ethernet NIC is configured as its compute port and its counters see all traffic.
+    Without it a node without RDMA has no port in the fabric's views, as a real agent would find none.
+    """
+    region = sku.prices[0].region if sku.prices else None
+    node = Node(
+        node=name,
+        cluster="-".join(part for part in (sku.provider, region) if part),
+        machine_id=_hex("machine", name)[:32],
+        boot_id=_hex("boot", name)[:32],
+        provider=sku.provider,
+        region=region,
+        instance_type=sku.instance_type,
+        node_sku=sku.name,
+        node_sku_source="metadata",
+        gpu_count=sku.gpu_count,
+        agent_version="simulated",
+    )
+    gpus = tuple(_gpu(name, index, gpu) for index in range(sku.gpu_count))
+    return SimNode(node, sku, sim_gpu(gpu), gpus, _ports(sku, tcp_port_counted))
+
+
+def _gpu(node: str, index: int, sku: GpuSku) -> Gpu:
+    digest = _hex("gpu", node, str(index))
+    uuid = f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
+    return Gpu(
+        uuid=uuid,
+        index=index,
+        name=_DRIVER_NAME.get(sku.name, f"NVIDIA {sku.name}"),
+        sku=sku.name,
+        pci_bus_id=f"0000000{index // 4}:{0x10 + 0x10 * (index % 4):02X}:00.0",
+        mem_total_bytes=sku.mem_bytes,
+        power_limit_watts=sku.tdp_watts,
+        nvlink_links=sku.nvlink_links,
+        nvlink_bytes_per_second=sku.nvlink_bytes_per_second,
+        driver_version="580.95.05",
+    )
+
+
+def _ports(sku: NodeSku, tcp_port_counted: bool) -> tuple[FabricPort, ...]:
+    fabric = sku.fabric
+    if fabric.bytes_per_second is None:
+        return ()
+    nics = fabric.nics or 1
+    rate = fabric.bytes_per_second / nics
+    if fabric.kind == "infiniband":
+        compute = tuple(FabricPort(f"mlx5_ib{i}", 1, "compute", "InfiniBand", rate) for i in range(nics))
+        # Beside the fabric there is an Ethernet NIC for storage: its traffic must hide nothing.
+        return (*compute, FabricPort("mlx5_an0", 1, "storage", "Ethernet", 12.5e9))
+    if fabric.kind == "efa":
+        return tuple(FabricPort(f"rdmap{i}s0", 1, "compute", "EFA", rate) for i in range(nics))
+    if fabric.kind == "roce":
+        return tuple(FabricPort(f"mlx5_{i}", 1, "compute", "Ethernet", rate) for i in range(nics))
+    if tcp_port_counted:
+        return (FabricPort("mlx5_0", 1, "compute", "Ethernet", fabric.bytes_per_second),)
+    return ()
+
+
+def _hex(*parts: str) -> str:
+    return sha256("\0".join(parts).encode()).hexdigest()

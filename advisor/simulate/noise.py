@@ -1,0 +1,50 @@
+"""Randomness that depends on nothing but a seed, a name and the time, so that any second can be made alone."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.floating]
+
+_MASK = (1 << 64) - 1
+
+
+def stream(seed: int, *names: str) -> np.random.Generator:
+    """The generator that belongs to `names` (a node, a workload): others may come and go without moving it."""
+    return np.random.default_rng([seed, *(crc32(name.encode()) for name in names)])
+
+
+def salt(rng: np.random.Generator) -> int:
+    """A seed for `uniform_at` and `smooth`, drawn once for a workload."""
+    return int(rng.integers(0, 2**62))
+
+
+def uniform_at(seed: int, index: npt.NDArray[np.integer]) -> Floats:
+    """A uniform number in [0, 1) for every integer of `index`: the same integer gives the same number (splitmix64)."""
+    x = index.astype(np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & _MASK)
+    x *= np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return (x >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def smooth(seed: int, t: Floats, timescale_seconds: float) -> Floats:
+    """Noise about 0 with a spread of about 0.8 that wanders on `timescale_seconds`: drawn at knots, linear between."""
+    position = t / timescale_seconds
+    knot = np.floor(position).astype(np.int64)
+    share = position - knot
+    return _bell(seed, knot) * (1 - share) + _bell(seed, knot + 1) * share
+
+
+def _bell(seed: int, index: npt.NDArray[np.integer]) -> Floats:
+    # Three uniforms summed: bell-shaped, variance 1, and bounded by 3, so that no signal runs away.
+    return 2 * (uniform_at(seed, index) + uniform_at(seed + 1, index) + uniform_at(seed + 2, index) - 1.5)
+
+
+def log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
+    """Drawn so that every octave between `low` and `high` is equally likely: for times and sizes."""
+    return float(np.exp(rng.uniform(np.log(low), np.log(high))))
