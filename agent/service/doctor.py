@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from ..model import Absence, Capability
 from ..sampler import Sampled, Survey
-from .tables import table
+from .tables import clean_lines, table
 
 # Reasons that only say that a first look has nothing to subtract from.
 _PASSING = frozenset({"first-reading"})
@@ -27,20 +28,38 @@ def examine(survey: Survey, sampled: Sampled) -> tuple[Capability, ...]:
     return tuple(lines.values())
 
 
-def grouped(capabilities: Iterable[Capability]) -> list[tuple[Capability, tuple[str, ...], tuple[str, ...]]]:
-    """Lines that say the same of several subjects or metrics, as one: (an example, its subjects, its metrics).
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Lines that say the same, as one: eight GPUs that lack the same counters are one line to read, not one hundred."""
 
-    Eight GPUs that all lack the same counters for the same reason are one line to read, not one hundred.
-    """
-    groups: dict[tuple[str, str, str, str], tuple[Capability, dict[str, None], dict[str, None]]] = {}
+    example: Capability
+    sources: tuple[str, ...]
+    subjects: tuple[str, ...]
+    metrics: tuple[str, ...]
+
+
+def grouped(capabilities: Iterable[Capability]) -> list[Group]:
+    """Read lines joined by source and origin, absent ones by reason and sentence."""
+    groups: dict[tuple[str, ...], tuple[Capability, dict[str, None], dict[str, None], dict[str, None]]] = {}
     for line in capabilities:
-        reason = line.absence.reason if line.absence else ""
-        detail = line.absence.detail if line.absence else line.origin
-        key = (line.source, line.scope, reason, "" if reason else detail)
-        _, subjects, metrics = groups.setdefault(key, (line, {}, {}))
+        if line.absence is None:
+            key = ("read", line.source, line.scope, line.origin)
+        else:
+            key = ("absent", line.scope, line.absence.reason, line.absence.remedy, _shape(line))
+        _, sources, subjects, metrics = groups.setdefault(key, (line, {}, {}, {}))
+        sources[line.source] = None
         subjects[line.subject] = None
         metrics[line.metric] = None
-    return [(example, tuple(subjects), tuple(metrics)) for example, subjects, metrics in groups.values()]
+    return [Group(example, tuple(a), tuple(b), tuple(c)) for example, a, b, c in groups.values()]
+
+
+def _shape(line: Capability) -> str:
+    """The sentence without what differs from subject to subject and metric to metric."""
+    detail = line.absence.detail if line.absence else ""
+    for part in (line.subject, line.metric):
+        if part:
+            detail = detail.replace(part, "")
+    return detail
 
 
 def as_rows(capabilities: Sequence[Capability]) -> list[dict[str, object]]:
@@ -63,21 +82,26 @@ def as_rows(capabilities: Sequence[Capability]) -> list[dict[str, object]]:
 
 def as_table(capabilities: Sequence[Capability]) -> str:
     """For a person: what is read first, then what is not, each with its reason and remedy."""
-    read, absent = [], []
-    for example, subjects, metrics in grouped(capabilities):
-        what = ", ".join(metrics) if metrics != ("*",) else "everything"
-        who = f"{len(subjects)} {example.scope}s" if len(subjects) > 1 else subjects[0] or example.scope
-        if example.absence is None:
-            read.append((example.source, who, what, example.origin))
-        else:
-            absent.append((example.source, who, what, example.absence))
+    groups = grouped(capabilities)
+    read = [(", ".join(g.sources), _who(g), _what(g), g.example.origin) for g in groups if g.example.absence is None]
+    absent = [_sentence(g, g.example.absence) for g in groups if g.example.absence is not None]
     parts = [table(("SOURCE", "OF", "READS", "FROM"), read) if read else "Nothing can be read here."]
-    parts += ["", *(_sentence(*line) for line in absent)] if absent else ["", "Nothing is missing."]
-    return "\n".join(parts)
+    return "\n".join([*parts, "", *(absent or ["Nothing is missing."])])
 
 
-def _sentence(source: str, who: str, what: str, absence: Absence) -> str:
-    lines = f"absent  {source}: {what} of {who} ({absence.reason})"
+def _who(group: Group) -> str:
+    if len(group.subjects) > 1:
+        return f"{len(group.subjects)} {group.example.scope}s"
+    return group.example.subject or group.example.scope
+
+
+def _what(group: Group) -> str:
+    return "everything" if "*" in group.metrics else ", ".join(group.metrics)
+
+
+def _sentence(group: Group, absence: Absence) -> str:
+    of = "" if group.example.scope == "source" else f" of {_who(group)}"
+    lines = f"absent  {', '.join(group.sources)}: {_what(group)}{of} ({absence.reason})"
     if absence.detail:
         lines += f"\n        {absence.detail}"
-    return lines + (f"\n        Remedy: {absence.remedy}" if absence.remedy else "")
+    return clean_lines(lines + (f"\n        Remedy: {absence.remedy}" if absence.remedy else ""))

@@ -11,6 +11,11 @@ def clean(text: str) -> str:
     return "".join(c if unicodedata.category(c)[0] != "C" else "�" for c in text.replace("\n", " ").replace("\t", " "))
 
 
+def clean_lines(text: str) -> str:
+    """As `clean`, but the line breaks stay."""
+    return "\n".join(clean(line) for line in text.split("\n"))
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Left-aligned columns, two spaces apart, no line at the end. Every cell is cleaned."""
     lines = [[clean(cell) for cell in row] for row in (header, *rows)]
