@@ -19,8 +19,9 @@ from ..model import BIN_EDGES
 # above the lowest point before it (in units of the correlation); the latter tells a period from a slow trend.
 PEAK_HEIGHT = 0.3
 PEAK_PROMINENCE = 0.15
-# ... and this many times above the noise of a correlation of n points, 1 / sqrt(n).
-PEAK_SIGMAS = 3.0
+# ... and this many times above the noise of a correlation of n points, 1 / sqrt(n): at the longest lags, where half of
+# the points overlap, that is three times the noise.
+PEAK_SIGMAS = 4.25
 # Of several peaks the first counts that is nearly as high as the highest: later ones are its multiples.
 PEAK_SHARE = 0.8
 # Below this many pairs a correlation is an accident.

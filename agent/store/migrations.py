@@ -19,6 +19,10 @@ from ...rules.errors import StoreError
 # "skuw": stands in the file's header (offset 68) and tells our databases from foreign ones.
 APPLICATION_ID = 0x736B7577
 
+# Version -> file in migrations/, in order. What is released is never changed, only added to.
+_STEPS: tuple[tuple[int, str], ...] = ((1000, "0001_spine"),)
+SCHEMA_VERSION = _STEPS[-1][0]
+
 _MAGIC = b"SQLite format 3\x00"
 _BUSY_SECONDS = 1.0
 
@@ -60,7 +64,7 @@ def _load(version: int, name: str) -> Migration:
 
 def migrations() -> tuple[Migration, ...]:
     """All migrations this version of skuwise knows, in order."""
-    return (_load(1000, "0001_spine"),)
+    return tuple(_load(version, name) for version, name in _STEPS)
 
 
 def read_header(path: Path) -> Header:

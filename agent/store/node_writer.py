@@ -295,6 +295,7 @@ class NodeWriter:
                 held.open = False
                 self._put_device(table, held, ts)
         for key, device in wanted.items():
+            self.unknown_devices.discard(key)
             held = known.get(key)
             if held is not None and held.open:
                 continue

@@ -9,10 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 from ...rules.errors import NothingToDo, StoreError, UsageError
-from .migrations import damaged_error, foreign_error, migrations, read_header, schema_version
+from .migrations import SCHEMA_VERSION, damaged_error, foreign_error, read_header, schema_version
 
 _BUSY_SECONDS = 5.0
-_PRIVATE_PREFIXES = ("sqlite_", "pragma_", "json_")
 
 
 class Reader(sqlite3.Connection):
@@ -98,13 +97,12 @@ def open_reader(path: Path) -> Reader:
 
 
 def _check_version(path: Path, version: int) -> None:
-    newest = migrations()[-1].version
     if version == 0:
         raise _nothing_yet(path)
-    if version // 1000 > newest // 1000:
+    if version // 1000 > SCHEMA_VERSION // 1000:
         raise StoreError(
             f"{path} was written by a newer skuwise (schema {version // 1000}.{version % 1000}); "
-            f"this one reads up to {newest // 1000}.x.",
+            f"this one reads up to {SCHEMA_VERSION // 1000}.x.",
             "Update skuwise here.",
         )
 
@@ -113,7 +111,7 @@ def _connect(path: Path) -> Reader:
     """Read-only as others may be writing; as an unchanging file only where nobody can be: no log, and no way to make
     one."""
     address = path.absolute().as_uri()
-    writable = os.access(path.parent, os.W_OK)
+    writable = os.access(path.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
     log = path.with_name(path.name + "-wal")
     try:
         return _try(f"{address}?mode=ro")

@@ -50,12 +50,12 @@ _HOST_SQL = (
     f"SELECT {_TICK}, {_scaled(_HOST_VALUES, 't')} FROM tick t WHERE {_SPAN} AND "  # noqa: S608
     f"coalesce({', '.join('t.' + name for name, _ in _HOST_VALUES)}) IS NOT NULL ORDER BY t.ts"
 )
-# CROSS JOIN: the ticks of the span first, whatever SQLite guesses without statistics.
+# CROSS JOIN and the unary plus: the ticks of the span first, whatever SQLite guesses without statistics.
 # Traffic of all compute ports at each tick; a port that lacks a direction has no part in it.
 _COMPUTE_SQL = (
     "SELECT t.id, sum(max(s.tx_bytes_per_second, s.rx_bytes_per_second)) * 64.0 "  # noqa: S608
     f"FROM tick t CROSS JOIN fabric_sample s ON s.id BETWEEN t.id * {DEVICES} AND t.id * {DEVICES} + {DEVICES - 1} "
-    f"CROSS JOIN port p ON p.id = s.id - t.id * {DEVICES} WHERE {_SPAN} AND p.role = 'compute' GROUP BY t.id"
+    f"CROSS JOIN port p ON p.id = s.id - t.id * {DEVICES} WHERE {_SPAN} AND p.role = 'compute' GROUP BY +t.id"
 )
 
 

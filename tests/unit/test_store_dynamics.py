@@ -1,0 +1,152 @@
+"""Runs, periods, correlations and bins, against truths that can be worked out another way."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skuwise.agent.model import BIN_EDGES
+from skuwise.agent.store.dynamics import (
+    autocorrelation_peak,
+    bin_index,
+    bin_seconds,
+    coefficient_of_variation,
+    longest_run_seconds,
+    pearson,
+    percentile,
+    second_grid,
+    share_of_time,
+    weighted_mean,
+)
+
+RATIOS = st.lists(st.floats(0, 2), min_size=1, max_size=60)
+
+
+@given(st.floats(0, 5))
+def test_a_bin_holds_its_ratio(ratio: float) -> None:
+    index = bin_index(ratio)
+    assert BIN_EDGES[index] <= ratio
+    assert index == len(BIN_EDGES) - 1 or ratio < BIN_EDGES[index + 1]
+
+
+@given(RATIOS, RATIOS)
+def test_bins_merge_by_addition(first: list[float], second: list[float]) -> None:
+    a, b = bin_seconds(first, [1.0] * len(first)), bin_seconds(second, [1.0] * len(second))
+    both = bin_seconds(first + second, [1.0] * (len(first) + len(second)))
+    assert a is not None and b is not None and both is not None
+    assert [x + y for x, y in zip(a, b, strict=True)] == both
+
+
+def test_bins_of_nothing_are_missing_not_zero() -> None:
+    assert bin_seconds([None, None], [1.0, 1.0]) is None
+    assert sum(bin_seconds([0.5, None], [1.0, 1.0]) or []) == 1.0
+
+
+@given(RATIOS, st.sampled_from([0.5, 0.9, 0.95, 0.995, 1.0]))
+def test_percentile_is_the_nearest_rank(values: list[float], share: float) -> None:
+    found = percentile(values, share)
+    assert found in values
+    assert found is not None
+    assert sum(value <= found for value in values) >= share * len(values) - 1e-9
+    assert sum(value < found for value in values) < share * len(values) + 1e-9
+
+
+def test_percentile_of_twenty_is_the_nineteenth() -> None:
+    assert percentile(list(range(1, 21)), 0.95) == 19
+    assert percentile([], 0.95) is None
+
+
+def test_means_and_shares_are_weighted_by_time() -> None:
+    assert weighted_mean([1.0, 4.0], [2.0, 1.0]) == 2.0
+    assert weighted_mean([], []) is None
+    assert share_of_time([True, False, None], [1.0, 3.0, 100.0]) == 0.25
+    assert share_of_time([None], [1.0]) is None
+
+
+def test_a_run_ends_at_a_hole_and_at_an_unknown() -> None:
+    ends = [1.0, 2.0, 3.0, 7.0, 8.0, 9.0]
+    ones = [1.0] * 6
+    assert longest_run_seconds([True] * 6, ends, ones) == 3.0
+    assert longest_run_seconds([True, None, True, True, True, False], ends, ones) == 2.0
+    assert longest_run_seconds([False] * 6, ends, ones) == 0.0
+    assert longest_run_seconds([None] * 6, ends, ones) is None
+
+
+def test_the_grid_averages_fast_samples_and_leaves_holes_open() -> None:
+    fast = [0.1 * i for i in range(1, 31)]
+    assert len(second_grid([1.0] * 30, fast)) == 4
+    assert second_grid([1.0, 2.0, 3.0], [10.0, 11.0, 13.0]) == [1.0, 2.0, None, 3.0]
+    assert second_grid([1.0, 2.0, 3.0], [10.0, 20.0, 30.0]) == []
+
+
+@given(st.floats(0, 1), st.integers(0, 1000))
+def test_the_grid_survives_the_loops_jitter(phase: float, seed: int) -> None:
+    rng = random.Random(seed)
+    ends = [1000 + phase + i + rng.uniform(-0.2, 0.2) for i in range(60)]
+    grid = second_grid([float(i) for i in range(60)], ends)
+    assert len(grid) == 60
+    assert all(value is not None for value in grid)
+
+
+@pytest.mark.parametrize("period", [3, 4, 7, 12, 20])
+def test_a_square_wave_shows_its_period(period: int) -> None:
+    rng = random.Random(period)
+    wave = [(0.8 if i % period < period / 2 else 0.1) + rng.gauss(0, 0.05) for i in range(60)]
+    peak = autocorrelation_peak(wave, 2, 30)
+    assert peak is not None
+    assert peak[0] == pytest.approx(period, abs=0.35)
+    assert peak[1] > 0.6
+
+
+def test_a_period_that_is_no_whole_number_of_samples() -> None:
+    wave = [math.sin(2 * math.pi * i / 8.5) for i in range(600)]
+    peak = autocorrelation_peak(wave, 2, 120)
+    assert peak is not None
+    assert peak[0] == pytest.approx(8.5, abs=0.2)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_noise_constants_and_trends_have_no_period(seed: int) -> None:
+    rng = random.Random(seed)
+    assert autocorrelation_peak([rng.random() for _ in range(60)], 2, 30) is None
+    assert autocorrelation_peak([0.5] * 60, 2, 30) is None
+    assert autocorrelation_peak([i / 60 + rng.gauss(0, 0.01) for i in range(60)], 2, 30) is None
+    assert autocorrelation_peak([1.0, 2.0], 2, 30) is None
+
+
+def test_missing_samples_do_not_break_a_period() -> None:
+    wave: list[float | None] = [0.9 if i % 6 < 3 else 0.1 for i in range(60)]
+    wave[10] = wave[31] = None
+    peak = autocorrelation_peak(wave, 2, 30)
+    assert peak is not None
+    assert peak[0] == pytest.approx(6, abs=0.2)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1e11)), min_size=20, max_size=80))
+def test_pearson_agrees_with_the_standard_library(pairs: list[tuple[float, float]]) -> None:
+    xs, ys = [p[0] for p in pairs], [p[1] for p in pairs]
+    found = pearson(xs, ys)
+    if found is not None and statistics.pstdev(xs) > 1e-6 and statistics.pstdev(ys) > 1:
+        assert found == pytest.approx(statistics.correlation(xs, ys), abs=1e-6)
+    assert found is None or -1 <= found <= 1
+
+
+def test_pearson_of_a_constant_or_of_few_is_missing() -> None:
+    line = [float(i) for i in range(30)]
+    assert pearson(line, [2 * x for x in line]) == pytest.approx(1)
+    assert pearson(line, [-x for x in line]) == pytest.approx(-1)
+    assert pearson(line, [0.0] * 30) is None
+    assert pearson(line, [0.3] * 30) is None
+    assert pearson(line[:19], line[:19]) is None
+    assert pearson([*line, None], [*line[:-1], None, 1.0]) == pytest.approx(1)
+
+
+def test_dispersion() -> None:
+    assert coefficient_of_variation([1.0, 3.0, None]) == 0.5
+    assert coefficient_of_variation([0.0, 0.0]) is None
+    assert coefficient_of_variation([1.0]) is None
