@@ -67,10 +67,7 @@ GPU_NUMBERS = (
     *(f"{m}_mean" for m in _GPU_MEAN), *(f"{m}_p95" for m in _GPU_P95), *(f"{m}_max" for m in _GPU_MAX),
     "gpu_util_n", "tensor_active_n", "dram_active_n", "power_watts_n", *_DYNAMICS, "mem_total_bytes",
 )  # fmt: skip
-GPU_BIN_COLUMNS = (
-    "gpu_util_bins", "sm_active_bins", "tensor_active_bins", "dram_active_bins", "mem_used_bins", "power_bins",
-    "nvlink_bins",
-)  # fmt: skip
+GPU_BIN_COLUMNS = ("sm_active_bins", "tensor_active_bins", "dram_active_bins", "mem_used_bins", "nvlink_bins")
 FABRIC_TEXT = ("node", "device", "role", "link_layer")
 FABRIC_NUMBERS = (
     "port", "ts", "interval_seconds", "line_rate_bytes_per_second", "observed_seconds", "util_mean", "util_max",
@@ -172,6 +169,8 @@ FABRIC_HISTORY = Query(
     ("node", "device", "role"),
     ("port", "last_active_ts", "first_ts", "hours"),
 )
+# Where the minutes begin; NULL without any. They are kept for less long than the hours.
+MINUTES_BEGIN = "SELECT min(ts) - 60.0 FROM gpu_minute"
 # The span that a database has data for. Asked of each table apart: min and max alone use the index.
 SPANS: tuple[str, ...] = (
     "SELECT (SELECT min(ts) - 3600.0 FROM gpu_hour), (SELECT max(ts) FROM gpu_hour)",

@@ -11,7 +11,6 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from skuwise.agent.model import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
 from skuwise.agent.store.codec import (
     FABRIC_STEPS,
@@ -76,7 +75,9 @@ def test_every_metric_is_in_its_view_with_its_quantum(
             database.execute(f"INSERT OR REPLACE INTO {table} (id, {metric.name}) VALUES (4097, 3)")
         else:
             database.execute(f"UPDATE tick SET {metric.name} = 3")
-        assert database.execute(f"SELECT {metric.name} FROM {view}").fetchall() == [(pytest.approx(3 * metric.quantum),)]
+        assert database.execute(f"SELECT {metric.name} FROM {view}").fetchall() == [
+            (pytest.approx(3 * metric.quantum),)
+        ]
 
 
 @pytest.mark.parametrize("table", ROLLUPS)

@@ -9,7 +9,6 @@ import statistics
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from skuwise.agent.model import BIN_EDGES
 from skuwise.agent.store.dynamics import (
     autocorrelation_peak,
