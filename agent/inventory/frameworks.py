@@ -1,0 +1,104 @@
+"""Which framework runs, from what is executed: the program, its script or its module. Never from mere arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+# (name, pattern over programs, scripts and modules), the more telling first: an engine started by a launcher is the
+# engine. Entry points as the projects' documentation names them.
+_FRAMEWORKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (name, re.compile(pattern, re.IGNORECASE))
+    for name, pattern in (
+        ("vllm", r"^vllm(?:$|[.:_-])"),
+        ("sglang", r"^(?:sglang|sgl)(?:$|[.:_-])"),
+        ("tensorrt-llm", r"^(?:trtllm|tensorrt[_-]llm)"),
+        ("triton", r"^tritonserver$|^triton_python_backend"),
+        ("text-generation-inference", r"^text[-_]generation[-_](?:server|launcher|router|inference)"),
+        ("deepspeed", r"^deepspeed(?:$|[.])"),
+        ("megatron", r"^(?:megatron(?:$|[.])|pretrain_(?:gpt|bert|t5|llama|mamba|vlm|vision\w*)(?:\.py)?$)"),
+        ("accelerate", r"^accelerate(?:$|[.-])"),
+        ("torchrun", r"^(?:torchrun|torch\.distributed\.(?:run|launch))$"),
+        ("ray", r"^(?:ray(?:$|[.:])|raylet$)"),
+        ("jax", r"^(?:jax|maxtext|t5x|paxml)(?:$|[.])"),
+    )
+)
+_INTERPRETER = re.compile(
+    r"(?:python[\d.]*|pypy[\d.]*|ba?sh|dash|zsh|env|nohup|numactl|taskset|nice|setsid|stdbuf|time)$"
+)
+_LAUNCHER = re.compile(r"torchrun|torch\.distributed\.(?:run|launch)|accelerate(?:-launch)?|accelerate\..*|deepspeed.*")
+_MODEL_FLAGS = frozenset({"--model", "--model-path", "--model-id", "--model_name_or_path"})
+_NUMBERS = re.compile(r"[\d,:-]+")  # the CPUs and nodes that taskset and numactl take
+
+
+def framework_of(*commands: Sequence[str]) -> str | None:
+    """The framework of the first command that shows one; None: none is recognised."""
+    for argv in commands:
+        found = _recognise(argv)
+        if found is not None:
+            return found
+    return None
+
+
+def program_of(argv: Sequence[str]) -> str | None:
+    """What is run, as a person names it: the script that a launcher starts, the module, the script or the program.
+
+    A served model is part of the name. None: the command says nothing.
+    """
+    executed = list(_executed(argv))
+    if not executed:
+        return None
+    name = executed[-1]
+    if _LAUNCHER.fullmatch(name):
+        name = next((word.rsplit("/", 1)[-1] for word in argv[1:] if word.endswith((".py", ".sh"))), name)
+    model = _model_of(argv)
+    return f"{name} {model}" if model else name
+
+
+def _model_of(argv: Sequence[str]) -> str | None:
+    for index, word in enumerate(argv):
+        flag, equals, value = word.partition("=")
+        if flag in _MODEL_FLAGS:
+            value = value if equals else "".join(argv[index + 1 : index + 2])
+        elif word == "serve" and 0 < index <= 2:
+            value = "".join(argv[index + 1 : index + 2])
+        else:
+            continue
+        if value and not value.startswith("-"):
+            return "/".join(value.rstrip("/").rsplit("/", 2)[-2:])
+    return None
+
+
+def _recognise(argv: Sequence[str]) -> str | None:
+    executed = list(_executed(argv))
+    for name, pattern in _FRAMEWORKS:
+        if any(pattern.search(word) for word in executed):
+            return name
+    # A flag of its own, put in front of the script's arguments by the launcher or its user.
+    if any(word.split("=")[0] in ("--deepspeed", "--deepspeed_config") for word in argv):
+        return "deepspeed"
+    return None
+
+
+def _executed(argv: Sequence[str]) -> Iterator[str]:
+    """The program and, through interpreters and wrappers, the module or script that it runs."""
+    words = [word for word in argv if word]
+    index = 0
+    while index < len(words):
+        program = words[index].rsplit("/", 1)[-1]
+        yield program
+        index += 1
+        if not _INTERPRETER.fullmatch(program):
+            return
+        while index < len(words) and (
+            words[index].startswith("-") or "=" in words[index] or _NUMBERS.fullmatch(words[index])
+        ):
+            option = words[index]
+            index += 1
+            if option == "-m" and index < len(words):
+                yield words[index]
+                return
+            if option == "-c" and program.startswith(("python", "pypy")):
+                return
+            if option in ("-X", "-W") and program.startswith(("python", "pypy")):
+                index += 1

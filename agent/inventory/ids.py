@@ -1,0 +1,33 @@
+"""Identities that come out the same whoever computes them: the agent, another node, or the Prometheus road."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+
+_DIGITS = re.compile(r"\d+")
+
+
+def workload_id(cluster: str, scheduler: str, *parts: str) -> str:
+    """The identity of one run.
+
+    `parts`: the job id (slurm), the pod UID (kubernetes), the container id (docker), or boot id, PID and start time in
+    clock ticks (process).
+    """
+    return "w-" + _digest("workload", cluster, scheduler, *parts)
+
+
+def series_id(cluster: str, group: str | None, user: str | None, name: str) -> str:
+    """The identity of what recurs: `group` is the namespace or the account; digits in `name` are folded."""
+    return "s-" + _digest("series", cluster, group or "", user or "", fold_digits(name))
+
+
+def fold_digits(name: str) -> str:
+    """``train-2024-run7`` and ``train-2025-run12`` are one name: ``train-#-run#``."""
+    return _DIGITS.sub("#", name)
+
+
+def _digest(*parts: str) -> str:
+    # JSON keeps the parts apart whatever they hold.
+    return hashlib.sha256(json.dumps(parts, ensure_ascii=True).encode()).hexdigest()[:16]

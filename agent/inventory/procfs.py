@@ -1,0 +1,101 @@
+"""One process as procfs shows it, at one moment. Any of it may vanish between two reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from .text import clean_text
+
+_COMMAND_LIMIT = 65536
+_ENVIRON_LIMIT = 262144
+# The only variables that are looked at: environments hold secrets.
+ALLOWED_VARIABLES = frozenset({"SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_ACCOUNT"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """``/proc/PID/stat``. `start_ticks` (field 22: clock ticks since boot) tells a reused PID from the old one."""
+
+    pid: int
+    ppid: int
+    comm: str
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process with its owner, its cgroup paths and its arguments (empty: not readable, or a kernel thread)."""
+
+    stat: Stat
+    uid: int | None
+    cgroup: str
+    argv: tuple[str, ...]
+
+
+def parse_stat(raw: bytes) -> Stat | None:
+    """`raw` as a `Stat`; None if it is cut. The name may hold spaces and parentheses: the last one ends it."""
+    head, closing, rest = raw.rpartition(b")")
+    pid, opening, comm = head.partition(b" (")
+    fields = rest.split()
+    if not (closing and opening) or len(fields) < 20:
+        return None
+    try:
+        return Stat(int(pid), int(fields[1]), clean_text(comm, 64), int(fields[19]))
+    except ValueError:
+        return None
+
+
+def read_stat(procfs: Path, pid: int) -> Stat | None:
+    """None: there is no such process (any more), or it is not visible to this user."""
+    try:
+        with (procfs / str(pid) / "stat").open("rb") as file:
+            return parse_stat(file.read(4096))
+    except OSError:
+        return None
+
+
+def read_process(procfs: Path, pid: int) -> Process | None:
+    """Everything about one process, as much as can be read; None if it is gone or became another meanwhile."""
+    stat = read_stat(procfs, pid)
+    if stat is None:
+        return None
+    home = procfs / str(pid)
+    raw = _read(home / "cmdline", _COMMAND_LIMIT)
+    words = raw.rstrip(b"\0").split(b"\0") if raw else []
+    if len(raw) == _COMMAND_LIMIT:
+        words = words[:-1]  # cut in the middle: half a secret is not recognised as one
+    process = Process(
+        stat,
+        _uid(_read(home / "status", 4096)),
+        _read(home / "cgroup", 16384).decode("utf-8", "replace"),
+        tuple(word.decode("utf-8", "replace") for word in words),
+    )
+    after = read_stat(procfs, pid)
+    return process if after is not None and after.start_ticks == stat.start_ticks else None
+
+
+def read_variables(procfs: Path, pid: int) -> dict[str, str]:
+    """The allowed variables of a process's environment; empty where it may not be read."""
+    found: dict[str, str] = {}
+    for item in _read(procfs / str(pid) / "environ", _ENVIRON_LIMIT).split(b"\0"):
+        name, equals, value = item.decode("utf-8", "replace").partition("=")
+        if equals and name in ALLOWED_VARIABLES:
+            found[name] = clean_text(value)
+    return found
+
+
+def _uid(status: bytes) -> int | None:
+    for line in status.split(b"\n"):
+        if line.startswith(b"Uid:"):
+            fields = line.split()
+            return int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else None
+    return None
+
+
+def _read(path: Path, limit: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(limit)
+    except OSError:
+        return b""

@@ -1,0 +1,146 @@
+"""Secrets leave command lines; what a reader needs stays."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from skuwise.agent.inventory.redact import COMMAND_LIMIT, is_secret_name, redact_command
+
+SECRET = "tr0ub4dor-and-3"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["vllm", "serve", "m", "--api-key", SECRET],
+        ["vllm", "serve", "m", "--api-key", "first", SECRET, "--port", "80"],
+        ["x", f"--api-key={SECRET}"],
+        ["x", f"--token={SECRET}"],
+        ["x", "-token", SECRET],
+        ["x", "--hf_token", SECRET],
+        ["x", "--hfToken", SECRET],
+        ["x", f"HF_TOKEN={SECRET}", "python"],
+        ["env", f"OPENAI_API_KEY={SECRET}", "python"],
+        ["x", f"DBPASSWORD={SECRET}"],
+        ["x", f"PASSWORD=two words {SECRET}"],
+        ["x", f"--env=HF_TOKEN={SECRET}"],
+        ["x", "-e", f"AWS_SECRET_ACCESS_KEY={SECRET}"],
+        ["x", f"https://user:{SECRET}@host/path"],
+        ["x", f"--db=postgres://user:{SECRET}@host/db"],
+        ["x", f"postgres://user:pa/{SECRET}@host/db"],
+        ["x", f"https://{SECRET}@github.com/org/repo.git"],
+        ["x", f"https://host/blob?sv=2024&sig={SECRET}&x=1"],
+        ["curl", "-H", f"Authorization: Bearer {SECRET}"],
+        ["curl", "-H", f"X-Api-Key: {SECRET}"],
+        ["curl", "-u", f"me:{SECRET}", "host"],
+        ["bash", "-c", f"export HF_TOKEN={SECRET}; python x.py"],
+        ["bash", "-c", f"python x.py --password {SECRET} --lr 1"],
+        ["bash", "-c", f"export TOKEN='{SECRET} more'"],
+        ["x", json.dumps({"model": "m", "api_key": SECRET})],
+        ["x", json.dumps(json.dumps({"password": SECRET}))],
+        ["x", "--config", f"wandb.api_key: {SECRET}"],
+        ["x", "--key-pass", "-----BEGIN RSA PRIVATE KEY-----\n" + SECRET + "\n-----END RSA PRIVATE KEY-----"],
+        ["x", "-----BEGIN PRIVATE KEY-----\n" + SECRET],
+        ["x", "--registry-auth", SECRET],
+        ["x", "--passphrase", SECRET],
+    ],
+)
+def test_a_secret_by_its_name_or_place_is_gone(argv: list[str]) -> None:
+    line = redact_command(argv)
+    assert SECRET not in line
+    assert "***" in line
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "hf_" + "aBcD" * 8,
+        "sk-proj-" + "x9" * 20,
+        "ghp_" + "Ab1" * 12,
+        "glpat-" + "a1-B2" * 4,
+        "xoxb-1234567890-abcdef",
+        "AKIA" + "ABCDEFGH12345678",
+        "AIza" + "Sy_" * 10,
+        "nvapi-" + "q1W2" * 10,
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+        "0123456789abcdef0123456789abcdef01234567",
+        "dGhpcyBpcyBhIHNlY3JldCBrZXkgMTIzNDU2Nzg5MA==",
+        "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY12",
+    ],
+)
+def test_a_secret_by_its_form_is_gone_wherever_it_stands(token: str) -> None:
+    for argv in (["x", token], ["x", "--note", token], ["x", f"--note={token}"], ["sh", "-c", f"run {token} now"]):
+        assert token not in redact_command(argv)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["vllm", "serve", "meta-llama/Meta-Llama-3.1-70B-Instruct", "--tensor-parallel-size", "8"],
+        ["vllm", "serve", "hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", "--max-model-len", "8192"],
+        ["python", "train.py", "--num-key-value-heads", "8", "--key-size=128", "--max-tokens", "512"],
+        ["python", "-m", "sglang.launch_server", "--tokenizer-path", "/models/Qwen2-72B", "--tp", "8"],
+        ["torchrun", "--nproc_per_node=8", "train.py", "--lr", "3e-4", "--data", "/data/c4/en"],
+        ["python", "pretrain_gpt.py", "--split", "949,50,1", "--use-distributed-optimizer"],
+        ["curl", "http://10.0.0.1:8000/v1/models"],
+        ["x", "GPU-8f3a2c11-0d6e-4b6a-9f0a-1c2d3e4f5a6b"],
+        ["x", "/scratch/project/experiments/2024-05-01_run17/checkpoints/step_001000"],
+    ],
+)
+def test_what_is_no_secret_stays(argv: list[str]) -> None:
+    assert redact_command(argv) == " ".join(argv)
+
+
+def test_flags_after_a_secret_stay() -> None:
+    assert redact_command(["x", "--api-key", "abc", "--port", "80"]) == "x --api-key *** --port 80"
+
+
+def test_a_numeric_password_is_a_password() -> None:
+    assert redact_command(["x", "--password", "123456"]) == "x --password ***"
+
+
+def test_control_characters_and_length() -> None:
+    line = redact_command(["a\x1b[31mb\n\u202ec\x00", *["y" * 500] * 9])
+    assert line.startswith("a[31mb c")
+    assert len(line) == COMMAND_LIMIT
+
+
+@pytest.mark.parametrize(
+    "name", ["api_key", "APIKEY", "apiKey", "X-Auth-Token", "hftoken", "SAS", "db.password", "oauth"]
+)
+def test_secret_names(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", ["tokenizer", "max_tokens", "keyboard", "path", "author", "model", "seed", "passes"])
+def test_names_that_are_none(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "piece", ["a", "a-", "-a.", "a://", "x-", "@:", "a:'", "__", "0", "-----BEGIN ", "token ", "\\"]
+)
+def test_a_hostile_command_is_cut_before_it_costs_time(piece: str) -> None:
+    most = (piece * 2048)[:2048]
+    for line in (
+        redact_command(["python", piece * 300_000, "--api-key", SECRET] + [piece * 100] * 1000),
+        redact_command(["python", "--api-key", SECRET, most, most, most, most]),
+    ):
+        assert line.startswith("python")
+        assert SECRET not in line
+        assert len(line) <= COMMAND_LIMIT
+
+
+@given(st.lists(st.text(max_size=60), max_size=8))
+def test_any_command_gives_one_bounded_printable_line(argv: list[str]) -> None:
+    line = redact_command(argv)
+    assert len(line) <= COMMAND_LIMIT
+    assert "\n" not in line and "\x1b" not in line
+
+
+@given(st.text(alphabet=st.characters(categories=("L", "N", "P")), min_size=6).filter(lambda s: "***" not in s))
+def test_no_value_of_a_secret_flag_survives(value: str) -> None:
+    assert value not in redact_command(["x", f"--secret-thing={value}"]).partition("=")[2]
