@@ -18,6 +18,8 @@ from .money import Premium, PriceBook, fabric_premium
 RULE = "idle-fabric"
 # A kind nobody could tell leaves the fabric's purpose open, unless it is a trace of the node's hours.
 UNKNOWN_SHARE = 0.05
+# Signals that contradict one another in this share of the time are a fault of the telemetry: no verdict of waste.
+FAULT_SHARE = 0.05
 
 
 def idle_fabric(
@@ -40,6 +42,8 @@ def idle_fabric(
         if not _silent(node.fabric, rule) or _may_need_it(working, by_series):
             continue
         if not any(_ready(verdicts, by_series[s]) for s in working):
+            continue
+        if any(by_series[s].fault_share >= FAULT_SHARE for s in working):
             continue
         sets.setdefault(tuple(sorted(working)), []).append(node)
     found = []

@@ -76,6 +76,15 @@ class Group:
         """Its memory in use says nothing of the memory it needs (a serving engine that fills what it finds)."""
         return any(w.features.get("mem_flat", 0.0) >= 1.0 for w in self.now)
 
+    def feature(self, name: str) -> float | None:
+        """The largest of a feature over its current workloads; None: known of none."""
+        return max((w.features[name] for w in self.now if name in w.features), default=None)
+
+    @property
+    def fault_share(self) -> float:
+        """Share of its time in which the signals contradict one another."""
+        return self.feature("fault_share") or 0.0
+
     @property
     def demand_p95(self) -> float | None:
         """95th percentile over the window of the load on the GPUs held now; None: not measured."""

@@ -12,11 +12,14 @@ from datetime import UTC, date, datetime
 
 from ...rules.catalog import NodeSku, Price
 from ...rules.library import Catalog
+from ...rules.node_files import ANY_REGION
 from ..model import Realisation, Reconciliation, WorkloadVerdict
 from ..verdicts.facts import NodeFacts, Verdicts
 
-# Added by a fabric to the price of the same host (Azure H100 +11.1 %, Azure V100 +10.0 %; list prices of 2026).
-FABRIC_PREMIUM_PRIOR = 0.105
+# The prior for a fabric's price where no pair tells it (rules/premiums.yaml, with the pairs behind it).
+PREMIUM = "fabric-added"
+# Bases that bind nobody: a node on these is given back from one hour to the next.
+UNBOUND = ("list", "negotiated")
 FREE = "capacity-freed"
 
 
@@ -31,11 +34,11 @@ class PriceBook:
         """The price of one node per hour in a region; a team's price without a region holds everywhere."""
         if node_sku is None:
             return None
-        own = [p for p in self.team if p.sku == node_sku and p.region in (region, "", "*")]
+        own = [p for p in self.team if p.sku == node_sku and p.region in (region, ANY_REGION)]
         exact = [p for p in own if p.region == region] or own
         if exact:
             return min(exact, key=lambda p: (p.usd_per_hour, p.id))
-        return self.catalog.price(node_sku, region) if region else None
+        return self.catalog.price(node_sku, region)
 
     def of(self, node: NodeFacts) -> Price | None:
         return self.price(node.node_sku, node.region)
@@ -62,14 +65,22 @@ def fabric_premium(book: PriceBook, node: NodeFacts, sku: NodeSku | None) -> Pre
     price = book.of(node)
     if price is None or sku is None:
         return None
-    twins = [book.price(twin.name, node.region) for twin in book.catalog.fabric_twins(sku)]
+    twins = [book.price(twin.name, node.region) for twin in twins_without_fabric(book.catalog, sku)]
     known = [t for t in twins if t is not None and t.basis == price.basis]
     if known:
         twin = min(known, key=lambda t: (t.usd_per_hour, t.id))
         usd = max(price.usd_per_hour - twin.usd_per_hour, 0.0)
         return Premium(usd, usd / price.usd_per_hour if price.usd_per_hour else 0.0, False, twin, price)
-    share = FABRIC_PREMIUM_PRIOR / (1 + FABRIC_PREMIUM_PRIOR)
+    if not sku.fabric.rdma:
+        return None
+    likely = book.catalog.premiums[PREMIUM].likely
+    share = likely / (1 + likely)
     return Premium(price.usd_per_hour * share, share, True, None, price)
+
+
+def twins_without_fabric(catalog: Catalog, sku: NodeSku) -> tuple[NodeSku, ...]:
+    """The same node without an RDMA fabric; a fabric of another rate is no way out of paying for one."""
+    return tuple(t for t in catalog.fabric_twins(sku) if t.fabric.rdma is False)
 
 
 def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ...]:
@@ -99,7 +110,9 @@ def reconcile(verdicts: Verdicts, book: PriceBook) -> tuple[Reconciliation, tupl
     `total` is node price x hours, reckoned apart from the parts, which sum to it.
     """
     rows = verdicts.occupancy
-    parts = dict.fromkeys(("workload", "shared", "allocated_idle", "unallocated", "drained", "unobserved"), 0.0)
+    parts: dict[str, float] = dict.fromkeys(
+        ("workload", "shared", "allocated_idle", "unallocated", "drained", "unobserved"), 0.0
+    )
     total = 0.0
     unpriced: list[str] = []
     for node in verdicts.nodes:
@@ -131,7 +144,7 @@ def realisation(price: Price | None, whole_nodes: int, at: float) -> tuple[Reali
             return "cash-at", until.isoformat()
         return "cash-now", None
     # A reservation without a date binds for a time nobody told us.
-    return ("cash-now", None) if price.basis in ("list", "on-demand", "spot") else (FREE, None)
+    return ("cash-now", None) if price.basis in UNBOUND else (FREE, None)
 
 
 def unique(prices: Iterable[Price | None]) -> tuple[Price, ...]:

@@ -16,7 +16,7 @@ from ...rules.thresholds import WasteRule
 from ..model import Evidence, Finding
 from ..verdicts.facts import BareGpu, NodeFacts, Verdicts
 from ..words import usd
-from .fabric_waste import idle_fabric
+from .fabric_waste import FAULT_SHARE, idle_fabric
 from .found import Found, called, certainty, graded, node_words, possible_from, sampling
 from .groups import AVAILABLE, TRAINING, Group
 from .ids import stable_id
@@ -128,6 +128,12 @@ def _held_idle(
     notes: list[str] = []
     for group in groups:
         held = _held_hours(verdicts, group)
+        if group.fault_share >= FAULT_SHARE:
+            notes.append(
+                f"No verdict on waste of {group.lead.name}: its signals contradict one another in "
+                f"{group.fault_share * 100:.0f} % of the time, a fault of the telemetry."
+            )
+            continue
         if group.shared or held * 60 < rule.value("minutes") * max(group.gpu_count, 1):
             continue
         share = held / group.gpu_hours if group.gpu_hours else 0.0
@@ -189,6 +195,8 @@ def _held_finding(
     engine, dram, power, memory = mean("g"), mean("m"), mean("power_watts"), mean("mem_used_ratio")
     floors = [b.idle_power_watts for b in verdicts.bare if b.gpu_sku == group.lead.gpu_sku and b.idle_power_watts]
     floor = float(np.median(floors)) if floors else None
+    over = group.feature("power_over_idle") or _over(power, floor)
+    floor = power / over if floor is None and power and over else floor
     cost = _cost(held, group.nodes, book)
     values = {
         "workload": called(group),
@@ -217,7 +225,7 @@ def _held_finding(
         evidence=(
             Evidence("engine_active", engine, rule.value("sm_max"), "ratio"),
             Evidence("dram_active", dram, rule.value("dram_max"), "ratio"),
-            Evidence("power_over_idle", _over(power, floor), rule.value("power_over_idle_min"), "ratio"),
+            Evidence("power_over_idle", over, rule.value("power_over_idle_min"), "ratio"),
             Evidence("mem_used", memory, None, "ratio"),
             Evidence("held_idle", held, rule.value("minutes") / 60 * group.gpu_count, "GPU-hours"),
         ),
@@ -243,10 +251,18 @@ def _too_many(
         demand = group.demand_p95
         if group.kind in (*TRAINING, "idle", "unknown") or group.shared or group.gpu_count < 2 or demand is None:
             continue
+        if group.fault_share >= FAULT_SHARE:
+            continue
         if not any(verdicts.waste_ready.get(w.id, False) for w in group.workloads) or not group.nodes:
             continue
-        peaks = {"compute": _p99(group.use.u_c), "memory bandwidth": _p99(group.use.u_m), "NVLink": _p99(group.use.u_n),
-                 "the network": _p99(group.use.u_i), "PCIe": _p99(group.use.u_p)}  # fmt: skip
+        # From the merged bins where they are known: they see the seconds that an hour's mean hides.
+        peaks = {
+            "compute": group.feature("u_c_p99") or _p99(group.use.u_c),
+            "memory bandwidth": group.feature("u_m_p99") or _p99(group.use.u_m),
+            "NVLink": _p99(group.use.u_n),
+            "the network": _p99(group.use.u_i),
+            "PCIe": _p99(group.use.u_p),
+        }
         known = {name: value for name, value in peaks.items() if value is not None}
         label, top = max(known.items(), key=lambda item: item[1])
         needed = right_size(group, demand, rule.value("headroom"))

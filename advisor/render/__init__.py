@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ..model import Advice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..model import Advice
 
 FORMATS = ("table", "json", "csv", "markdown")
 

@@ -22,7 +22,7 @@ COLUMNS = (
 
 def render_csv(advice: Advice) -> str:
     out = io.StringIO(newline="")
-    writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\r\n")
+    writer: csv.DictWriter[str] = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\r\n")
     writer.writeheader()
     for row in _rows(advice):
         writer.writerow({key: cell(value) for key, value in row.items()})

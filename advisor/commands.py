@@ -1,0 +1,160 @@
+"""The advisor's subcommands: advise, skus, simulate, demo. What each needs is imported when it is asked for."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..rules.errors import EXIT_DONE, SkuwiseError, UsageError
+from .durations import parse_duration, parse_moment
+from .render import FORMATS, render
+
+if TYPE_CHECKING:
+    from .model import Advice
+
+WIDTH_OF_A_PIPE = 120
+# One seed for all runs: the same data give the same intervals.
+SEED = 20
+
+
+def configure(command: str, parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the options of one of this package's commands."""
+    if command == "advise":
+        _configure_advise(parser)
+    elif command == "skus":
+        from .skus import configure_skus  # noqa: PLC0415
+
+        configure_skus(parser)
+    elif command == "simulate":
+        from .simulate.command import configure_simulate  # noqa: PLC0415
+
+        configure_simulate(parser)
+    elif command == "demo":
+        from .demo import configure_demo  # noqa: PLC0415
+
+        configure_demo(parser)
+    else:
+        raise UsageError(f"The advisor brings no command {command!r}.", "skuwise --help lists them.")
+
+
+def _configure_advise(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--db", action="append", required=True, type=Path, metavar="PATH",
+        help="a database, or a folder of node databases; may be given more than once",
+    )  # fmt: skip
+    parser.add_argument(
+        "--since", type=_duration, default=14 * 86400.0, metavar="DURATION",
+        help="length of the window, as in 24h or 14d (default: 14d)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--until", type=_moment, metavar="TIME",
+        help="end of the window, RFC 3339 (default: the newest data)",
+    )  # fmt: skip
+    parser.add_argument("--format", choices=FORMATS, default="table", help="what to print (default: table)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to stdout, all or nothing")
+    parser.add_argument("--rules", type=Path, metavar="DIR", help="your own rules, laid out like ours, over ours")
+    parser.add_argument("--prices", type=Path, metavar="FILE", help="your own prices, before list prices")
+    parser.set_defaults(run=run_advise)
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _moment(text: str) -> float:
+    try:
+        return parse_moment(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def run_advise(options: argparse.Namespace) -> int:
+    """Read, judge, weigh, print. The only place of `advise` that knows the clock."""
+    say("reading telemetry ...")
+    advice = advise_from(
+        options.db, since=options.since, until=options.until, rules_dir=options.rules, prices=options.prices,
+        now=time.time(),
+    )  # fmt: skip
+    terminal = options.output is None and sys.stdout.isatty()
+    width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
+    text = render(advice, options.format, width=width, color=terminal and not os.environ.get("NO_COLOR"))
+    if options.output is None:
+        write_stdout(text)
+    else:
+        write_whole(options.output, text)
+        say(f"written to {options.output}")
+    return EXIT_DONE
+
+
+def advise_from(
+    databases: list[Path],
+    *,
+    now: float,
+    since: float = 14 * 86400.0,
+    until: float | None = None,
+    rules_dir: Path | None = None,
+    prices: Path | None = None,
+) -> Advice:
+    """Advice over databases. `since`: seconds before `until` (Unix seconds; None: the newest data there is)."""
+    import numpy as np  # noqa: PLC0415
+
+    from ..rules.library import load_catalog  # noqa: PLC0415
+    from ..rules.price_files import load_prices  # noqa: PLC0415
+    from ..rules.thresholds import load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules  # noqa: PLC0415
+    from .advice import advise  # noqa: PLC0415
+    from .telemetry.sqlite import read_frame  # noqa: PLC0415
+
+    catalog = load_catalog(rules_dir)
+    own = load_prices(prices, catalog.nodes.keys()) if prices is not None else ()
+    rules = load_waste_rules(rules_dir)
+    kinds, bottlenecks = load_kind_thresholds(rules_dir), load_bottleneck_thresholds(rules_dir)
+    frame = read_frame(databases, since_seconds=since, until=until, now=now)
+    return advise(
+        frame, catalog, rules, own, generated_at=now, rng=np.random.default_rng(SEED), kinds=kinds,
+        bottlenecks=bottlenecks,
+    )  # fmt: skip
+
+
+def say(text: str) -> None:
+    """Narration: stderr, where it never mixes with data."""
+    print(text, file=sys.stderr)  # noqa: T201
+
+
+def write_stdout(text: str) -> None:
+    """Print data as it is, whatever the terminal's encoding can show of it."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one, never a part."""
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise SkuwiseError(f"Cannot write {path}: {error.strerror}.", "Name a folder you can write to.") from error
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+            file.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise SkuwiseError(
+            f"Cannot write {path}: {error.strerror}.", "Free some space, or name another file."
+        ) from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,154 @@
+"""The swap: serving on a silent fabric changes places with training that starves for one. Nothing is bought."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..model import Configuration, Recommendation
+from ..verdicts.facts import NodeFacts
+from .found import Found, called, node_words
+from .groups import HOURS_PER_MONTH, TRAINING, Group
+from .ids import stable_id
+from .prediction import SIGMA_ACHIEVED_KNOWN, Prediction
+from .scene import Baseline, Option, Scene
+
+STARVES = 0.2  # share of its time that training waits for the network (communication takes 0.15 to 0.30 of large jobs)
+_WAITS = ("network", "pcie")
+
+
+def swap(scene: Scene, base: Baseline, found: Found, groups: Sequence[Group], findings: tuple[str, ...]) -> Option:
+    """The best swap for the serving group of `found`, or the reason why there is none."""
+    reasons: list[str] = []
+    for training in groups:
+        if training.kind not in TRAINING or not training.recurs or not training.nodes:
+            continue
+        reason = _unfit(scene, base.group, training)
+        if reason is None:
+            return _option(scene, base, found, training, findings)
+        reasons.append(f"{training.lead.name}: {reason}")
+    why = "no training in this fleet starves for want of a fabric"
+    blocked = (f"{why} ({'; '.join(reasons[:3])})" if reasons else why,)
+    return _blocked(base, findings, blocked)
+
+
+def _unfit(scene: Scene, serving: Group, training: Group) -> str | None:
+    here, there = serving.nodes[0], training.nodes[0]
+    waits = _waits(training)
+    if _fabric_rate(scene, there) is not None and _has_rdma(scene, there):
+        return "its nodes have a fabric already"
+    if waits < STARVES:
+        return f"it waits for the network or PCIe in only {waits * 100:.0f} % of its time"
+    if (here.provider, here.region) != (there.provider, there.region):
+        return "it runs at another provider or in another region"
+    if here.gpu_sku != there.gpu_sku:
+        return f"it runs on {there.gpu_sku or 'unknown GPUs'}, not on {here.gpu_sku or 'the same GPUs'}"
+    if {n.gpu_count for n in serving.nodes} != {n.gpu_count for n in training.nodes}:
+        return "its nodes hold another number of GPUs"
+    if len(training.nodes) > len(serving.nodes):
+        return f"it needs {len(training.nodes)} nodes, and the service holds {len(serving.nodes)}"
+    if any(n.node not in serving.alone for n in serving.nodes) or any(
+        n.node not in training.alone for n in training.nodes
+    ):
+        return "other work sits on the nodes that would be swapped"
+    return None
+
+
+def _waits(training: Group) -> float:
+    return sum(training.bottleneck_shares.get(label, 0.0) for label in _WAITS)
+
+
+def _has_rdma(scene: Scene, node: NodeFacts) -> bool:
+    sku = scene.catalog.node(node.node_sku) if node.node_sku else None
+    if sku is not None and sku.fabric.rdma is not None:
+        return sku.fabric.rdma
+    return node.fabric is not None and node.fabric.link_layer == "InfiniBand"
+
+
+def _fabric_rate(scene: Scene, node: NodeFacts) -> float | None:
+    """Bytes per second one way of the whole node: what its ports said, else what the catalog says."""
+    if node.fabric is not None and node.fabric.line_rate_bytes_per_second:
+        return node.fabric.line_rate_bytes_per_second
+    sku = scene.catalog.node(node.node_sku) if node.node_sku else None
+    return sku.fabric.bytes_per_second if sku else None
+
+
+def _predicted(scene: Scene, serving: Group, training: Group) -> Prediction | None:
+    now, then = _fabric_rate(scene, training.nodes[0]), _fabric_rate(scene, serving.nodes[0])
+    if not now or not then:
+        return None
+    waits = _waits(training)
+    # Only the time spent waiting for the network shrinks, by the ratio of the rates.
+    return Prediction(
+        1.0 - waits * max(1.0 - now / then, 0.0), SIGMA_ACHIEVED_KNOWN, "network time at the fabric's rate"
+    )
+
+
+def _option(scene: Scene, base: Baseline, found: Found, training: Group, findings: tuple[str, ...]) -> Option:
+    serving = base.group
+    prediction = _predicted(scene, serving, training)
+    count = len(training.nodes)
+    share = training.gpu_hours / max(training.gpu_count, 1) / scene.window_hours if scene.window_hours > 0 else 0.0
+    month = training.gpu_count * HOURS_PER_MONTH * min(share, 1.0)
+    freed = month * max(1.0 - prediction.median, 0.0) if prediction else 0.0
+    told = (
+        f"the training takes {prediction.median:.2f} of its time ({prediction.interval.p10:.2f} to "
+        f"{prediction.interval.p90:.2f})"
+        if prediction
+        else "how much faster the training runs cannot be told, for a line rate is not known"
+    )
+    text = (
+        f"{called(serving)} and the training {training.lead.name} change places: the training gets {count} of "
+        f"{node_words(found.nodes)} with the fabric, the service gets {node_words(training.nodes)}. The service runs "
+        f"at the same speed (x1.00); {told}. Nothing is bought and no cash comes back: GPU-hours do."
+    )
+    return Option(
+        Recommendation(
+            id=stable_id("r", serving.series_id, "swap-placement", serving.series_id, training.series_id),
+            findings=findings,
+            workload=serving.lead.id,
+            action="swap-placement",
+            source=Configuration(serving.lead.gpu_sku, serving.lead.node_sku, count * base.gpus_per_node),
+            target=Configuration(training.lead.gpu_sku, training.lead.node_sku, count * base.gpus_per_node),
+            time_ratio=prediction.interval if prediction else None,
+            saving_usd_per_month=None,
+            freed_gpu_hours_per_month=freed,
+            realisation="capacity-freed",
+            risk=prediction.risk if prediction else "medium",
+            blocked_by=(),
+            rejected=(),
+            would_change_if=(
+                "the training ends and does not come back",
+                "the service and the training may not share a tenant, a network zone or a data set's location",
+            ),
+            prices=(),
+            text=text,
+        ),
+        None,
+        exclusive=f"place:{serving.series_id}",
+    )
+
+
+def _blocked(base: Baseline, findings: tuple[str, ...], blocked: tuple[str, ...]) -> Option:
+    group = base.group
+    return Option(
+        Recommendation(
+            id=stable_id("r", group.series_id, "swap-placement", group.series_id, "nobody"),
+            findings=findings,
+            workload=group.lead.id,
+            action="swap-placement",
+            source=base.configuration,
+            target=base.configuration,
+            time_ratio=None,
+            saving_usd_per_month=None,
+            freed_gpu_hours_per_month=0.0,
+            realisation="capacity-freed",
+            risk="very-low",
+            blocked_by=blocked,
+            rejected=(),
+            would_change_if=("training that spans nodes comes to the same provider and region without a fabric",),
+            prices=(),
+            text=f"A swap with training that lacks a fabric would cost nothing, but there is no partner: {blocked[0]}.",
+        ),
+        None,
+        exclusive=f"place:{group.series_id}",
+    )

@@ -1,0 +1,284 @@
+"""Ways out that keep the GPU: release it, hold fewer of it, or hold it on a node without the fabric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...rules.catalog import NodeSku, Price
+from ..model import Configuration, Recommendation, Risk
+from ..verdicts.facts import NodeFacts
+from ..words import usd
+from .found import Found, called, node_words
+from .gates import fewer_gpus_gates
+from .groups import HOURS_PER_MONTH, Group
+from .ids import stable_id
+from .money import realisation, twins_without_fabric
+from .prediction import SIGMA_SAME_GPU, Prediction, percentiles
+from .scene import DRAWS, Baseline, Option, Scene, gpus_needed, load_words, nodes_for, saving_sentence
+
+SAME_SPEED = Prediction(1.0, SIGMA_SAME_GPU, "same GPU")
+# A GPU that nobody used in this share of its node's hours is free, not between two jobs.
+FREE_SHARE = 0.9
+
+
+def reduce_gpus(scene: Scene, base: Baseline, findings: tuple[str, ...]) -> Option:
+    """Fewer GPUs of the same kind: as many as the demand needs, in whole replicas, whole nodes for cash."""
+    group = base.group
+    blocked = list(fewer_gpus_gates(group, base.right_gpus))
+    if base.mixed:
+        blocked.append("its nodes are of several kinds, so which of them to give up has to be weighed by hand")
+    freed = base.gpus - base.right_gpus
+    if freed <= 0 and not blocked:
+        blocked.append(_nothing_to_take(base, scene.headroom))
+    nodes_freed = base.nodes - base.right_nodes if base.whole else 0
+    realised, date = realisation(base.price, nodes_freed, scene.at)
+    draws = None
+    if realised in ("cash-now", "cash-at") and base.price is not None and nodes_freed > 0 and not blocked:
+        draws = (base.nodes - base.right_nodes_draws) * base.price.usd_per_hour * HOURS_PER_MONTH
+    saving = percentiles(draws) if draws is not None else None
+    load = None if base.demand is None else base.demand * base.gpus / base.right_gpus
+    text = f"{called(group)} keeps {base.right_gpus} of {base.gpus} {group.lead.gpu_sku or 'GPUs'}"
+    if blocked:
+        text = f"Fewer {group.lead.gpu_sku or 'GPUs'} for the same work is not advised: {blocked[0]}."
+    else:
+        text += (
+            f": at the 95th percentile of demand the load rises from {load_words(base.demand)} to {load_words(load)} "
+            "of what they sustain. "
+        )
+        text += (
+            saving_sentence(saving, [base.price], realised, date)
+            if saving is not None
+            else f"No whole node falls free to be given back: {freed} GPUs are freed for other work, no dollars."
+        )
+    return Option(
+        Recommendation(
+            id=stable_id("r", group.series_id, "reduce-gpus", group.lead.node_sku),
+            findings=findings,
+            workload=group.lead.id,
+            action="reduce-gpus",
+            source=base.configuration,
+            target=Configuration(group.lead.gpu_sku, group.lead.node_sku, base.right_gpus),
+            time_ratio=None if blocked else SAME_SPEED.interval,
+            saving_usd_per_month=saving,
+            freed_gpu_hours_per_month=0.0 if blocked else freed * HOURS_PER_MONTH,
+            realisation=realised if draws is not None else "capacity-freed",
+            risk=_count_risk(scene, base),
+            blocked_by=tuple(blocked),
+            rejected=(),
+            would_change_if=(
+                "demand peaks within minutes that an hour's mean hides",
+                "replicas are kept apart for availability or for tenants",
+            ),
+            prices=(base.price.id,) if base.price and draws is not None else (),
+            text=text.strip(),
+            break_even=None if blocked else _growth_limit(scene, base),
+            available_from=date if draws is not None else None,
+        ),
+        draws,
+        exclusive=f"count:{group.series_id}",
+    )
+
+
+def without_fabric(scene: Scene, base: Baseline, found: Found, findings: tuple[str, ...]) -> Option:
+    """The same GPU on a node without the fabric, at the right-sized count."""
+    group, node = base.group, found.nodes[0]
+    twins = no_fabric_twins(scene, base)
+    priced = [(t, p) for t in twins if (p := scene.book.price(t.name, node.region)) is not None]
+    twin, price = min(priced, key=lambda pair: (pair[1].usd_per_hour, pair[0].name), default=(None, None))
+    blocked = _move_blocks(base)
+    if twin is None:
+        blocked = (*blocked, _no_twin(base, node, twins))
+    gpus = base.right_gpus
+    realised, date = realisation(base.price, base.right_nodes if base.whole else 0, scene.at)
+    draws = None
+    if price is not None and base.price is not None and realised in ("cash-now", "cash-at") and not blocked:
+        draws = base.right_nodes_draws * (base.price.usd_per_hour - price.usd_per_hour) * HOURS_PER_MONTH
+    saving = percentiles(draws) if draws is not None else None
+    if saving is None and twin is not None and not blocked:
+        blocked = (*blocked, _bound(base, realised))
+    text = _twin_text(base, twin, price, found)
+    if saving is not None:
+        text += f" {saving_sentence(saving, [base.price, price], realised, date)}"
+        if saving.p50 <= 0:
+            blocked = (*blocked, "nothing saves: the fabric adds nothing to the price here")
+    elif blocked:
+        text += f" Not possible today: {'; '.join(blocked)}."
+    return Option(
+        Recommendation(
+            id=stable_id("r", group.series_id, "move-sku", group.lead.node_sku, twin.name if twin else "no-fabric"),
+            findings=findings,
+            workload=group.lead.id,
+            action="move-sku",
+            source=base.configuration,
+            target=Configuration(group.lead.gpu_sku, twin.name if twin else None, gpus),
+            time_ratio=SAME_SPEED.interval,
+            saving_usd_per_month=saving,
+            freed_gpu_hours_per_month=0.0,
+            realisation=realised if saving is not None else "capacity-freed",
+            risk=SAME_SPEED.risk,
+            blocked_by=blocked,
+            rejected=(),
+            would_change_if=(
+                "the service comes to share experts or key-value caches between nodes",
+                "the node without the fabric is not to be had in the numbers needed",
+            ),
+            prices=tuple(p.id for p in (base.price, price) if p is not None) if saving is not None else (),
+            text=text,
+            available_from=date if saving is not None else None,
+        ),
+        draws,
+        exclusive=f"place:{group.series_id}",
+    )
+
+
+def no_fabric_twins(scene: Scene, base: Baseline) -> list[NodeSku]:
+    """The same node without an RDMA fabric, as far as the catalog knows."""
+    return list(twins_without_fabric(scene.catalog, base.sku)) if base.sku else []
+
+
+def release(scene: Scene, found: Found, span_end: float) -> Option | None:
+    """Give back GPUs that nobody uses. None: they are used at other times, or no longer held."""
+    if found.group is not None:
+        return _release_held(scene, found, found.group)
+    return _release_bare(scene, found, span_end)
+
+
+def _release_bare(scene: Scene, found: Found, span_end: float) -> Option | None:
+    node = found.nodes[0]
+    free = [b for b in found.bare if b.idle_hours >= FREE_SHARE * node.span_hours and b.last_ts >= span_end - 86400]
+    if not free or not node.span_hours:
+        return None
+    whole = 1 if len(free) >= node.gpu_count else 0
+    who = f"{node.node} did nothing" if whole else f"{len(free)} GPUs of {node.node} did nothing"
+    what = f"{who} in {node.span_hours / 24:.0f} days."
+    return _release(scene, found, None, (node,), gpus=len(free), whole=whole, what=what)
+
+
+def _release_held(scene: Scene, found: Found, group: Group) -> Option | None:
+    if not group.current:
+        return None
+    whole = 0 if group.shared else sum(1 for n in group.nodes if n.node in group.alone)
+    what = f"{called(group)} holds {group.gpu_count} GPUs on {node_words(group.nodes)} and does not use them."
+    return _release(scene, found, group, group.nodes, gpus=group.gpu_count, whole=whole, what=what)
+
+
+def _release(
+    scene: Scene, found: Found, group: Group | None, nodes: Sequence[NodeFacts], *, gpus: int, whole: int, what: str
+) -> Option:
+    node = nodes[0]
+    price = scene.book.of(node)
+    realised, date = realisation(price, whole, scene.at)
+    draws = None
+    if realised in ("cash-now", "cash-at") and price is not None:
+        draws = np.full(DRAWS, whole * price.usd_per_hour * HOURS_PER_MONTH)
+    saving = percentiles(draws) if draws is not None else None
+    text = f"{what} "
+    if saving is not None:
+        text += f"Give {'it' if whole == 1 else 'them'} back. {saving_sentence(saving, [price], realised, date)}"
+    else:
+        text += f"Free them for other work: {gpus} GPUs. {_no_cash(price, whole)}"
+    key = group.series_id if group else f"{node.cluster}/{node.node}"
+    sku = node.gpu_sku or node.gpu_name
+    return Option(
+        Recommendation(
+            id=stable_id("r", key, "release", node.node_sku, "nothing"),
+            findings=(found.finding.id,),
+            workload=group.lead.id if group else None,
+            action="release",
+            source=Configuration(sku, node.node_sku, gpus),
+            target=Configuration(None, None, 0),
+            time_ratio=None,
+            saving_usd_per_month=saving,
+            freed_gpu_hours_per_month=gpus * HOURS_PER_MONTH,
+            realisation=realised,
+            risk="low" if group else "very-low",
+            blocked_by=(),
+            rejected=(),
+            would_change_if=found.finding.would_change_if,
+            prices=(price.id,) if price is not None and saving is not None else (),
+            text=text,
+            available_from=date,
+        ),
+        draws,
+        exclusive=f"release:{key}",
+    )
+
+
+def _no_cash(price: Price | None, whole: int) -> str:
+    if price is None:
+        return "The price of the node is not known, so no dollars are stated."
+    if not whole:
+        return "Nodes are rented whole and none falls free, so no dollars are claimed."
+    return f"The node is {price.basis} ({price.source}, {price.as_of}), so no dollars come back."
+
+
+def _move_blocks(base: Baseline) -> tuple[str, ...]:
+    reasons = []
+    if base.mixed:
+        reasons.append("its nodes are of several kinds, so each has to be weighed by hand")
+    if not base.whole:
+        reasons.append("other work sits on the same nodes, so none of them would fall free")
+    if base.price is None:
+        reasons.append("the price of the present node is not known")
+    return tuple(reasons)
+
+
+def _bound(base: Baseline, realised: str) -> str:
+    basis = base.price.basis if base.price else "unknown"
+    return (
+        f"the present nodes are {basis}: renting others would be paid on top" if realised == "capacity-freed" else basis
+    )
+
+
+def _no_twin(base: Baseline, node: NodeFacts, twins: list[NodeSku]) -> str:
+    where = f"{node.provider or 'this provider'} in {node.region or 'this region'}"
+    if base.sku is None:
+        return "the node's SKU is not known, so neither is its twin without the fabric"
+    if twins:
+        return f"{where} has no known price for {twins[0].name}, the same node without the fabric"
+    return f"{where} sells no node with {base.group.lead.gpu_sku} and without the fabric that the catalog knows"
+
+
+def _twin_text(base: Baseline, twin: NodeSku | None, price: Price | None, found: Found) -> str:
+    gpu = base.group.lead.gpu_sku or "GPU"
+    if twin is None or price is None:
+        premium = found.premium
+        assumed = (
+            f" If there were one, it would cost about {premium.share * 100:.1f} % less than today's "
+            f"{usd(premium.price.usd_per_hour)} an hour (assumed, from pairs at other providers)."
+            if premium is not None and premium.assumed
+            else ""
+        )
+        return f"The same {gpu} on a node without the fabric runs the work at the same speed.{assumed}"
+    return (
+        f"The same {gpu} on {twin.name}, without the fabric, runs the work at the same speed; reckoned for "
+        f"{base.right_gpus} GPUs at {usd(price.usd_per_hour)} against "
+        f"{usd(base.price.usd_per_hour if base.price else None)} a node-hour."
+    )
+
+
+def _nothing_to_take(base: Baseline, headroom: float) -> str:
+    return (
+        f"nothing can be taken away: the 95th percentile of demand is {load_words(base.demand)} of what {base.gpus} "
+        f"GPUs sustain, and {load_words(headroom)} is the most they should carry"
+    )
+
+
+def _growth_limit(scene: Scene, base: Baseline) -> str | None:
+    """The growth of peak demand at which as many GPUs are needed again as are held now."""
+    if base.demand is None or base.demand <= 0:
+        return None
+    limit = scene.headroom * (base.gpus - base.unit) / (base.gpus * base.demand)
+    return f"above {limit:.2f} x today's peak demand" if math.isfinite(limit) else None
+
+
+def _count_risk(scene: Scene, base: Baseline) -> Risk:
+    """How likely the demand needs a tenth more than the GPUs that are left carry at the headroom."""
+    if base.demand is None or base.right_gpus >= base.gpus:
+        return "very-low"
+    needed = gpus_needed(base, base.demand_draws / 1.1, scene.headroom)
+    short = float(np.mean(nodes_for(needed, 1) > base.right_gpus))
+    return "very-low" if short < 0.02 else "low" if short < 0.10 else "medium" if short < 0.25 else "high"

@@ -1,0 +1,157 @@
+"""What every way out is weighed with, and the small arithmetic they share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...rules.catalog import NodeSku, Price
+from ...rules.library import Catalog
+from ..model import Configuration, Interval, Realisation, Recommendation
+from ..words import usd
+from .groups import AVAILABLE, Group
+from .money import PriceBook
+from .prediction import Array
+
+DRAWS = 500
+COUNTED_RISKS = ("very-low", "low")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """`headroom`: the load that fewer or other GPUs may reach; `at`: now, Unix seconds; `rng` is injected.
+
+    `window_hours`: length of the window, from which a month's hours of a job are reckoned.
+    """
+
+    catalog: Catalog
+    book: PriceBook
+    headroom: float
+    at: float
+    window_hours: float
+    rng: np.random.Generator
+
+
+@dataclass(frozen=True)
+class Option:
+    """A recommendation with the joint draws of its monthly saving (US dollars; None: it claims none).
+
+    Options with the same `exclusive` key cannot be combined: the best of them counts.
+    """
+
+    recommendation: Recommendation
+    draws: Array | None
+    exclusive: str
+
+    @property
+    def counts(self) -> bool:
+        """Whether its cash enters the sum: to be had now, unblocked, and not an experiment."""
+        r = self.recommendation
+        return (
+            self.draws is not None
+            and r.realisation == "cash-now"
+            and not r.blocked_by
+            and r.risk in COUNTED_RISKS
+            and r.saving_usd_per_month is not None
+            and r.saving_usd_per_month.p50 > 0
+        )
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A group as it stands, and the same SKU at its right-sized count, against which every move is credited.
+
+    `gpus`, `nodes`: held now. `right_gpus`, `right_nodes`: what the demand needs; the draws go with `demand_draws`.
+    `whole`: no other current workload is on its nodes, so that nodes can fall free. `demand`: 95th percentile of the
+    load on today's GPUs. `mixed`: its nodes are of several kinds. `unit`: GPUs that come and go together.
+    """
+
+    group: Group
+    sku: NodeSku | None
+    price: Price | None
+    gpus_per_node: int
+    gpus: int
+    nodes: int
+    right_gpus: int
+    right_nodes: int
+    right_nodes_draws: Array
+    demand: float | None
+    demand_draws: Array
+    whole: bool
+    mixed: bool
+    unit: int
+
+    @property
+    def floor(self) -> int:
+        """The least GPUs: two replicas where people wait and there are two, else one."""
+        return self.unit * (min(2, self.gpus // self.unit) if self.group.kind in AVAILABLE else 1)
+
+    @property
+    def configuration(self) -> Configuration:
+        return Configuration(self.group.lead.gpu_sku, self.group.lead.node_sku, self.gpus)
+
+
+def baseline(scene: Scene, group: Group, unit: int, fewer_forbidden: bool) -> Baseline:
+    """Reckon a group's baseline. Where fewer GPUs are forbidden, the count it holds is its right size."""
+    first = group.nodes[0]
+    per_node = max(first.gpu_count, 1)
+    gpus = group.gpu_count
+    draws = group.demand_draws(scene.rng, DRAWS)
+    demand = group.demand_p95
+    base = Baseline(
+        group=group,
+        sku=scene.catalog.node(first.node_sku) if first.node_sku else None,
+        price=scene.book.of(first),
+        gpus_per_node=per_node,
+        gpus=gpus,
+        nodes=len(group.nodes),
+        right_gpus=gpus,
+        right_nodes=len(group.nodes),
+        right_nodes_draws=np.full(DRAWS, float(len(group.nodes))),
+        demand=demand,
+        demand_draws=draws,
+        whole=all(n.node in group.alone for n in group.nodes) and not group.shared,
+        mixed=len({(n.node_sku, n.region) for n in group.nodes}) > 1,
+        unit=unit,
+    )
+    if fewer_forbidden or demand is None:
+        return base
+    right = int(min(gpus_needed(base, np.array([demand]), scene.headroom)[0], gpus))
+    drawn = np.minimum(nodes_for(gpus_needed(base, draws, scene.headroom), per_node), base.nodes)
+    right_nodes = int(min(nodes_for(right, per_node), base.nodes))
+    return replace(base, right_gpus=right, right_nodes=right_nodes, right_nodes_draws=drawn)
+
+
+def nodes_for(gpus: float | Array, per_node: int) -> Array:
+    """Whole nodes that hold so many GPUs."""
+    return np.maximum(np.ceil(np.asarray(gpus, dtype=float) / max(per_node, 1) - 1e-9), 1.0)
+
+
+def gpus_needed(base: Baseline, demand: Array, headroom: float) -> Array:
+    """GPUs that carry each draw of demand (of today's GPUs) at `headroom`: whole units, and at least the floor."""
+    return np.maximum(np.ceil(base.gpus * demand / headroom / base.unit - 1e-9) * base.unit, float(base.floor))
+
+
+def dated(prices: Sequence[Price | None]) -> str:
+    """``at list price, 2026-09-19 (source)`` for a sentence."""
+    words = []
+    for price in {(p.basis, p.as_of, p.source): p for p in prices if p is not None}.values():
+        basis = "at list price" if price.basis == "list" else f"at the {price.basis} price"
+        words.append(f"{basis}, {price.as_of} ({price.source})")
+    return "; ".join(words) or "no price known"
+
+
+def saving_sentence(saving: Interval, prices: Sequence[Price | None], realised: Realisation, date: str | None) -> str:
+    """What a move saves or costs a month, with the price it rests on and when it is cash."""
+    if saving.p50 <= 0:
+        worse = f"It costs {usd(-saving.p50)} a month more" if saving.p50 < 0 else "It saves nothing"
+        return f"{worse}, {dated(prices)}."
+    when = f" from {date} on, when the commitment ends" if realised == "cash-at" else ""
+    return f"It saves {usd(saving.p50)} a month ({usd(saving.p10)} to {usd(saving.p90)}){when}, {dated(prices)}."
+
+
+def load_words(load: float | None) -> str:
+    return "an unknown share" if load is None or not math.isfinite(load) else f"{load * 100:.0f} %"

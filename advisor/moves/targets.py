@@ -1,0 +1,227 @@
+"""Another GPU for the same work: every node the same provider sells in the same region, gated, predicted, priced.
+
+Services keep up with demand, so their count follows the prediction; jobs keep their count and run longer or shorter.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...rules.catalog import GpuSku, NodeSku, Price
+from ..model import Configuration, Recommendation, Rejected
+from ..words import usd
+from .found import called
+from .gates import gates
+from .groups import HOURS_PER_MONTH
+from .ids import stable_id
+from .money import realisation
+from .prediction import Array, Link, Prediction, Refusal, percentiles, predict
+from .scene import COUNTED_RISKS, Baseline, Option, Scene, gpus_needed, nodes_for, saving_sentence
+
+# Demand at which a break-even is looked for, as shares of today's peak.
+DEMANDS = tuple(round(0.05 * i, 2) for i in range(1, 61))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One node that nothing forbids, with its predicted time, the GPUs and nodes it takes, and its saving."""
+
+    node: NodeSku
+    price: Price
+    prediction: Prediction
+    gpus: int
+    nodes: int
+    draws: Array
+
+    @property
+    def saving(self) -> float:
+        return float(np.median(self.draws))
+
+
+def other_gpu(
+    scene: Scene, base: Baseline, findings: tuple[str, ...], skip: frozenset[str]
+) -> tuple[Option | None, tuple[Rejected, ...]]:
+    """The best other node of the same provider and region, and why every other was rejected.
+
+    `skip`: node SKUs that another way out covers. The option is None where no candidate could be predicted and priced;
+    where the best one saves nothing, it stands with what it would cost and is blocked.
+    """
+    node = base.group.nodes[0]
+    source = scene.catalog.gpu(base.group.lead.gpu_sku) if base.group.lead.gpu_sku else None
+    if source is None:
+        return None, ()
+    if not node.provider or not node.region:
+        return None, (Rejected("any other GPU", "the provider or the region of its nodes is not known"),)
+    if base.price is None or base.mixed:
+        why = "the price of its node is not known" if base.price is None else "its nodes are of several kinds"
+        return None, (Rejected("any other GPU", why),)
+    rejected: dict[tuple[str, str], Rejected] = {}
+    kept: list[Candidate] = []
+    for target in _for_sale(scene, node.provider, node.region):
+        if target.name in skip or target.name == base.group.lead.node_sku:
+            continue
+        candidate = _weigh(scene, base, source, target)
+        if isinstance(candidate, str):
+            rejected.setdefault((target.gpu, candidate), Rejected(target.name, candidate))
+        else:
+            kept.append(candidate)
+    if not kept:
+        return None, tuple(rejected.values())
+    kept.sort(key=lambda c: (-c.saving, c.node.name))
+    best = kept[0]
+    seen = {best.node.gpu}
+    for candidate in kept[1:]:
+        if candidate.node.gpu not in seen:
+            seen.add(candidate.node.gpu)
+            rejected[candidate.node.gpu, "worse"] = Rejected(candidate.node.name, _worse(candidate))
+    return _option(scene, base, best, findings, tuple(rejected.values())), ()
+
+
+def _for_sale(scene: Scene, provider: str, region: str) -> list[NodeSku]:
+    """What the provider sells in the region, and what the team has a price for."""
+    known = {n.name: n for n in scene.catalog.candidates(provider, region)}
+    for price in scene.book.team:
+        node = scene.catalog.node(price.sku)
+        if node is not None and node.provider == provider and scene.book.price(node.name, region) is not None:
+            known.setdefault(node.name, node)
+    return [known[name] for name in sorted(known)]
+
+
+def _weigh(scene: Scene, base: Baseline, source: GpuSku, target: NodeSku) -> Candidate | str:
+    gpu = scene.catalog.gpu(target.gpu)
+    price = scene.book.price(target.name, base.group.nodes[0].region)
+    if gpu is None:
+        return f"the catalog has no figures for {target.gpu}"
+    closed = gates(base.group, source, base.sku, gpu, target)
+    if closed:
+        return "; ".join(closed)
+    if price is None:
+        return "no price is known in this region"
+    prediction = predict(source, gpu, base.group.use, base.group.phase, network=(_link(base.sku), _link(target)))
+    if isinstance(prediction, Refusal):
+        return prediction.reason
+    ratio = prediction.draw(scene.rng, len(base.demand_draws))
+    assert base.price is not None
+    if base.group.phase == "training":
+        gpus = base.gpus
+        nodes = int(nodes_for(gpus, target.gpu_count))
+        here = base.nodes * base.price.usd_per_hour
+        draws = (here - nodes * price.usd_per_hour * ratio) * _job_hours(scene, base)
+    else:
+        if base.demand is None:
+            return "the demand was not measured"
+        gpus = int(gpus_needed(base, np.array([base.demand * prediction.median]), scene.headroom)[0])
+        nodes = int(nodes_for(gpus, target.gpu_count))
+        drawn = nodes_for(gpus_needed(base, base.demand_draws * ratio, scene.headroom), target.gpu_count)
+        draws = (base.right_nodes_draws * base.price.usd_per_hour - drawn * price.usd_per_hour) * HOURS_PER_MONTH
+    return Candidate(target, price, prediction, gpus, nodes, draws)
+
+
+def _job_hours(scene: Scene, base: Baseline) -> float:
+    """Hours a month in which a recurring job holds its nodes, from its share of the window."""
+    held = base.group.gpu_hours / max(base.gpus, 1)
+    return HOURS_PER_MONTH * min(held / scene.window_hours, 1.0) if scene.window_hours > 0 else 0.0
+
+
+def _link(sku: NodeSku | None) -> Link:
+    if sku is None or not sku.fabric.bytes_per_second:
+        return Link(None)
+    return Link(sku.fabric.bytes_per_second / max(sku.gpu_count, 1))
+
+
+def _worse(candidate: Candidate) -> str:
+    told = f"x{candidate.prediction.median:.2f} the time, {candidate.gpus} GPUs needed"
+    if candidate.saving <= 0:
+        return f"{told}, {usd(-candidate.saving)} a month dearer than the right-sized present"
+    return f"{told}, saves less ({usd(candidate.saving)} a month)"
+
+
+def _option(
+    scene: Scene, base: Baseline, best: Candidate, findings: tuple[str, ...], rejected: tuple[Rejected, ...]
+) -> Option:
+    group = base.group
+    realised, date = realisation(base.price, base.right_nodes if base.whole else 0, scene.at)
+    blocked: list[str] = []
+    if not base.whole:
+        blocked.append("other work sits on the same nodes, so none of them would fall free")
+    elif realised == "capacity-freed":
+        blocked.append(
+            f"the present nodes are {base.price.basis if base.price else 'unknown'}: others would be paid on top"
+        )
+    claims = not blocked
+    saving = percentiles(best.draws) if claims else None
+    if saving is not None and saving.p50 <= 0:
+        blocked.append("nothing saves: it costs as much or more than the right-sized present")
+    slower = best.prediction.median
+    speed = f"{slower:.2f} times as long" if slower > 1 else f"{1 - slower:.0%} less time"
+    text = (
+        f"{called(group)} on {best.gpus} {best.node.gpu} ({best.nodes} x {best.node.name}): a step takes {speed} "
+        f"({best.prediction.basis}), credited beyond the present SKU at {base.right_gpus} GPUs."
+    )
+    if saving is not None:
+        text += f" {saving_sentence(saving, [base.price, best.price], realised, date)}"
+    if best.prediction.risk not in COUNTED_RISKS:
+        text += " An experiment, not a recommendation: it may well be slower by more than a tenth."
+    return Option(
+        Recommendation(
+            id=stable_id("r", group.series_id, "move-sku", group.lead.node_sku, best.node.name),
+            findings=findings,
+            workload=group.lead.id,
+            action="move-sku",
+            source=base.configuration,
+            target=Configuration(best.node.gpu, best.node.name, best.gpus),
+            time_ratio=best.prediction.interval,
+            saving_usd_per_month=saving,
+            freed_gpu_hours_per_month=0.0,
+            realisation=realised if claims else "capacity-freed",
+            risk=best.prediction.risk,
+            blocked_by=tuple(blocked),
+            rejected=rejected,
+            would_change_if=(
+                "batch size, precision or model changes: a figure of one never predicts another",
+                "the host is the limit on the faster GPU, which counters of the slower one do not show",
+            ),
+            prices=tuple(p.id for p in (base.price, best.price) if p is not None) if saving is not None else (),
+            text=text,
+            break_even=break_even(scene, base, best),
+            available_from=date if claims else None,
+        ),
+        best.draws if claims else None,
+        exclusive=f"place:{group.series_id}",
+    )
+
+
+def break_even(scene: Scene, base: Baseline, candidate: Candidate) -> str | None:
+    """At which demand (times today's peak) the candidate stops saving, or would begin to. None: at any, or none."""
+    if base.group.phase == "training" or base.demand is None or base.price is None:
+        return None
+    here = _cost(base, np.array(DEMANDS), base.demand, scene.headroom, base.gpus_per_node) * base.price.usd_per_hour
+    there = (
+        _cost(
+            base, np.array(DEMANDS), base.demand * candidate.prediction.median, scene.headroom, candidate.node.gpu_count
+        )
+        * candidate.price.usd_per_hour
+    )
+    saves = here - there > 1e-9
+    today = DEMANDS.index(1.0)
+    if saves[today]:
+        above = next((d for d, s in zip(DEMANDS[today:], saves[today:], strict=True) if not s), None)
+        below = next((d for d, s in zip(DEMANDS[today::-1], saves[today::-1], strict=True) if not s), None)
+        told = [f"above {above:.2f} x" if above else "", f"at or below {below:.2f} x" if below else ""]
+        return (" and ".join(t for t in told if t) + " today's peak demand") if any(told) else None
+    lower = [d for d, s in zip(DEMANDS[:today], saves[:today], strict=True) if s]
+    higher = [d for d, s in zip(DEMANDS[today:], saves[today:], strict=True) if s]
+    if lower:
+        return f"would save at {max(lower):.2f} x today's peak demand"
+    return (
+        f"would save at {min(higher):.2f} x today's peak demand" if higher else f"at any demand up to {DEMANDS[-1]:g} x"
+    )
+
+
+def _cost(base: Baseline, demands: Array, peak: float, headroom: float, per_node: int) -> Array:
+    nodes = nodes_for(gpus_needed(base, demands * peak, headroom), per_node)
+    assert math.isfinite(float(nodes.sum()))
+    return nodes
