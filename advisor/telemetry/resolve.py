@@ -109,9 +109,14 @@ def _after(
     return concat(parts, query.columns)
 
 
-def refine(fetch: Fetch, gpu: pd.DataFrame, uses: pd.DataFrame, window: Window) -> tuple[pd.DataFrame, str | None]:
-    """Put minutes in place of the hours that the start or end of a workload cuts, where the minutes still exist."""
-    if gpu.empty or uses.empty:
+def refine(
+    fetch: Fetch, gpu: pd.DataFrame, uses: pd.DataFrame, window: Window, minutes_from: float | None
+) -> tuple[pd.DataFrame, str | None]:
+    """Put minutes in place of the hours that the start or end of a workload cuts, where the minutes still exist.
+
+    `minutes_from`: where the minutes of this database begin, None where it has none.
+    """
+    if gpu.empty or uses.empty or minutes_from is None:
         return gpu, None
     edges = pd.concat(
         [
@@ -122,7 +127,8 @@ def refine(fetch: Fetch, gpu: pd.DataFrame, uses: pd.DataFrame, window: Window) 
     edges["ts"] = np.ceil(edges["edge"] / HOUR) * HOUR
     inside = (edges["ts"] - edges["edge"] > MINUTE) & (edges["edge"] - (edges["ts"] - HOUR) > MINUTE)
     in_window = (edges["edge"] > window.start) & (edges["edge"] < window.end)
-    cut = edges.loc[inside & in_window, ["node", "gpu_uuid", "ts"]].drop_duplicates()
+    kept = edges["ts"] - HOUR >= minutes_from - MINUTE
+    cut = edges.loc[inside & in_window & kept, ["node", "gpu_uuid", "ts"]].drop_duplicates()
     is_hour = gpu["interval_seconds"] > MINUTE
     cut = cut.merge(gpu.loc[is_hour, ["node", "gpu_uuid", "ts", "observed_seconds"]], on=["node", "gpu_uuid", "ts"])
     note = None

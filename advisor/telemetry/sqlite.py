@@ -164,7 +164,9 @@ def _read_one(connection: sqlite3.Connection, window: Window, parts: _Parts) -> 
     last_seen: dict[str, float] = dict(zip(nodes["node"], nodes["last_seen"], strict=True))
     uses = listing(queries.USES, bounds)
     gpu = resolve.read_family(fetch, resolve.GPU, window, last_seen)
-    gpu, note = resolve.refine(fetch, gpu, uses, window)
+    begin = _execute(connection, queries.MINUTES_BEGIN, {})[0][0]
+    minutes_from = float(begin) if isinstance(begin, (int, float)) else None
+    gpu, note = resolve.refine(fetch, gpu, uses, window, minutes_from)
     if note:
         parts.notes.append(note)
     parts.add("gpu", gpu)

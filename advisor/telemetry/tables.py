@@ -34,28 +34,27 @@ def to_table(rows: Sequence[Sequence[object]], query: Query) -> pd.DataFrame:
 
 def _parse_bins(column: Sequence[object]) -> list[np.ndarray | None]:
     """All of a column in one parse; a cell that is no JSON array of numbers counts as missing."""
-    texts = [cell if isinstance(cell, str) else "null" for cell in column]
+    at = [n for n, cell in enumerate(column) if isinstance(cell, str)]
+    out: list[np.ndarray | None] = [None] * len(column)
+    texts = [str(column[n]) for n in at]
     try:
-        parsed = json.loads("[" + ",".join(texts) + "]")
-    except ValueError:
-        parsed = [_parse_cell(cell) for cell in texts]
-    return [_as_bins(cell) for cell in parsed]
+        # All arrays of one column have the same length, so they become one matrix, and each row a view of it.
+        cells: Sequence[np.ndarray | None] = list(np.array(json.loads("[" + ",".join(texts) + "]"), dtype=float))
+        if len(cells) != len(at) or any(np.ndim(cell) != 1 for cell in cells[:1]):
+            raise ValueError("a cell is not an array")
+    except (TypeError, ValueError):
+        cells = [_parse_cell(text) for text in texts]
+    for n, cell in zip(at, cells, strict=True):
+        out[n] = cell
+    return out
 
 
-def _parse_cell(text: str) -> object:
+def _parse_cell(text: str) -> np.ndarray | None:
     try:
-        return json.loads(text)
-    except ValueError:
-        return None
-
-
-def _as_bins(cell: object) -> np.ndarray | None:
-    if not isinstance(cell, list):
-        return None
-    try:
-        return np.array(cell, dtype=float)
+        cell = np.array(json.loads(text), dtype=float)
     except (TypeError, ValueError):
         return None
+    return cell if cell.ndim == 1 else None
 
 
 def gpu_minutes_from_samples(samples: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

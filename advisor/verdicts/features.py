@@ -22,6 +22,8 @@ Floats = npt.NDArray[np.float64]
 
 # A daily shape needs so many days: below it a trend looks like one.
 DIURNAL_DAYS_MIN = 3.0
+# What may show a daily wave, each as an hourly mean over the workload's GPUs.
+DEMAND_MEASURES = ("c", "m", "n", "power", "sm", "g")
 # Synchrony needs so many common rows to be more than chance.
 SYNC_ROWS_MIN = 6
 # An autocorrelation peak is looked for only where the samples are fine enough (agent/store/dynamics.py: 1 s).
@@ -70,9 +72,9 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
     "period_seconds": ("seconds", "median period where there is one"),
     "period_strength": ("correlation", "median height of the autocorrelation peak where there is one"),
     "sync": ("correlation", "median correlation of tensor activity (else SM activity) between its GPUs, over the rows"),
-    "diu": ("ratio", "share of the variance of hourly activity that a 24 h wave (and its harmonic) explains"),
-    "swing": ("ratio", "standard deviation over mean of hourly activity"),
-    "day_level": ("ratio", "standard deviation of the 24 h wave over the mean of hourly activity"),
+    "diu": ("ratio", "share of the variance of hourly load that a 24 h wave (and its harmonic) explains"),
+    "swing": ("ratio", "standard deviation over mean of hourly load, of the measure that moves most"),
+    "day_level": ("ratio", "standard deviation of the 24 h wave over the mean of hourly load"),
     "cv1": ("ratio", "coefficient of variation of SM activity at 1 s, median of busy rows"),
     "duty": ("ratio", "share of seconds with the SMs busy, mean"),
     "idle_run_hours": ("hours", "longest unbroken idle run within an hour, mean"),
@@ -121,7 +123,7 @@ def features(
     at = mine["row"].to_numpy(int)
     rows = measures.iloc[at]
     window = frame.window
-    out["hours"] = weights.sum() / 3600
+    out["hours"] = float(weights.sum()) / 3600
     out["elapsed_hours"] = (session.end - session.start) / 3600
     out["span_hours"] = (session.last_seen - session.first_seen) / 3600
     out["chain_hours"] = max(session.chain_hours, out["span_hours"])
@@ -222,23 +224,33 @@ def _memory_features(
 def _time_features(out: dict[str, float], frame: Frame, shape: pd.DataFrame, index: npt.NDArray[np.intp]) -> None:
     """Features of the hourly course: daily wave, swing, and whether its GPUs move together."""
     activity = shape["c"] if shape["c"].notna().any() else shape["sm"] if shape["sm"].notna().any() else shape["g"]
+    hour = np.ceil(frame.gpu["ts"].to_numpy(float)[index] / 3600)
     table = pd.DataFrame(
         {
-            "hour": np.ceil(frame.gpu["ts"].to_numpy(float)[index] / 3600),
+            "hour": hour,
             "gpu": frame.gpu["gpu_uuid"].to_numpy()[index],
             "activity": activity.to_numpy(float),
-            "power": shape["power"].to_numpy(float),
         }
     )
-    # Memory traffic and power follow demand more smoothly than tensor activity; the wave is looked for in what moves.
-    level = shape["sm"].fillna(shape["g"]).to_numpy(float)
-    hourly = pd.Series(level).groupby(table["hour"].to_numpy()).mean().dropna()
-    if len(hourly) >= 2 and hourly.mean() > 0.005:
-        out["swing"] = float(hourly.std(ddof=0) / hourly.mean())
-        hours = hourly.index.to_numpy(float)
-        if hours[-1] - hours[0] >= DIURNAL_DAYS_MIN * 24 and len(hourly) >= DIURNAL_DAYS_MIN * 24 * 0.5:
-            out["diu"], wave = _daily_share(hours, hourly.to_numpy(float))
-            out["day_level"] = wave / float(hourly.mean())
+    # Demand shows where it is not saturated: SMs of a decoding service stay busy by day and by night, its tensor cores
+    # do not. So the wave and the swing are those of the measure that moves most.
+    hourly = shape[list(DEMAND_MEASURES)].groupby(hour).mean()
+    hours = hourly.index.to_numpy(float)
+    enough = len(hours) >= DIURNAL_DAYS_MIN * 12 and hours[-1] - hours[0] >= DIURNAL_DAYS_MIN * 24
+    best = -1.0
+    for name in DEMAND_MEASURES:
+        values = hourly[name].to_numpy(float)
+        known = ~np.isnan(values)
+        values = values[known]
+        if len(values) < 2 or values.mean() <= 0.005:
+            continue
+        level = float(values.mean())
+        out["swing"] = max(out.get("swing", 0.0), float(values.std() / level))
+        if enough and len(values) >= 0.9 * len(hours):
+            share, wave = _daily_share(hours[known], values)
+            if share * wave / level > best:
+                best = share * wave / level
+                out["diu"], out["day_level"] = share, wave / level
     if out["gpus"] >= 2:
         wide = table.pivot_table(index="hour", columns="gpu", values="activity", aggfunc="mean").dropna()
         wide = wide.iloc[:, :16]  # 16 GPUs tell whether they move together; pairs grow with the square

@@ -281,5 +281,10 @@ def _life(f: Features, t: Mapping[str, float]) -> Iterator[Clue]:
                 {"fine-tuning": 1.4, "training": -0.8},
                 "Training on one node that ends within a day is taken for fine-tuning.",
             )
+    elif f.get("nodes", 1.0) == 1.0 and f.get("gpus", 1.0) <= t["fine_tuning_gpus_max"]:
+        yield Clue(
+            {"fine-tuning": 0.4, "training": -0.4},
+            f"It is on one node and not a day old ({span:.1f} hours), as fine-tuning is.",
+        )
     if span >= 24 * 7 and f.get("ended") == 0.0:
         yield Clue({"online-inference": 0.5, "batch-inference": -0.8}, "It has run for a week and runs on.")
