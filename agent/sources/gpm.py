@@ -120,8 +120,7 @@ class GpmSource:
             if values:
                 gpus[device.uuid] = values
         if self._session.fault is not None:
-            self._absent.extend([self._session.fault.of("source", self.name)])
-            return Reading(absences=self._absent.finish())
+            return Reading(absences=self._absent.only(self._session.fault.of("source", self.name)))
         return Reading(gpus=gpus, absences=self._absent.finish())
 
     def close(self) -> None:

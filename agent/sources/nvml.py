@@ -62,8 +62,7 @@ class NvmlSource:
                 if due:
                     processes += self._list_processes(device)
         if self._session.fault is not None:
-            self._absent.extend([self._session.fault.of("source", self.name)])
-            return Reading(absences=self._absent.finish())
+            return Reading(absences=self._absent.only(self._session.fault.of("source", self.name)))
         self._absent.extend(self._no_processes)
         self._absent.extend(self._session.unnamed)
         return Reading(gpus=gpus, processes=tuple(processes) if due else None, absences=self._absent.finish())

@@ -9,7 +9,7 @@ import pynvml
 
 from . import nvml_fields as fields
 from .counters import CounterRates, Gap
-from .nvml_reasons import FUNCTION_NOT_FOUND, GAPS, GPU_GONE, NOT_UPDATED, Fault
+from .nvml_reasons import DRIVER_GONE, FUNCTION_NOT_FOUND, GAPS, GPU_GONE, NOT_UPDATED, Fault
 from .nvml_session import NvmlDevice, NvmlSession
 
 # Where each metric is read from; doctor shows it.
@@ -108,7 +108,7 @@ class GpuGauges:
             self._gauges.append(_Gauge(metric, call, (self._handle, *arguments), *read))
 
     def read(self, rates: CounterRates, key: str, monotonic: float) -> tuple[dict[str, float], list[Complaint]]:
-        """Values by metric, and what is missing. After a complaint that the GPU is gone, nothing more was asked."""
+        """Values by metric, and what is missing. Stops at a complaint that GPU or driver is gone."""
         values: dict[str, float] = {}
         missing = list(self._missing)
         for metric, call, arguments, cell, scale in self._gauges:
@@ -117,7 +117,7 @@ class GpuGauges:
                 values[metric] = cell.value * scale
             else:
                 missing.append((metric, code))
-                if code in GPU_GONE:
+                if code in GPU_GONE or code in DRIVER_GONE:
                     return values, missing
         code, joules = self._energy_joules()
         why = code or self._energy_rate(joules, rates, (key, monotonic), values)

@@ -115,6 +115,11 @@ class AbsenceSet:
     def extend(self, absences: Iterable[Absence]) -> None:
         self._current.extend(absences)
 
+    def only(self, absence: Absence) -> frozenset[Absence]:
+        """Finish with this one alone: it explains all that was collected."""
+        self._current = [absence]
+        return self.finish()
+
     def finish(self) -> frozenset[Absence]:
         if self._current != self._last:
             self._frozen = frozenset(self._current)

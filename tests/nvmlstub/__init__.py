@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from .build import LIBRARY, StubBuildError, build
 
-__all__ = ["LIBRARY", "StubBuildError", "StubClock", "build", "read_calls", "stub_env"]
+__all__ = ["LIBRARY", "StubBuildError", "StubClock", "build", "drive", "read_calls", "stub_env"]
 
 
 class StubClock:
@@ -56,3 +60,19 @@ def read_calls(folder: Path) -> dict[str, float]:
     """How often each NVML function was called, as the stub wrote it when its process let go or ended."""
     lines = (folder / "nvml.calls").read_text().splitlines()
     return {name: float(count) for name, count in (line.split() for line in lines)}
+
+
+def drive(folder: Path, scenario: str, steps: Sequence[Sequence[object]], missing: Sequence[str] = ()) -> list[Any]:
+    """What each step of `tests/nvmlstub/drive.py` printed, in a process of its own at the scenario's seconds."""
+    done = subprocess.run(
+        [sys.executable, "-m", "skuwise.tests.nvmlstub.drive"],
+        env=stub_env(folder, scenario, stepped=True, missing=missing),
+        input=json.dumps(steps),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise AssertionError(f"drive.py failed:\n{done.stderr}")
+    return [json.loads(line) for line in done.stdout.splitlines()]

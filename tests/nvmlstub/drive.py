@@ -1,7 +1,8 @@
 """Drives the NVML sources through a scenario, step by step, and prints what they read as JSON lines.
 
 A process of its own, because LD_LIBRARY_PATH counts at start only. Reads one JSON array of steps from stdin:
-``["open", t]``, ``["probe"]``, ``["read", t]``, ``["close"]``, ``["live"]`` (GPM sample buffers held), ``["calls", name]``.
+``["open", t]``, ``["probe"]``, ``["read", t]``, ``["close"]``, ``["live"]`` (GPM sample buffers held) and
+``["calls", name]`` (how often an NVML function was called so far).
 At ``t`` seconds of the scenario the sources' monotonic clock stands at 1000 + t.
 """
 

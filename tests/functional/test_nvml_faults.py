@@ -1,0 +1,248 @@
+"""What the NVML sources do when driver, GPU or counter misbehave: a reason for each, and nothing invented."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from skuwise.tests.nvmlstub import drive, read_calls, stub_env
+
+A, B = "GPU-00000000-0000-4000-8000-000000000000", "GPU-00000000-0000-4000-8000-000000000001"
+UNITS = ("sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp64_active", "fp32_active", "fp16_active")
+SOURCES = ("nvml", "gpm", "nvlink")
+
+
+def _absent(reading, uuid):
+    return {metric: reason for _, subject, metric, reason in reading["absences"] if subject == uuid}
+
+
+@pytest.mark.parametrize(("code", "reason"), [(9, "no-driver"), (18, "driver-mismatch"), (4, "no-permission")])
+def test_without_a_working_driver_every_source_says_so_and_none_raises(tmp_path, code, reason):
+    scenario = f"[system]\nfault.nvmlInitWithFlags = !{code}\n[gpu 0]"
+    opened, probe, read, _ = drive(tmp_path, scenario, [["open", 0], ["probe"], ["read", 1], ["close"]])
+    assert opened["reason"] == reason
+    assert opened["remedy"]
+    for source in SOURCES:
+        assert probe[source]["gpus"] == []
+        assert [line[3] for line in probe[source]["capabilities"]] == [reason]
+        assert read[source] == {"gpus": {}, "processes": None, "absences": [["source", source, "*", reason]]}
+
+
+def test_a_library_that_cannot_be_loaded_is_no_driver(tmp_path):
+    (tmp_path / "libnvidia-ml.so.1").write_text("not a library")
+    environment = {**stub_env(tmp_path, "[gpu 0]"), "LD_LIBRARY_PATH": str(tmp_path)}
+    command = [sys.executable, "-m", "skuwise.tests.nvmlstub.drive"]
+    done = subprocess.run(command, env=environment, input='[["open", 0]]', capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["reason"] == "no-driver"
+
+
+def test_a_driver_without_gpm_is_told_apart_and_the_counters_take_over(tmp_path):
+    scenario = "[gpu 0]\nnvlink_links = 4\nnvlink_tx_bytes_per_second = 5e9\nsm_active = 0.5"
+    steps = [["open", 0], ["probe"], ["read", 1], ["read", 2]]
+    _, probe, _, read = drive(tmp_path, scenario, steps, missing=["nvmlGpm*"])
+    assert _absent(read["gpm"], A) == dict.fromkeys(UNITS, "no-gpm")
+    assert read["nvlink"]["gpus"][A]["nvlink_tx_bytes_per_second"] == pytest.approx(5e9, rel=1e-6)
+    assert {line[3] for line in probe["gpm"]["capabilities"]} == {"no-gpm"}
+
+
+def test_an_old_driver_is_asked_by_the_old_names(tmp_path):
+    scenario = "[gpu 0]\nthrottle_reasons = 4\ntemperature_celsius = 55\nprocess = 5 6"
+    gone = ["nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetTemperature", "*RunningProcesses_v3"]
+    read = drive(tmp_path, scenario, [["open", 0], ["read", 1], ["read", 2]], missing=gone)[-1]["nvml"]
+    assert read["gpus"][A]["throttle_reasons"] == 4
+    assert read["gpus"][A]["temperature_celsius"] == 55
+    assert read["processes"] == [[A, 5, 6]]
+
+
+def test_functions_that_the_driver_lacks_are_absences(tmp_path):
+    gone = ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetFieldValues", "*RunningProcesses*"]
+    scenario = "[gpu 0]\ngpm = no\npower_watts = 250"
+    read = drive(tmp_path, scenario, [["open", 0], ["probe"], ["read", 1], ["read", 2]], missing=gone)[-1]
+    wanted = dict.fromkeys(("mem_used_bytes", "energy_joules", "processes"), "not-supported")
+    assert _absent(read["nvml"], A) == wanted
+    assert read["nvml"]["gpus"][A]["power_watts"] == 250.0
+    assert set(_absent(read["nvlink"], A).values()) == {"not-supported"}
+
+
+def test_a_lost_gpu_is_set_aside_and_taken_up_again_while_the_others_go_on(tmp_path):
+    scenario = "[gpu 0-1]\nsm_active = 0.5\npower_watts = 300\n[gpu 1]\nfault.* = ok 10:!15 60:ok\n"
+    times = [8, 9, 10, 11, 39, 41, 69, 70, 71, 72]
+    steps = [["open", 0], ["probe"], *(["read", t] for t in times), ["calls", "nvmlGpmSampleAlloc"]]
+    *reads, allocated = drive(tmp_path, scenario, steps)[2:]
+    at = dict(zip(times, reads, strict=True))
+    for t in times:
+        assert A in at[t]["nvml"]["gpus"]
+    assert at[9]["gpm"]["gpus"][B]["sm_active"] == pytest.approx(0.5)
+    for t in (10, 11, 39, 41, 69):
+        assert B not in at[t]["nvml"]["gpus"]
+        assert B not in at[t]["gpm"]["gpus"]
+        for source in SOURCES:
+            assert _absent(at[t][source], B) == {"*": "gpu-lost"}
+    assert _absent(at[71]["nvml"], B) == {"energy_joules": "first-reading"}
+    assert _absent(at[71]["gpm"], B)["sm_active"] == "first-reading"
+    assert at[72]["gpm"]["gpus"][B]["sm_active"] == pytest.approx(0.5)
+    assert at[72]["nvml"]["gpus"][B]["energy_joules"] == pytest.approx(300.0)
+    assert allocated == 4
+
+
+def test_a_lost_gpu_is_asked_only_when_its_time_has_come(tmp_path):
+    scenario = "[gpu 0]\nfault.* = ok 2:!15"
+    steps = [["open", 0], ["probe"], ["read", 1], ["read", 2], ["calls", "nvmlDeviceGetUtilizationRates"]]
+    steps += [["read", 3 + t] for t in range(20)] + [["calls", "nvmlDeviceGetUtilizationRates"]]
+    answers = drive(tmp_path, scenario, steps)
+    assert answers[4] == answers[-1]
+
+
+def test_a_gpu_that_is_lost_from_the_start_is_named_and_the_others_are_read(tmp_path):
+    scenario = "[gpu 0]\nfault.* = !15\n[gpu 1]\npower_watts = 100"
+    opened, probe, read = drive(tmp_path, scenario, [["open", 0], ["probe"], ["read", 1]])
+    assert opened is None
+    assert [gpu["uuid"] for gpu in probe["nvml"]["gpus"]] == [B]
+    assert ["source", "nvml/gpu0", "*", "gpu-lost"] in read["nvml"]["absences"]
+    assert B in read["nvml"]["gpus"]
+
+
+def test_a_driver_that_goes_away_under_the_agent_is_one_clear_reason(tmp_path):
+    scenario = "[gpu 0-1]\nfault.nvmlDeviceGetUtilizationRates = ok 3:!18"
+    *_, last, later = drive(tmp_path, scenario, [["open", 0], ["probe"], ["read", 2], ["read", 3], ["read", 4]])
+    for reading in (last, later):
+        for source in SOURCES:
+            assert reading[source]["gpus"] == {}
+            assert reading[source]["absences"] == [["source", source, "*", "driver-mismatch"]]
+
+
+def test_nan_and_errors_of_single_metrics_are_missing_with_their_reason(tmp_path):
+    scenario = """
+[gpu 0]
+sm_active = 0.5
+tensor_active = nan
+dram_active = !21
+fp64_active = !4
+fp32_active = 1.3
+fp16_active = -0.2
+sm_occupancy = 1.0004
+pcie_tx_bytes_per_second = nan
+gpu_util = !3
+temperature_celsius = !999
+"""
+    read = drive(tmp_path, scenario, [["open", 0], ["probe"], ["read", 1], ["read", 2]])[-1]
+    absent = _absent(read["gpm"], A)
+    assert absent["tensor_active"] == absent["pcie_tx_bytes_per_second"] == "not-a-number"
+    assert absent["dram_active"] == "nvml-error"
+    assert absent["fp64_active"] == "no-permission"
+    assert absent["fp32_active"] == absent["fp16_active"] == "out-of-range"
+    assert read["gpm"]["gpus"][A]["sm_active"] == pytest.approx(0.5)
+    assert read["gpm"]["gpus"][A]["sm_occupancy"] == 1.0  # 100.04 % is rounding
+    assert not absent.keys() & read["gpm"]["gpus"][A].keys()
+    assert _absent(read["nvml"], A) == {"gpu_util": "not-supported", "temperature_celsius": "nvml-error"}
+
+
+def test_a_metric_comes_back_when_its_error_ends(tmp_path):
+    scenario = "[gpu 0]\ntensor_active = 0.4 2:!999 3:0.4"
+    reads = drive(tmp_path, scenario, [["open", 0], ["probe"], *(["read", t] for t in range(1, 6))])[2:]
+    seen = [read["gpm"]["gpus"].get(A, {}).get("tensor_active") for read in reads]
+    assert seen == [None, None, pytest.approx(0.0), pytest.approx(0.4), pytest.approx(0.4)]
+
+
+def test_a_counter_that_goes_back_is_a_gap_of_one_interval(tmp_path):
+    scenario = """
+[gpu 0]
+gpm = no
+nvlink_links = 12
+power_watts = 100
+nvlink_tx_bytes_per_second = 1e9
+pcie_rx_bytes_per_second = 2e9
+energy_reset_at = 2.5
+nvlink_reset_at = 2.5
+pcie_reset_at = 2.5
+"""
+    *_, back, after = drive(
+        tmp_path, scenario, [["open", 0], ["probe"], ["read", 1], ["read", 2], ["read", 3], ["read", 4]]
+    )
+    assert _absent(back["nvml"], A) == {"energy_joules": "counter-reset"}
+    assert back["nvml"]["gpus"][A]["power_watts"] == 100.0
+    assert _absent(back["nvlink"], A)["nvlink_tx_bytes_per_second"] == "counter-reset"
+    assert _absent(back["nvlink"], A)["pcie_rx_bytes_per_second"] == "counter-reset"
+    assert after["nvlink"]["gpus"][A]["nvlink_tx_bytes_per_second"] == pytest.approx(1e9, rel=1e-6)
+    assert after["nvml"]["gpus"][A]["energy_joules"] == pytest.approx(100.0)
+
+
+def test_a_link_counter_that_fails_leaves_no_sum_of_the_rest(tmp_path):
+    scenario = "[gpu 0]\ngpm = no\nnvlink_links = 4\nnvlink_tx_bytes_per_second = 1e9\nnvlink_status = ok 2:!4 3:ok"
+    *_, failed, back, after = drive(
+        tmp_path, scenario, [["open", 0], ["probe"], *(["read", t] for t in (0.5, 1, 2, 3, 4))]
+    )
+    assert _absent(failed["nvlink"], A)["nvlink_tx_bytes_per_second"] == "no-permission"
+    assert _absent(back["nvlink"], A)["nvlink_tx_bytes_per_second"] == "first-reading"
+    assert after["nvlink"]["gpus"][A]["nvlink_tx_bytes_per_second"] == pytest.approx(1e9, rel=1e-6)
+
+
+def test_a_long_gap_is_no_mean_and_both_samples_are_taken_anew(tmp_path):
+    scenario = "[gpu 0]\nsm_active = 0.5 5:0.9\n[gpu 1]\ngpm = no\npcie_tx_bytes_per_second = 1e9"
+    *_, gap, after = drive(
+        tmp_path, scenario, [["open", 0], ["probe"], ["read", 1], ["read", 2], ["read", 30], ["read", 31]]
+    )
+    assert set(_absent(gap["gpm"], A).values()) == {"long-gap", "no-nvlink"}
+    assert _absent(gap["nvml"], A) == {"energy_joules": "long-gap"}
+    assert _absent(gap["nvlink"], B)["pcie_tx_bytes_per_second"] == "long-gap"
+    assert after["gpm"]["gpus"][A]["sm_active"] == pytest.approx(0.9)
+
+
+def test_two_gpm_samples_never_lie_closer_than_100_ms(tmp_path):
+    times = [1.0, 1.05, 1.09, 1.1, 1.2, 1.25, 1.3, 1.45]
+    steps = [["open", 0], ["probe"], *(["read", t] for t in times), ["close"]]
+    reads = drive(tmp_path, "[gpu 0]\nsm_active = 0.5", steps)[2:-1]
+    seen = {t: A in read["gpm"]["gpus"] for t, read in zip(times, reads, strict=True)}
+    assert seen == {1.0: False, 1.05: False, 1.09: False, 1.1: True, 1.2: True, 1.25: False, 1.3: True, 1.45: True}
+    assert _absent(reads[1]["gpm"], A)["sm_active"] == "too-soon"
+    assert read_calls(tmp_path)["gpm.smallest_gap_seconds"] >= 0.1 - 1e-6
+
+
+@pytest.mark.parametrize(("code", "reason"), [(4, "no-permission"), (3, "not-supported")])
+def test_gpm_that_is_refused_gives_its_reason_and_the_counters_take_over(tmp_path, code, reason):
+    scenario = f"[gpu 0]\nfault.nvmlGpmSampleGet = !{code}\npcie_rx_bytes_per_second = 7e9"
+    _, probe, _, read = drive(tmp_path, scenario, [["open", 0], ["probe"], ["read", 1], ["read", 2]])
+    assert _absent(read["gpm"], A) == dict.fromkeys(UNITS, reason)
+    assert {line[3] for line in probe["gpm"]["capabilities"]} == {reason}
+    assert read["nvlink"]["gpus"][A]["pcie_rx_bytes_per_second"] == pytest.approx(7e9, rel=1e-6)
+
+
+def test_a_tick_allocates_nothing_and_asks_nothing_that_blocks(tmp_path):
+    scenario = "[gpu 0-7]\nnvlink_links = 18\nsm_active = 0.5\nprocess = 1 2\n[gpu 6-7]\ngpm = no\n"
+    steps = [["open", 0], ["probe"], ["live"], *(["read", t] for t in range(1, 41)), ["live"], ["close"], ["live"]]
+    answers = drive(tmp_path, scenario, steps)
+    assert (answers[2], answers[-3], answers[-1]) == (12, 12, 0)  # two for each GPU with GPM, for good
+    calls = read_calls(tmp_path)
+    assert calls["nvmlGpmSampleAlloc"] == calls["nvmlGpmSampleFree"] == 12
+    assert calls["nvmlGpmSampleGet"] == 6 * (1 + 40)
+    assert calls["nvmlGpmMetricsGet"] == 6 * 39
+    assert "nvmlDeviceGetPcieThroughput" not in calls
+    assert calls["nvmlDeviceGetComputeRunningProcesses_v3"] == 8 * (1 + 4)  # the probe, and seconds 2, 12, 22, 32
+
+
+def test_the_gpus_can_be_let_go_and_taken_up_again(tmp_path):
+    scenario = "[gpu 0]\nsm_active = 0.5"
+    steps = [["open", 0], ["probe"], ["read", 1], ["read", 2], ["close"], ["close"], ["live"], ["read", 3]]
+    steps += [["open", 4], ["probe"], ["read", 5], ["read", 6], ["live"]]
+    answers = drive(tmp_path, scenario, steps)
+    assert answers[6] == 0
+    assert answers[7]["gpm"] == {"gpus": {}, "processes": None, "absences": [["source", "gpm", "*", "released"]]}
+    assert answers[8] is None
+    assert set(_absent(answers[10]["gpm"], A).values()) == {"first-reading", "no-nvlink"}
+    assert answers[11]["gpm"]["gpus"][A]["sm_active"] == pytest.approx(0.5)
+    assert answers[12] == 2
+    assert read_calls(tmp_path)["nvmlShutdown"] == 1
+
+
+def test_a_process_list_that_is_refused_says_so_until_the_next_look(tmp_path):
+    scenario = "[gpu 0]\nfault.nvmlDeviceGetComputeRunningProcesses_v3 = !4 5:ok\nprocess = 1 2"
+    reads = drive(tmp_path, scenario, [["open", 0], *(["read", t] for t in (1, 2, 3, 12))])[1:]
+    assert [_absent(read["nvml"], A).get("processes") for read in reads] == [
+        None,
+        "no-permission",
+        "no-permission",
+        None,
+    ]
+    assert [read["nvml"]["processes"] for read in reads] == [None, [], None, [[A, 1, 2]]]

@@ -1,0 +1,186 @@
+"""What the NVML sources read through real pynvml, unit by unit, against what the scenario says."""
+
+from __future__ import annotations
+
+import pytest
+from skuwise.agent.model import GPU_METRICS
+from skuwise.tests.nvmlstub import drive
+
+A, B = "GPU-00000000-0000-4000-8000-000000000000", "GPU-00000000-0000-4000-8000-000000000001"
+UNITS = ("sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp64_active", "fp32_active", "fp16_active")
+
+BUSY = """
+gpu_util = 0.87
+sm_active = 0.5 10.5:0.7
+sm_occupancy = 0.31
+tensor_active = 0.42
+dram_active = 0.63
+fp64_active = 0.011
+fp32_active = 0.12
+fp16_active = 0.013
+mem_used_bytes = 34359738368
+power_watts = 300 10.5:500
+sm_clock_hertz = 1.755e9
+mem_clock_hertz = 2.619e9
+temperature_celsius = 61
+throttle_reasons = 0x24
+pcie_tx_bytes_per_second = 3e9
+pcie_rx_bytes_per_second = 12e9
+nvlink_tx_bytes_per_second = 180e9 10.5:200e9
+nvlink_rx_bytes_per_second = 170e9
+nvlink_links = 18
+"""
+TRUTH_AT_11 = {
+    "gpu_util": 0.87,
+    "mem_used_bytes": 34359738368.0,
+    "power_watts": 400.0,
+    "energy_joules": 400.0,
+    "sm_clock_hertz": 1.755e9,
+    "mem_clock_hertz": 2.619e9,
+    "temperature_celsius": 61.0,
+    "throttle_reasons": 0x24,
+}
+UNITS_AT_11 = {
+    "sm_active": 0.6,
+    "sm_occupancy": 0.31,
+    "tensor_active": 0.42,
+    "dram_active": 0.63,
+    "fp64_active": 0.011,
+    "fp32_active": 0.12,
+    "fp16_active": 0.013,
+}
+LINKS_AT_11 = {
+    "pcie_tx_bytes_per_second": 3e9,
+    "pcie_rx_bytes_per_second": 12e9,
+    "nvlink_tx_bytes_per_second": 190e9,
+    "nvlink_rx_bytes_per_second": 170e9,
+}
+
+
+def _absent(reading, uuid):
+    return {metric: reason for _, subject, metric, reason in reading["absences"] if subject == uuid}
+
+
+def test_a_gpu_with_gpm_gives_every_metric_in_base_units(tmp_path):
+    read = drive(tmp_path, f"[gpu 0]{BUSY}", [["open", 0], ["probe"], ["read", 10], ["read", 11]])[-1]
+    assert read["nvml"]["gpus"][A] == pytest.approx(TRUTH_AT_11, rel=1e-6)
+    assert read["gpm"]["gpus"][A] == pytest.approx({**UNITS_AT_11, **LINKS_AT_11}, rel=1e-6)
+    assert read["nvlink"] == {"gpus": {}, "processes": None, "absences": []}
+    assert {*read["nvml"]["gpus"][A], *read["gpm"]["gpus"][A]} == {metric.name for metric in GPU_METRICS}
+    assert read["nvml"]["absences"] == read["gpm"]["absences"] == []
+
+
+def test_a_gpu_without_gpm_gives_the_links_from_counters_and_no_proxy_for_its_units(tmp_path):
+    read = drive(tmp_path, f"[gpu 0]{BUSY}gpm = no", [["open", 0], ["probe"], ["read", 10], ["read", 11]])[-1]
+    assert read["nvml"]["gpus"][A] == pytest.approx(TRUTH_AT_11, rel=1e-6)
+    assert read["gpm"]["gpus"] == {}
+    assert _absent(read["gpm"], A) == dict.fromkeys(UNITS, "no-gpm")
+    assert read["nvlink"]["gpus"][A] == pytest.approx(LINKS_AT_11, rel=1e-6)
+    assert read["nvlink"]["absences"] == []
+
+
+def test_nvlink5_counts_bytes_of_each_active_link(tmp_path):
+    scenario = f"[gpu 0]{BUSY}gpm = no\nnvlink_counters = bytes\nnvlink_links_active = 12\n"
+    opened, probe, _, read = drive(tmp_path, scenario, [["open", 0], ["probe"], ["read", 10], ["read", 11]])
+    assert opened is None
+    assert read["nvlink"]["gpus"][A] == pytest.approx(LINKS_AT_11, rel=1e-6)
+    assert probe["nvml"]["gpus"][0]["nvlink_links"] == 12
+    assert [line[2] for line in probe["nvlink"]["capabilities"] if line[1] == "nvlink_tx_bytes_per_second"] == [
+        "NVML field 202"
+    ]
+
+
+def test_the_driver_is_asked_once_who_the_gpus_are(tmp_path):
+    scenario = """
+[system]
+driver = 575.57.08
+[gpu 0]
+name = NVIDIA H200
+uuid = GPU-aaaa
+bus_id = 00000001:9B:00.0
+memory_total_bytes = 150754820096
+power_limit_watts = 700
+nvlink_links = 18
+nvlink_mb_per_second = 26562
+[gpu 1]
+name = NVIDIA L40S
+gpm = no
+nvlink_links = 0
+"""
+    _, probe = drive(tmp_path, scenario, [["open", 0], ["probe"]])
+    h200, l40s = probe["nvml"]["gpus"]
+    assert h200 == {
+        "uuid": "GPU-aaaa",
+        "index": 0,
+        "name": "NVIDIA H200",
+        "sku": None,
+        "kind": "gpu",
+        "parent_uuid": None,
+        "slices": None,
+        "mig_profile": None,
+        "pci_bus_id": "00000001:9B:00.0",
+        "mem_total_bytes": 150754820096,
+        "power_limit_watts": 700.0,
+        "nvlink_links": 18,
+        "nvlink_bytes_per_second": pytest.approx(478.116e9),
+        "driver_version": "575.57.08",
+    }
+    assert (l40s["name"], l40s["nvlink_links"], l40s["nvlink_bytes_per_second"]) == ("NVIDIA L40S", 0, None)
+    reasons = {(subject, metric): reason for subject, metric, _, reason in probe["gpm"]["capabilities"]}
+    assert reasons["GPU-aaaa", "sm_active"] is None
+    assert reasons[B, "sm_active"] == "no-gpm"
+    links = {metric: reason for subject, metric, _, reason in probe["nvlink"]["capabilities"] if subject == B}
+    assert links["nvlink_tx_bytes_per_second"] == "no-nvlink"
+    assert links["pcie_tx_bytes_per_second"] is None
+
+
+@pytest.mark.parametrize("gpm", ["yes", "no"])
+def test_a_gpu_without_nvlink_is_absent_there_and_not_silent(tmp_path, gpm):
+    read = drive(tmp_path, f"[gpu 0]\ngpm = {gpm}", [["open", 0], ["probe"], ["read", 1], ["read", 2]])[-1]
+    absent = _absent(read["gpm"], A) | _absent(read["nvlink"], A)
+    assert absent["nvlink_tx_bytes_per_second"] == absent["nvlink_rx_bytes_per_second"] == "no-nvlink"
+    values = read["gpm"]["gpus"].get(A, {}) | read["nvlink"]["gpus"].get(A, {})
+    assert "nvlink_tx_bytes_per_second" not in values
+    assert values["pcie_tx_bytes_per_second"] == 0.0
+
+
+def test_the_first_reading_has_gauges_but_no_rates(tmp_path):
+    read = drive(tmp_path, f"[gpu 0]{BUSY}[gpu 1]{BUSY}gpm = no", [["open", 0], ["probe"], ["read", 1]])[-1]
+    assert read["nvml"]["gpus"][A]["power_watts"] == 300.0  # the driver's own reading, until the counter has two
+    assert "energy_joules" not in read["nvml"]["gpus"][A]
+    assert _absent(read["nvml"], A) == {"energy_joules": "first-reading"}
+    assert set(_absent(read["gpm"], A).values()) == {"first-reading"}
+    assert _absent(read["nvlink"], B) == dict.fromkeys(LINKS_AT_11, "first-reading")
+
+
+def test_without_an_energy_counter_power_is_the_drivers_reading(tmp_path):
+    scenario = f"[gpu 0]{BUSY}energy_status = !3"
+    read = drive(tmp_path, scenario, [["open", 0], ["probe"], ["read", 10], ["read", 11]])[-1]
+    assert read["nvml"]["gpus"][A]["power_watts"] == 500.0
+    assert _absent(read["nvml"], A) == {"energy_joules": "not-supported"}
+
+
+def test_an_energy_counter_that_stands_still_is_no_reading_of_zero_watts(tmp_path):
+    scenario = "[gpu 0]\npower_watts = 200 5:0.0004 6:200"
+    steps = [["open", 0], ["probe"], ["read", 4], ["read", 5], ["read", 6], ["read", 7]]
+    *_, still, after = drive(tmp_path, scenario, steps)
+    assert _absent(still["nvml"], A) == {"energy_joules": "not-updated"}
+    assert after["nvml"]["gpus"][A]["energy_joules"] == pytest.approx(200.0, rel=1e-4)  # nothing is lost
+    assert after["nvml"]["gpus"][A]["power_watts"] == pytest.approx(100.0, rel=1e-4)
+
+
+def test_processes_are_listed_on_the_second_reading_and_every_ten_seconds(tmp_path):
+    scenario = "[gpu 0]\nprocess = 4242 1073741824 0 12\nprocess = 77 -\n[gpu 1]\nprocess = 9 5"
+    reads = drive(tmp_path, scenario, [["open", 0], ["probe"], *(["read", t] for t in range(1, 15))])[2:]
+    looked = {
+        t: one["nvml"]["processes"] for t, one in enumerate(reads, start=1) if one["nvml"]["processes"] is not None
+    }
+    assert sorted(looked) == [2, 12]
+    assert looked[2] == [[A, 4242, 1073741824], [A, 77, None], [B, 9, 5]]
+    assert looked[12] == [[A, 77, None], [B, 9, 5]]
+
+
+def test_a_long_process_list_is_read_whole(tmp_path):
+    lines = "\n".join(f"process = {pid} {pid * 1024}" for pid in range(1000, 1200))
+    read = drive(tmp_path, f"[gpu 0]\n{lines}", [["open", 0], ["read", 1], ["read", 2]])[-1]
+    assert read["nvml"]["processes"] == [[A, pid, pid * 1024] for pid in range(1000, 1200)]

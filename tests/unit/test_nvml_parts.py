@@ -1,0 +1,83 @@
+"""The pure parts of the NVML sources: the union of a field value, the meaning of codes, the set of absences."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+
+import pytest
+from skuwise.agent.sources.nvml_fields import FieldBlock
+from skuwise.agent.sources.nvml_reasons import GAPS, NO_GPM, AbsenceSet, fault_of
+
+
+def _driver(answers):
+    """A driver's nvmlDeviceGetFieldValues that writes (value type, code, 8 bytes) into each entry."""
+
+    def call(handle, count, buffer):
+        assert count.value == len(answers)
+        for place, (kind, code, data) in enumerate(answers):
+            struct.pack_into("=II8s", buffer, place * 40 + 24, kind, code, data)
+        return 0
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "expected"),
+    [
+        (0, struct.pack("<d", 2.5), 2.5),
+        (1, b"\x07\x00\x00\x00\xff\xff\xff\xff", 7),
+        (2, struct.pack("<Q", 2**63), 2**63),
+        (3, struct.pack("<Q", 2**64 - 1), 2**64 - 1),
+        (4, struct.pack("<q", -5), -5),
+        (5, struct.pack("<i", -5) + b"\xff" * 4, -5),
+        (6, b"\x09\x00" + b"\xff" * 6, 9),
+    ],
+)
+def test_the_value_type_says_which_member_of_the_union_counts(kind, data, expected):
+    block = FieldBlock(_driver([(kind, 0, data)]), ctypes.c_void_p(1), [(83, 0)])
+    assert block.read() == 0
+    assert block.values() == [(0, expected)]
+
+
+def test_each_field_keeps_its_own_code():
+    block = FieldBlock(_driver([(3, 0, struct.pack("<Q", 1)), (3, 3, bytes(8))]), None, [(138, 0xFFFFFFFF), (197, 0)])
+    block.read()
+    assert [code for code, _ in block.values()] == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (3, "not-supported"),
+        (4, "no-permission"),
+        (9, "no-driver"),
+        (12, "no-driver"),
+        (13, "not-supported"),
+        (15, "gpu-lost"),
+        (16, "reset-required"),
+        (18, "driver-mismatch"),
+        (999, "nvml-error"),
+    ],
+)
+def test_codes_have_a_reason_and_a_sentence(code, reason):
+    fault = fault_of(code, "Unknown Error")
+    assert fault.reason == reason
+    assert fault.detail.endswith(".")
+
+
+def test_an_unknown_code_is_named_in_its_sentence():
+    assert "77" in fault_of(77).detail
+    assert "Odd" in fault_of(77, "Odd").detail
+
+
+def test_unchanged_absences_are_the_same_object():
+    absent = AbsenceSet()
+    absent.gpu("GPU-1", "sm_active", NO_GPM)
+    first = absent.finish()
+    absent.gpu("GPU-1", "sm_active", NO_GPM)
+    assert absent.finish() is first
+    absent.gpu("GPU-1", "sm_active", NO_GPM)
+    absent.gpu("GPU-1", "energy_joules", GAPS["first-reading"])
+    assert {one.metric for one in absent.finish()} == {"sm_active", "energy_joules"}
+    assert absent.finish() == frozenset()
