@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,11 +49,7 @@ def parse_stat(raw: bytes) -> Stat | None:
 
 def read_stat(procfs: Path, pid: int) -> Stat | None:
     """None: there is no such process (any more), or it is not visible to this user."""
-    try:
-        with (procfs / str(pid) / "stat").open("rb") as file:
-            return parse_stat(file.read(4096))
-    except OSError:
-        return None
+    return parse_stat(_read(f"{procfs}/{pid}/stat", 4096))
 
 
 def read_process(procfs: Path, pid: int) -> Process | None:
@@ -60,15 +57,15 @@ def read_process(procfs: Path, pid: int) -> Process | None:
     stat = read_stat(procfs, pid)
     if stat is None:
         return None
-    home = procfs / str(pid)
-    raw = _read(home / "cmdline", _COMMAND_LIMIT)
+    home = f"{procfs}/{pid}"
+    raw = _read(f"{home}/cmdline", _COMMAND_LIMIT)
     words = raw.rstrip(b"\0").split(b"\0") if raw else []
     if len(raw) == _COMMAND_LIMIT:
         words = words[:-1]  # cut in the middle: half a secret is not recognised as one
     process = Process(
         stat,
-        _uid(_read(home / "status", 4096)),
-        _read(home / "cgroup", 16384).decode("utf-8", "replace"),
+        _uid(_read(f"{home}/status", 4096)),
+        _read(f"{home}/cgroup", 16384).decode("utf-8", "replace"),
         tuple(word.decode("utf-8", "replace") for word in words),
     )
     after = read_stat(procfs, pid)
@@ -78,7 +75,7 @@ def read_process(procfs: Path, pid: int) -> Process | None:
 def read_variables(procfs: Path, pid: int) -> dict[str, str]:
     """The allowed variables of a process's environment; empty where it may not be read."""
     found: dict[str, str] = {}
-    for item in _read(procfs / str(pid) / "environ", _ENVIRON_LIMIT).split(b"\0"):
+    for item in _read(f"{procfs}/{pid}/environ", _ENVIRON_LIMIT).split(b"\0"):
         name, equals, value = item.decode("utf-8", "replace").partition("=")
         if equals and name in ALLOWED_VARIABLES:
             found[name] = clean_text(value)
@@ -93,9 +90,19 @@ def _uid(status: bytes) -> int | None:
     return None
 
 
-def _read(path: Path, limit: int) -> bytes:
+def _read(path: str, limit: int) -> bytes:
+    """Up to `limit` bytes; empty where nothing can be read. Plain descriptors: hundreds of these are read at a time."""
     try:
-        with path.open("rb") as file:
-            return file.read(limit)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
+    parts: list[bytes] = []
+    try:
+        while limit > 0 and (data := os.read(fd, limit)):
+            parts.append(data)
+            limit -= len(data)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+    return b"".join(parts)
