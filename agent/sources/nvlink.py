@@ -74,6 +74,7 @@ class NvlinkSource:
 
     def __init__(self, session: NvmlSession, max_gap_seconds: float) -> None:
         self._session = session
+        self._max_gap = max_gap_seconds
         self._rates = CounterRates(max_gap_seconds)
         self._counters: dict[str, _Counters] = {}
         self._absent = AbsenceSet()
@@ -113,6 +114,7 @@ class NvlinkSource:
     def close(self) -> None:
         """Forget the counters; the handles are the session's."""
         self._counters.clear()
+        self._rates = CounterRates(self._max_gap)
 
     def _prepare(self, device: NvmlDevice) -> _Counters:
         known = self._counters.get(device.uuid)

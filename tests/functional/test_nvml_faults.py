@@ -223,7 +223,7 @@ def test_a_tick_allocates_nothing_and_asks_nothing_that_blocks(tmp_path):
 
 
 def test_the_gpus_can_be_let_go_and_taken_up_again(tmp_path):
-    scenario = "[gpu 0]\nsm_active = 0.5"
+    scenario = "[gpu 0]\nsm_active = 0.5\n[gpu 1]\ngpm = no"
     steps = [["open", 0], ["probe"], ["read", 1], ["read", 2], ["close"], ["close"], ["live"], ["read", 3]]
     steps += [["open", 4], ["probe"], ["read", 5], ["read", 6], ["live"]]
     answers = drive(tmp_path, scenario, steps)
@@ -231,6 +231,8 @@ def test_the_gpus_can_be_let_go_and_taken_up_again(tmp_path):
     assert answers[7]["gpm"] == {"gpus": {}, "processes": None, "absences": [["source", "gpm", "*", "released"]]}
     assert answers[8] is None
     assert set(_absent(answers[10]["gpm"], A).values()) == {"first-reading", "no-nvlink"}
+    assert _absent(answers[10]["nvml"], A) == {"energy_joules": "first-reading"}
+    assert _absent(answers[10]["nvlink"], B)["pcie_tx_bytes_per_second"] == "first-reading"
     assert answers[11]["gpm"]["gpus"][A]["sm_active"] == pytest.approx(0.5)
     assert answers[12] == 2
     assert read_calls(tmp_path)["nvmlShutdown"] == 1

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import struct
 
+import pynvml
 import pytest
+from skuwise.agent.sources import gpm, nvml_fields
 from skuwise.agent.sources.nvml_fields import FieldBlock
 from skuwise.agent.sources.nvml_reasons import GAPS, NO_GPM, AbsenceSet, fault_of
 
@@ -81,3 +83,14 @@ def test_unchanged_absences_are_the_same_object():
     absent.gpu("GPU-1", "energy_joules", GAPS["first-reading"])
     assert {one.metric for one in absent.finish()} == {"sm_active", "energy_joules"}
     assert absent.finish() == frozenset()
+
+
+def test_the_packed_layouts_are_those_of_the_binding():
+    field = pynvml.c_nvmlFieldValue_t
+    assert nvml_fields._ENTRY.size == ctypes.sizeof(field)
+    assert (field.valueType.offset, field.nvmlReturn.offset, field.value.offset) == (24, 28, 32)
+    metric = pynvml.c_nvmlGpmMetric_t
+    assert gpm._METRIC.size == ctypes.sizeof(metric)
+    assert (metric.nvmlReturn.offset, metric.value.offset) == (4, 8)
+    assert pynvml.c_nvmlGpmMetricsGet_t.metrics.offset == gpm._HEAD.size
+    assert gpm._ROOM >= pynvml.NVML_GPM_METRIC_MAX
