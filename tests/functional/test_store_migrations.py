@@ -1,0 +1,164 @@
+"""A database is born, grows in whole steps, and nobody else's file is touched."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from skuwise.agent.model import Node, Tick
+from skuwise.agent.store.migrations import (
+    APPLICATION_ID,
+    SCHEMA_VERSION,
+    Migration,
+    migrations,
+    open_for_writing,
+    read_header,
+    set_aside,
+    split_statements,
+)
+from skuwise.agent.store.writer import Writer
+from skuwise.rules.errors import StoreError
+
+NOW = 1_790_000_000.0
+
+
+def pragma(path: Path, name: str) -> object:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+def make(path: Path, version: int | None = None) -> None:
+    with Writer.open(path) as writer:
+        writer.for_node(Node("n1"), NOW).add_tick(Tick(NOW + 1, 1.0))
+    if version is not None:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"PRAGMA user_version = {version}")
+
+
+@pytest.mark.parametrize("empty_file", [True, False])
+def test_a_new_or_empty_file_becomes_a_database(tmp_path: Path, empty_file: bool) -> None:
+    path = tmp_path / "new.db"
+    if empty_file:
+        path.touch()
+    make(path)
+    assert pragma(path, "application_id") == APPLICATION_ID
+    assert pragma(path, "user_version") == SCHEMA_VERSION
+    assert pragma(path, "journal_mode") == "wal"
+    assert pragma(path, "auto_vacuum") == 2
+    assert read_header(path).ours
+
+
+@pytest.mark.parametrize("kind", ["garbage", "short", "foreign"])
+def test_what_is_not_ours_is_refused_and_left_as_it_is(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "other.db"
+    if kind == "foreign":
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE node (id INTEGER)")
+            connection.commit()
+    else:
+        path.write_bytes(b"\x7fELF" * (1000 if kind == "garbage" else 1))
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="untouched") as caught:
+        Writer.open(path)
+    assert caught.value.remedy
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["other.db"]
+
+
+def test_a_damaged_database_is_said_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    make(path)
+    content = bytearray(path.read_bytes())
+    content[100:4096] = b"\xff" * 3996
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="damaged") as caught:
+        Writer.open(path)
+    assert "recover" in caught.value.remedy
+    assert path.exists()
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be opened") as caught:
+        Writer.open(tmp_path / "missing" / "node.db")
+    assert "folder" in caught.value.remedy
+
+
+def test_a_newer_major_is_set_aside_and_a_new_file_begun(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    make(path, 2001)
+    with Writer.open(path, now=lambda: NOW) as writer:
+        assert writer.set_aside is not None
+        kept = writer.set_aside.kept_as
+        writer.for_node(Node("n1"), NOW + 50)
+    assert kept.name == "node.db.newer-2001-20260921T141320Z"
+    assert pragma(kept, "user_version") == 2001
+    with closing(sqlite3.connect(kept)) as connection:
+        assert connection.execute("SELECT count(*) FROM tick").fetchone() == (1,)
+    assert pragma(path, "user_version") == SCHEMA_VERSION
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM tick").fetchone() == (0,)
+        assert connection.execute("SELECT reason, since, until FROM absences").fetchall() == [
+            ("newer-database-set-aside", NOW + 50, NOW + 50)
+        ]
+
+
+def test_a_newer_minor_is_written_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    make(path, SCHEMA_VERSION + 1)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE node ADD COLUMN added TEXT")
+        connection.execute("UPDATE node SET added = 'kept'")
+        connection.commit()
+    with Writer.open(path) as writer:
+        writer.for_node(Node("n1", cluster="c2"), NOW + 9)
+    assert pragma(path, "user_version") == SCHEMA_VERSION + 1
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT cluster, added FROM node").fetchall() == [("c2", "kept")]
+
+
+def test_what_is_set_aside_never_replaces_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    kept = []
+    for content in ("one", "two"):
+        path.write_text(content)
+        path.with_name("a.db-wal").write_text(f"{content} log")
+        kept.append(set_aside(path, "a test", "broken", NOW).kept_as)
+    assert [p.read_text() for p in kept] == ["one", "two"]
+    assert [p.with_name(p.name + "-wal").read_text() for p in kept] == ["one log", "two log"]
+    assert not path.exists()
+
+
+def test_a_failing_step_leaves_the_version_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    good = Migration(1001, "good", "CREATE TABLE added (a);")
+    bad = Migration(1002, "bad", "CREATE TABLE half (a);\nINSERT INTO half VALUES (1);\nINSERT INTO no VALUES (1);")
+    with pytest.raises(StoreError):
+        open_for_writing(path, lambda: NOW, (*migrations(), good, bad))
+    assert pragma(path, "user_version") == 1001
+    with closing(sqlite3.connect(path)) as connection:
+        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    assert "added" in names
+    assert "half" not in names
+    repaired = Migration(1002, "bad", "CREATE TABLE half (a);")
+    connection, aside = open_for_writing(path, lambda: NOW, (*migrations(), good, repaired))
+    connection.close()
+    assert aside is None
+    assert pragma(path, "user_version") == 1002
+
+
+def test_a_creation_that_was_cut_short_is_finished(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    with pytest.raises(StoreError):
+        open_for_writing(path, lambda: NOW, (Migration(1000, "bad", "CREATE TABLE x (a); SELECT nonsense;"),))
+    assert pragma(path, "user_version") == 0
+    make(path)
+    assert pragma(path, "user_version") == SCHEMA_VERSION
+
+
+def test_scripts_are_split_where_statements_end() -> None:
+    script = "-- a; comment\nCREATE TABLE a (x TEXT DEFAULT ';'); -- end\n\nCREATE VIEW b AS\n  SELECT 1;\nSELECT 2"
+    parts = [part.strip() for part in split_statements(script)]
+    assert [part.split()[0] for part in parts] == ["CREATE", "CREATE", "SELECT"]
+    assert len(list(split_statements(migrations()[0].sql))) > 20

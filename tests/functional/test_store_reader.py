@@ -1,0 +1,231 @@
+"""Reading a live, a stopped and a copied database, and never writing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from skuwise.agent.model import Gpu, Node, Tick
+from skuwise.agent.store.migrations import SCHEMA_VERSION
+from skuwise.agent.store.reader import open_reader
+from skuwise.agent.store.writer import Writer
+from skuwise.rules.errors import NothingToDo, SkuwiseError, StoreError, UsageError
+
+T0 = 1_790_000_000.0
+VIEWS = [
+    "absences",
+    "agent_stats",
+    "fabric_hours",
+    "fabric_minutes",
+    "fabric_samples",
+    "gpu_hours",
+    "gpu_minutes",
+    "gpu_samples",
+    "gpus",
+    "host_hours",
+    "host_minutes",
+    "host_samples",
+    "nodes",
+    "workload_gpus",
+    "workloads",
+]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that any user may enter, which pytest's own are not."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture
+def path(folder: Path) -> Path:
+    return folder / "node.db"
+
+
+def begin(path: Path) -> Writer:
+    writer = Writer.open(path)
+    node = writer.for_node(Node("n1"), T0)
+    node.set_gpus([Gpu("GPU-0", 0, "H100")], T0)
+    node.add_tick(Tick(T0 + 1, 1.0, {"GPU-0": {"sm_active": 0.5}}))
+    writer.commit()
+    return writer
+
+
+def count(path: Path) -> int:
+    reader = open_reader(path)
+    try:
+        return int(str(reader.query("SELECT count(*) FROM gpu_samples")[0][0]))
+    finally:
+        reader.close()
+
+
+def unprivileged(work: Callable[[], object]) -> str:
+    """What `work` gives as a user without rights (as ourselves, where we have none anyway)."""
+    if os.geteuid() != 0:
+        return str(work())
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+        try:
+            answer = str(work())
+        except SkuwiseError as error:
+            answer = f"{type(error).__name__}: {error}"
+        except BaseException as error:
+            answer = repr(error)
+        os.write(send, answer.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(send)
+    with os.fdopen(receive) as pipe:
+        return pipe.read()
+
+
+def test_the_contract_is_the_views(path: Path) -> None:
+    begin(path).close()
+    with open_reader(path) as reader:
+        assert list(reader.views()) == VIEWS
+        assert reader.version == SCHEMA_VERSION
+        assert reader.columns("gpu_samples")[:5] == ("ts", "interval_seconds", "node", "gpu_uuid", "gpu_index")
+        assert reader.query("SELECT sm_active FROM gpu_samples WHERE gpu_uuid = :u", {"u": "GPU-0"}) == [(0.5,)]
+        with pytest.raises(StoreError, match="no view"):
+            reader.columns("gpu; DROP TABLE gpu")
+    reader.close()
+
+
+def test_a_live_database_is_read_while_it_is_written(path: Path) -> None:
+    writer = begin(path)
+    node = writer.for_node(Node("n1"), T0)
+    reader = open_reader(path)
+    for second in range(2, 40):
+        node.add_tick(Tick(T0 + second, 1.0, {"GPU-0": {"sm_active": 0.5}}))
+        writer.commit()
+        assert reader.query("SELECT count(*) FROM gpu_samples") == [(second,)]
+    writer.close()
+    assert reader.query("SELECT count(*) FROM gpu_samples") == [(39,)]
+    reader.close()
+
+
+def test_a_stopped_and_a_copied_database_stay_as_they_are(path: Path) -> None:
+    begin(path).close()
+    copy = path.with_name("copy.db")
+    shutil.copyfile(path, copy)
+    for file in (path, copy):
+        before = (file.read_bytes(), file.stat().st_mtime_ns)
+        assert count(file) == 1
+        assert (file.read_bytes(), file.stat().st_mtime_ns) == before
+
+
+def test_a_reader_cannot_write(path: Path) -> None:
+    begin(path).close()
+    reader = open_reader(path)
+    with pytest.raises(sqlite3.OperationalError):
+        reader.execute("DELETE FROM node")
+    for sql in (
+        "DELETE FROM nodes",
+        "PRAGMA query_only = 0",
+        "ATTACH 'x.db' AS x",
+        "SELECT * FROM gpu_sample",
+        "SELECT sql FROM sqlite_master WHERE name IN (SELECT gpu_uuid FROM gpu)",
+        "SELECT 1; SELECT 2",
+        "nonsense",
+    ):
+        with pytest.raises((StoreError, sqlite3.Error)):
+            reader.query(sql)
+    assert reader.query("SELECT value FROM json_each('[1]')") == [(1,)]
+    reader.close()
+
+
+def test_a_stopped_database_in_a_read_only_folder(folder: Path, path: Path) -> None:
+    begin(path).close()
+    path.chmod(0o444)
+    folder.chmod(0o555)
+    try:
+        assert unprivileged(lambda: count(path)) == "1"
+        assert [p.name for p in folder.iterdir()] == ["node.db"]
+    finally:
+        folder.chmod(0o755)
+
+
+def test_a_live_database_of_another_user(folder: Path, path: Path) -> None:
+    writer = begin(path)
+    folder.chmod(0o555)
+    try:
+        assert unprivileged(lambda: count(path)) == "1"
+    finally:
+        folder.chmod(0o755)
+    writer.close()
+
+
+def test_a_log_that_nobody_may_recover_is_not_ignored(folder: Path, path: Path) -> None:
+    writer = begin(path)
+    copy = folder / "copy"
+    copy.mkdir()
+    for suffix in ("", "-wal"):
+        shutil.copyfile(f"{path}{suffix}", copy / f"node.db{suffix}")
+    writer.close()
+    copy.chmod(0o555)
+    try:
+        answer = unprivileged(lambda: count(copy / "node.db"))
+    finally:
+        copy.chmod(0o755)
+    # Either the log's rows are there, or it is said that they cannot be read; never a count without them.
+    assert answer == "1" or answer.startswith("StoreError")
+    assert count(copy / "node.db") == 1
+
+
+def test_no_file_no_bytes_no_database(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        open_reader(tmp_path / "missing.db")
+    with pytest.raises(UsageError, match="folder"):
+        open_reader(tmp_path)
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    with pytest.raises(NothingToDo, match="nothing yet"):
+        open_reader(empty)
+    garbage = tmp_path / "garbage.db"
+    garbage.write_bytes(b"not a database" * 100)
+    with pytest.raises(StoreError, match="not an SQLite database"):
+        open_reader(garbage)
+    foreign = tmp_path / "foreign.db"
+    connection = sqlite3.connect(foreign)
+    connection.execute("CREATE TABLE a (b)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(StoreError, match="not one of skuwise's"):
+        open_reader(foreign)
+
+
+@pytest.mark.parametrize(("version", "message"), [(2000, "newer skuwise"), (0, "nothing yet")])
+def test_other_versions(path: Path, version: int, message: str) -> None:
+    begin(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {version}")
+    connection.close()
+    with pytest.raises(SkuwiseError, match=message):
+        open_reader(path)
+
+
+def test_a_newer_minor_is_read(path: Path) -> None:
+    begin(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 7}")
+    connection.close()
+    assert count(path) == 1
+
+
+def test_a_damaged_database(path: Path) -> None:
+    begin(path).close()
+    content = bytearray(path.read_bytes())
+    content[100:4096] = b"\xff" * 3996
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="damaged"):
+        open_reader(path)
