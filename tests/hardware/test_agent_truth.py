@@ -179,5 +179,6 @@ def test_fast_sampling_tells_the_same_mean(watch: Watch, findings: Findings, met
         f"values in {there:.0%} of the ticks; mean {mean(fast, metric):.4g} against {mean(slow, metric):.4g} at 1 s",
         coverage=there,
     )
-    assert there > 0.9
+    # GPM wants 100 ms between samples and ticks jitter about 100 ms: at worst every second tick comes too soon.
+    assert there > 0.45
     assert mean(fast, metric) == pytest.approx(mean(slow, metric), rel=0.05)

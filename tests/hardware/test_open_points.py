@@ -58,7 +58,7 @@ def test_who_may_read_gpm(gpm_here: dict[str, Any], findings: Findings) -> None:
         )
         last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
         others = json.loads(done.stdout) if done.returncode == 0 else {"message": f"it could not run: {last[0]}"}
-    elif os.getuid() != 0:
+    else:
         others = gpm_here
     settled = "stage" in others
     answer = "yes" if others.get("stage") == "done" else str(others.get("message", "refused"))
@@ -211,4 +211,4 @@ def test_bursts_reach_gpm(watch: Watch, findings: Findings) -> None:
         f"values in {min(there.values()):.0%} of the ticks; absences: {', '.join(why) or 'none'}",
         coverage=there,
     )
-    assert min(there.values()) > 0.9 or why, "what is missing has no recorded reason"
+    assert min(there.values()) == 1.0 or why, "what is missing has no recorded reason"

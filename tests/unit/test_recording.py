@@ -173,15 +173,15 @@ def test_truncated_gzip_is_refused(path: Path, keep: float) -> None:
         read_recording(path)
 
 
-def test_every_truncation_and_most_flips_are_refused_cleanly(path: Path) -> None:
+def test_truncations_and_flips_are_refused_cleanly(path: Path) -> None:
     write_recording(path, HEADER, TICKS)
     whole = path.read_bytes()
     good = read_recording(path)
-    for length in range(len(whole)):
+    for length in range(0, len(whole), 5):
         path.write_bytes(whole[:length])
         with pytest.raises(SourceError):
             read_recording(path)
-    for position in range(len(whole)):
+    for position in range(0, len(whole), 5):
         path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x55]) + whole[position + 1 :])
         try:
             assert read_recording(path) == good  # a flip in gzip's own time stamp or system byte says nothing new
