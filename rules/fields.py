@@ -18,8 +18,8 @@ _NAMES = {str: "text", bool: "true or false", int: "a whole number", float: "a n
 
 def suggest(word: str, known: Iterable[str]) -> str:
     """A remedy that names what was probably meant."""
-    near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(near)}?" if near else ""
+    near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
+    return f"Did you mean {' or '.join(near)}?" if near else ""
 
 
 class Fields:
@@ -46,7 +46,7 @@ class Fields:
                 raise self.fault(
                     key,
                     f"unknown key {key!r}",
-                    suggest(key, self._known) or f"known are {', '.join(sorted(self._known))}.",
+                    suggest(key, self._known) or f"Known are {', '.join(sorted(self._known))}.",
                 )
 
     def _get(self, key: str, kinds: tuple[type, ...]) -> object:
@@ -178,7 +178,7 @@ class Fields:
         for number, (item, line) in enumerate(zip(value, value.lines, strict=True), start=1):
             if not isinstance(item, Table):
                 raise fault(self.file, line, f"every item of {key!r} must be a mapping in {self.where}.", "Correct it.")
-            yield Fields(self.file, item, where or f"{key} {number} of {self.where}")
+            yield Fields(self.file, item, where or f"item {number} of {key!r} of {self.where}")
 
     def entries(self, describe: Callable[[str], str]) -> Iterator[tuple[str, Fields]]:
         """This table as names and their tables: every key is the name of one entry."""

@@ -24,6 +24,8 @@ MAX_BYTES = 1 << 20  # the largest file that ships is below 64 KiB
 MAX_DEPTH = 12
 MAX_VALUES = 50_000
 SUFFIXES = (".yaml", ".yml")
+FOLDERS = ("gpus", "nodes", "waste")
+FILES = ("bottlenecks.yaml", "kinds.yaml", "premiums.yaml")
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
@@ -59,9 +61,15 @@ def packaged_rules() -> Traversable:
 
 
 def rules_root(rules_dir: Path | None) -> Path | None:
-    """A site's own rules folder, checked to be a folder. None stands for none."""
-    if rules_dir is not None and not rules_dir.is_dir():
-        raise RulesError(f"{rules_dir} is not a folder of rules.", "Name one with the layout of skuwise's own rules/.")
+    """A site's own rules folder, checked to hold nothing that would be silently passed over. None stands for none."""
+    if rules_dir is None:
+        return None
+    if not rules_dir.is_dir():
+        raise RulesError(f"{rules_dir} is not a folder of rules.", f"Its layout is {', '.join((*FOLDERS, *FILES))}.")
+    for entry in sorted(rules_dir.iterdir()):
+        known = FOLDERS if entry.is_dir() else FILES
+        if entry.name not in known and (entry.is_dir() or entry.name.endswith(SUFFIXES)):
+            raise fault(str(entry), None, "this is no part of the rules.", f"Known here are {', '.join(known)}.")
     return rules_dir
 
 

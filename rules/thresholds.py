@@ -128,7 +128,9 @@ def _thresholds(table: Fields | None, base: Mapping[str, Threshold] | None) -> M
         old = result.get(name)
         if base is not None and old is None:
             assert table is not None
-            raise table.fault(name, f"unknown threshold {name!r}", suggest(name, base) or f"known: {', '.join(base)}.")
+            raise table.fault(
+                name, f"unknown threshold {name!r}", suggest(name, base) or f"Known are {', '.join(base)}."
+            )
         value = fields.number("value")
         if old is None:
             result[name] = Threshold(

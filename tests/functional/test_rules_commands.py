@@ -1,0 +1,140 @@
+"""``skuwise rules`` and ``skuwise skus`` as a person calls them, and the rules as an installed package brings them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from skuwise.advisor.skus import configure_skus
+from skuwise.rules.errors import UsageError
+
+
+def skuwise(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "skuwise", *arguments], capture_output=True, text=True, cwd=cwd, check=False, timeout=60
+    )
+
+
+def skus(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    parser = argparse.ArgumentParser()
+    configure_skus(parser)
+    options = parser.parse_args(arguments)
+    assert options.run(options) == 0
+    return capsys.readouterr().out
+
+
+def test_rules_check_passes_for_what_ships_wherever_it_is_called(tmp_path):
+    done = skuwise("rules", "check", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "gpus: 30, right" in done.stdout
+    assert "grade C" in done.stdout
+
+
+def test_rules_check_names_every_wrong_part_with_its_line(tmp_path):
+    (tmp_path / "waste").mkdir()
+    (tmp_path / "waste" / "idle.yaml").write_text("id: idle\nfooo: 1\n")
+    (tmp_path / "kinds.yaml").write_text("thresholds: !!python/object/apply:os.system ['true']\n")
+    done = skuwise("rules", "check", str(tmp_path))
+    assert done.returncode == 2
+    assert "idle.yaml:2: unknown key 'fooo' in rule 'idle'" in done.stdout
+    assert "kinds.yaml:1: tags" in done.stdout
+    assert "gpus: 30, right" in done.stdout
+    assert done.stderr.startswith("skuwise: 2 parts of the rules cannot be used.")
+    assert "Traceback" not in done.stderr
+
+
+def test_rules_list_gives_each_threshold_with_its_reason():
+    done = skuwise("rules", "list")
+    assert done.returncode == 0
+    assert "util_p995_max = 0.01 (ratio, by the second)" in done.stdout
+    assert "99.5 % of" in done.stdout
+
+
+def test_rules_list_as_json():
+    done = skuwise("rules", "list", "--format", "json")
+    document = json.loads(done.stdout)
+    assert document["schema"] == "skuwise.rules/1"
+    by_id = {rule["id"]: rule for rule in document["waste"]}
+    assert by_id["idle-fabric"]["thresholds"]["util_p995_max"]["value"] == 0.01
+    assert document["bottlenecks"]["throttled_share"]["reason"]
+
+
+def test_rules_need_nothing_of_the_advisor():
+    code = (
+        "import sys, skuwise.rules.commands as c\n"
+        "print(sorted(set(sys.modules) & {'pandas', 'numpy', 'rich', 'jinja2', 'sklearn'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_rules_file_is_package_data():
+    root = Path(__file__).parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    globs = project["tool"]["setuptools"]["package-data"]["skuwise.rules"]
+    shipped = {file for glob in globs for file in (root / "rules").glob(glob)}
+    assert set((root / "rules").rglob("*.yaml")) == shipped
+    assert len(shipped) > 25
+
+
+def test_skus_list_shows_gpus_and_nodes_with_dated_prices(capsys):
+    text = skus(capsys, "list")
+    assert "H100-SXM5" in text
+    line = next(one for one in text.splitlines() if one.startswith("azure/Standard_ND96isr_H100_v5"))
+    assert "98.320" in line
+    assert "2026-09-19" in line
+
+
+def test_skus_list_of_one_provider_as_json(capsys):
+    document = json.loads(skus(capsys, "list", "--provider", "aws", "--format", "json"))
+    assert {node["provider"] for node in document["nodes"]} == {"aws"}
+    assert "gpus" not in document
+    for node in document["nodes"]:
+        for price in node["prices"]:
+            assert price["source"]
+            assert price["as_of"]
+
+
+def test_skus_show_a_gpu_by_its_drivers_name(capsys):
+    text = skus(capsys, "show", "NVIDIA H100 80GB HBM3")
+    assert text.startswith("H100-SXM5\n")
+    assert "989.4 T(FL)OP/s" in text
+    assert "98.320  2026-09-19" in text
+
+
+def test_skus_show_a_gpu_as_json(capsys):
+    document = json.loads(skus(capsys, "show", "H100", "--format", "json"))
+    assert document["gpu"]["name"] == "H100-SXM5"
+    assert document["gpu"]["source"]["grade"] == "A"
+    assert {node["gpu"] for node in document["nodes"]} == {"H100-SXM5"}
+
+
+def test_skus_show_a_node_names_its_twin(capsys):
+    text = skus(capsys, "show", "Standard_ND96isr_H100_v5")
+    assert "other fabric, same host  azure/Standard_ND96is_H100_v5" in text
+
+
+def test_skus_show_says_unknown_where_nothing_is_known(capsys):
+    assert "No list price is known." in skus(capsys, "show", "bare-metal/DGX H100")
+    assert "RDMA                     unknown" in skus(capsys, "show", "aws/p4d.24xlarge")
+    assert "information only" in skus(capsys, "show", "groq-lpu")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("show", "H1000-SXM5"), "Did you mean H100-SXM5"),
+        (("show", "ND96isr_H200"), "Did you mean azure/Standard_ND96isr_H200_v5?"),
+        (("show", "zzz"), "'skuwise skus list' names all it has."),
+        (("list", "--provider", "acme"), "The catalog has no provider 'acme'. It has aws, azure,"),
+    ],
+)
+def test_what_the_catalog_lacks_is_said_with_a_remedy(capsys, arguments, part):
+    with pytest.raises(UsageError) as caught:
+        skus(capsys, *arguments)
+    assert part in str(caught.value)

@@ -1,0 +1,266 @@
+"""Nodes, prices and premiums: every dollar with its source and date, and what is not known stays unknown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from skuwise.rules.errors import RulesError
+from skuwise.rules.library import load_catalog
+from skuwise.rules.node_files import load_nodes
+from skuwise.rules.premiums import load_premiums
+from skuwise.rules.price_files import load_prices
+
+CATALOG = load_catalog()
+AS_OF = re.compile(r"\d{4}-\d\d-\d\d|commit [0-9a-f]{8}")
+
+NODES = """
+provider: own
+sources: {contract: our contract}
+nodes:
+  box-8:
+    gpu: H100-SXM5
+    gpu_count: 8
+    family: box
+    link: nvswitch
+    fabric: {kind: infiniband, gbit_per_second: 3200, nics: 8, rdma: true}
+    vcpus: 192
+    prices:
+      - {region: here, usd_per_hour: 40.5, source: contract, as_of: 2026-11-01}
+    source: contract
+    as_of: 2026-11-01
+  plain-8:
+    gpu: H100-SXM5
+    gpu_count: 8
+    family: box
+    link: nvswitch
+    fabric: {kind: ethernet}
+    source: contract
+    as_of: 2026-11-01
+"""
+PRICES = """prices:
+  - sku: azure/Standard_ND96isr_H100_v5
+    region: eastus
+    usd_per_hour: 61.2
+    basis: committed
+    committed_until: 2027-06-30
+    source: contract 4711
+    as_of: 2026-11-01
+"""
+
+
+def site(tmp_path: Path, text: str) -> Path:
+    (tmp_path / "nodes").mkdir()
+    (tmp_path / "nodes" / "own.yaml").write_text(text)
+    return tmp_path
+
+
+def test_every_node_has_a_gpu_of_the_catalog():
+    assert len(CATALOG.nodes) > 200
+    for node in CATALOG.nodes.values():
+        assert node.gpu in CATALOG.gpus
+        assert node.name == f"{node.provider}/{node.instance_type}"
+
+
+def test_every_price_is_above_zero_and_has_a_source_and_a_date():
+    prices = [price for node in CATALOG.nodes.values() for price in node.prices]
+    assert len({price.id for price in prices}) == len(prices) > 190
+    for price in prices:
+        assert price.usd_per_hour > 0
+        assert price.source
+        assert AS_OF.fullmatch(price.as_of)
+        assert price.basis == "list"
+        assert price.id == f"{price.sku}@{price.region}:list"
+
+
+def test_every_node_says_where_it_comes_from():
+    for node in CATALOG.nodes.values():
+        assert node.source.text
+        assert AS_OF.fullmatch(node.source.as_of or "")
+        assert "memory, unverified" not in node.source.text
+
+
+@pytest.mark.parametrize(
+    ("name", "region", "usd", "as_of"),
+    [
+        ("azure/Standard_ND96is_H100_v5", "eastus", 88.488, "2026-09-19"),
+        ("azure/Standard_ND96isr_H100_v5", "eastus", 98.32, "2026-09-19"),
+        ("azure/Standard_ND96isr_H200_v5", "eastus2", 84.8, "2026-09-19"),
+        ("azure/Standard_ND96amsr_A100_v4", "eastus", 32.77, "2026-09-19"),
+        ("aws/p5.48xlarge", "us-east-1", 55.04, "2026-07-20"),
+        ("aws/p5en.48xlarge", "eu-north-1", 67.72672, "commit 00148f2a"),
+        ("gcp/a3-megagpu-8g", "us-central1", 93.400713, "2026-09-19"),
+        ("oci/BM.GPU.H100.8", "us-ashburn-1", 80.0, "2026-09-19"),  # OCI sells at one price everywhere
+        ("lambda/gpu_8x_h100_sxm5", None, 31.92, "2026-09-20"),
+    ],
+)
+def test_list_prices_of_well_known_nodes(name, region, usd, as_of):
+    price = CATALOG.price(name, region)
+    assert price is not None
+    assert (price.usd_per_hour, price.as_of) == (usd, as_of)
+
+
+@pytest.mark.parametrize(
+    ("name", "region"),
+    [
+        ("azure/Standard_ND96isr_H100_v5", "westeurope"),
+        ("azure/Standard_ND96isr_H100_v5", None),
+        ("aws/p5e.48xlarge", "us-east-1"),
+        ("bare-metal/DGX H100", "here"),
+        ("azure/nothing", "eastus"),
+    ],
+)
+def test_a_price_that_is_not_known_is_not_borrowed_from_a_neighbour(name, region):
+    assert CATALOG.price(name, region) is None
+
+
+def test_nodes_that_differ_in_fabric_alone_are_found_both_ways():
+    with_fabric = CATALOG.nodes["azure/Standard_ND96isr_H100_v5"]
+    without = CATALOG.nodes["azure/Standard_ND96is_H100_v5"]
+    assert CATALOG.fabric_twins(with_fabric) == (without,)
+    assert CATALOG.fabric_twins(without) == (with_fabric,)
+    mega = CATALOG.fabric_twins(CATALOG.nodes["gcp/a3-highgpu-8g"])
+    assert [node.name for node in mega] == ["gcp/a3-megagpu-8g"]
+
+
+@pytest.mark.parametrize(
+    "name", ["aws/p5.48xlarge", "aws/g7e.2xlarge", "lambda/gpu_8x_h100_sxm5", "crusoe/a100-80gb.4x"]
+)
+def test_nodes_of_another_host_or_offer_are_no_twins(name):
+    assert CATALOG.fabric_twins(CATALOG.nodes[name]) == ()
+
+
+def test_what_rested_on_memory_is_unknown():
+    fabric = CATALOG.nodes["oci/BM.GPU.H100.8"].fabric
+    assert (fabric.kind, fabric.bytes_per_second, fabric.nics) == ("roce", None, None)
+    assert CATALOG.nodes["aws/p4d.24xlarge"].fabric.rdma is None
+    assert CATALOG.nodes["gcp/a4-highgpu-8g"].vcpus is None
+    assert "bare-metal/DGX A100 640GB" not in CATALOG.nodes
+
+
+def test_fabric_rates_are_bytes_one_way():
+    assert CATALOG.nodes["azure/Standard_ND96isr_H100_v5"].fabric.bytes_per_second == 400e9
+
+
+def test_candidates_are_of_one_provider_and_priced_in_its_region():
+    found = CATALOG.candidates("azure", "eastus")
+    assert {node.provider for node in found} == {"azure"}
+    assert "azure/Standard_ND96isr_H200_v5" not in {node.name for node in found}
+    assert "azure/Standard_ND96is_H100_v5" in {node.name for node in found}
+
+
+def test_nodes_of_a_gpu_can_be_narrowed_by_count():
+    assert all(node.gpu_count == 8 for node in CATALOG.nodes_of("H100-SXM5", 8))
+    assert len(CATALOG.nodes_of("H100-SXM5")) > len(CATALOG.nodes_of("H100-SXM5", 8)) > 5
+
+
+def test_a_person_may_say_h100_but_telemetry_may_not():
+    assert CATALOG.gpu("H100") is None
+    asked = CATALOG.gpu_asked("h100")
+    assert asked is not None
+    assert asked.name == "H100-SXM5"
+    assert CATALOG.gpu_asked("H1000") is None
+
+
+def test_one_provider_alone_can_be_read():
+    assert {node.provider for node in load_nodes(providers={"aws"}).values()} == {"aws"}
+
+
+def test_a_site_adds_nodes_of_its_own(tmp_path):
+    catalog = load_catalog(site(tmp_path, NODES))
+    node = catalog.node("own/box-8")
+    assert node is not None
+    assert catalog.price(node, "here") == node.prices[0]
+    assert [twin.name for twin in catalog.fabric_twins(node)] == ["own/plain-8"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "part"),
+    [
+        ("gpu: H100-SXM5", "gpu: H100", "own.yaml:6: gpu 'H100' is not in the catalog in node 'box-8'"),
+        ("usd_per_hour: 40.5", "usd_per_hour: 0", "own.yaml:13: 'usd_per_hour' is 0 and must be above 0"),
+        ("usd_per_hour: 40.5, ", "", "'usd_per_hour' is missing"),
+        (", as_of: 2026-11-01}", "}", "'as_of' is missing"),
+        ("source: contract, as_of", "source: hearsay, as_of", "'source' is 'hearsay'"),
+        ("kind: ethernet", "kind: token-ring", "'kind' is 'token-ring'"),
+        ("link: nvswitch", "link: rope", "'link' is 'rope'"),
+        ("vcpus: 192", "vcpus: 192\n    gpus: 8", "own.yaml:12: unknown key 'gpus' in node 'box-8'"),
+        ("provider: own", "provider: own/er", "holds a / or @"),
+        (
+            "    source: contract\n    as_of: 2026-11-01\n  plain-8",
+            "      - {region: here, usd_per_hour: 41, source: contract, as_of: 2026-11-01}\n"
+            "    source: contract\n    as_of: 2026-11-01\n  plain-8",
+            "region 'here' has a price already",
+        ),
+    ],
+)
+def test_a_wrong_node_is_refused(tmp_path, old, new, part):
+    with pytest.raises(RulesError) as caught:
+        load_catalog(site(tmp_path, NODES.replace(old, new, 1)))
+    assert part in str(caught.value)
+
+
+def prices(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "prices.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_teams_price_is_read_with_its_commitment(tmp_path):
+    (price,) = load_prices(prices(tmp_path, PRICES), CATALOG.nodes)
+    assert price.id == "azure/Standard_ND96isr_H100_v5@eastus:committed"
+    assert (price.usd_per_hour, price.committed_until, price.basis) == (61.2, "2027-06-30", "committed")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "part"),
+    [
+        ("61.2", "0", "prices.yaml:4: 'usd_per_hour' is 0 and must be above 0"),
+        ("61.2", "-3", "must be above 0"),
+        ("61.2", "free", "'usd_per_hour' must be a number"),
+        ("    usd_per_hour: 61.2\n", "", "prices.yaml:2: 'usd_per_hour' is missing"),
+        ("ND96isr_H100_v5", "ND96ist_H100_v5", " or azure/Standard_ND96isr_H100_v5"),
+        ("basis: committed", "basis: gift", "'basis' is 'gift'"),
+        ("2027-06-30", "30.6.2027", "'committed_until' must be a date"),
+        ("    committed_until: 2027-06-30\n", "", "'committed_until' is missing"),
+        ("    source: contract 4711\n", "", "'source' is missing"),
+        ("as_of: 2026-11-01", "as_of: 2026-11-01\n    currency: EUR", "prices.yaml:9: unknown key 'currency'"),
+        ("prices:", "price:", "unknown key 'price'"),
+        (PRICES, "prices: []\n", "no price is given"),
+        (PRICES, PRICES + PRICES.partition("\n")[2], "has a committed price already"),
+    ],
+)
+def test_a_wrong_price_is_refused_with_its_line(tmp_path, old, new, part):
+    with pytest.raises(RulesError) as caught:
+        load_prices(prices(tmp_path, PRICES.replace(old, new)), CATALOG.nodes)
+    assert part in str(caught.value)
+
+
+def test_a_missing_price_file_is_a_sentence(tmp_path):
+    with pytest.raises(RulesError, match="cannot be read"):
+        load_prices(tmp_path / "none.yaml")
+
+
+def test_premiums_are_assumed_and_ordered():
+    premiums = load_premiums()
+    assert {"fabric-added", "fabric-doubled", "nvlink-bridge"} <= set(premiums)
+    for premium in premiums.values():
+        assert premium.basis == "assumed"
+        assert premium.low <= premium.likely <= premium.high
+        assert premium.pairs
+
+
+def test_the_observed_fabric_premium_lies_in_its_prior():
+    prior = load_premiums()["fabric-added"]
+    dear, plain = (CATALOG.price(f"azure/Standard_ND96is{r}_H100_v5", "eastus") for r in ("r", ""))
+    assert dear is not None
+    assert plain is not None
+    assert prior.low <= dear.usd_per_hour / plain.usd_per_hour - 1 <= prior.high
+
+
+def test_a_premium_out_of_order_is_refused(tmp_path):
+    text = "premiums:\n  fabric-added: {low: 0.2, likely: 0.1, high: 0.3, basis: assumed, text: t, as_of: 2026-01-01}\n"
+    (tmp_path / "premiums.yaml").write_text(text)
+    with pytest.raises(RulesError, match="out of order"):
+        load_premiums(tmp_path)
