@@ -18,6 +18,7 @@ _DAY = 86400.0
 _TRAINING_NAMES = ("pretrain-7b", "pretrain-13b", "moe-stage-2", "vit-large", "asr-base", "retrieval-encoder")
 _TUNING_NAMES = ("sft-chat", "lora-8b", "dpo-round-3", "finetune-legal", "reward-model")
 _TORCHRUN = "torchrun --nnodes={} --nproc-per-node=8 train.py"
+_DEEPSPEED = "deepspeed --num_gpus 8 train.py --deepspeed zero3-offload.json"
 
 
 @dataclass(slots=True)
@@ -69,10 +70,8 @@ class Builder:
         workload = identities.slurm_job(
             rng,
             nodes[0].node.cluster,
-            start,
             names=_TRAINING_NAMES,
-            framework="deepspeed" if kind == "pcie" else "pytorch",
-            command=_TORCHRUN.format(len(nodes)),
+            command=_DEEPSPEED if kind == "pcie" else _TORCHRUN.format(len(nodes)),
         )
         bottleneck = {"compute": "compute", "network": "network", "pcie": "pcie"}[kind]
         waste = ("under-tier",) if bottleneck != "compute" and starved else ()
@@ -89,9 +88,7 @@ class Builder:
             if min(stop, self.end) - max(at, self.start) > 2 * 3600:
                 model = training.fine_tuning(rng, at)
                 command = f"torchrun --nproc-per-node={len(gpus)} sft.py"
-                workload = identities.slurm_job(
-                    rng, node.node.cluster, at, names=_TUNING_NAMES, framework="pytorch", command=command
-                )
+                workload = identities.slurm_job(rng, node.node.cluster, names=_TUNING_NAMES, command=command)
                 truth = Truth(workload.workload_id, "fine-tuning", "compute")
                 runs = self._runs(rng, at, stop, restarts=0, pause=(0, 0))
                 self._add(Placed(workload, model, {node.node.node: gpus}, runs, "allocation", truth))

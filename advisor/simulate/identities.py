@@ -1,11 +1,15 @@
-"""Names, owners and schedulers of simulated workloads. Some say what runs, some tell nothing, as in life."""
+"""Names, owners and schedulers of simulated workloads. Some say what runs, some tell nothing, as in life.
+
+Ids and frameworks come from the agent's own functions, so that they are those a real agent would have given.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
+from ...agent.inventory.frameworks import framework_of
+from ...agent.inventory.ids import series_id, workload_id
 from ...agent.model import Workload
-from .plan import identifier
 
 # Share of workloads whose name, framework and command say nothing about them: the shape of the signals must do.
 _SILENT_SHARE = 0.3
@@ -14,24 +18,21 @@ _TEAMS = ("nlp", "vision", "speech", "search", "ads", "bio")
 _USERS = ("amara", "bjorn", "chen", "dalia", "emre", "farah", "goran", "hana")
 
 
-def slurm_job(
-    rng: np.random.Generator, cluster: str, start: float, *, names: tuple[str, ...], framework: str, command: str
-) -> Workload:
-    """A batch job. Its series is (cluster, account, user, name with digits folded)."""
+def slurm_job(rng: np.random.Generator, cluster: str, *, names: tuple[str, ...], command: str) -> Workload:
+    """A batch job, run by `command` and called by one of `names`."""
     number = str(int(rng.integers(100_000, 999_999)))
     account, user = _pick(rng, _TEAMS), _pick(rng, _USERS)
     silent = rng.random() < _SILENT_SHARE
     name = f"run-{int(rng.integers(1, 99))}" if silent else _pick(rng, names)
-    folded = "".join("0" if c.isdigit() else c for c in name)
     return Workload(
-        workload_id=identifier(cluster, "slurm", number, f"{start:.0f}"),
-        series_id=identifier(cluster, account, user, folded),
+        workload_id=workload_id(cluster, "slurm", number),
+        series_id=series_id(cluster, account, user, name),
         name=name,
         scheduler="slurm",
         job_id=number,
         user=user,
         account=account,
-        framework=None if silent else framework,
+        framework=None if silent else framework_of(command.split()),
         command=None if silent else command,
     )
 
@@ -42,15 +43,16 @@ def pod(
     """One pod of a deployment. All replicas are one series."""
     suffix = f"{int(rng.integers(0, 16**5)):05x}"
     name = f"{deployment}-{replica}-{suffix}"
+    command = "python3 -m vllm.entrypoints.openai.api_server"
     return Workload(
-        workload_id=identifier(cluster, "kubernetes", name),
-        series_id=identifier(cluster, namespace, deployment),
+        workload_id=workload_id(cluster, "kubernetes", f"uid-of-{name}"),
+        series_id=series_id(cluster, namespace, None, deployment),
         name=deployment,
         scheduler="kubernetes",
         namespace=namespace,
         pod=name,
-        framework=None if silent else "vllm",
-        command=None if silent else "python3 -m vllm.entrypoints.openai.api_server",
+        framework=None if silent else framework_of(command.split()),
+        command=None if silent else command,
     )
 
 
@@ -66,12 +68,11 @@ def leftover(rng: np.random.Generator, cluster: str, start: float) -> Workload:
     user = _pick(rng, _USERS)
     pid = int(rng.integers(2_000, 4_000_000))
     return Workload(
-        workload_id=identifier(cluster, "process", str(pid), f"{start:.0f}"),
-        series_id=identifier(cluster, user, "python3"),
+        workload_id=workload_id(cluster, "process", "boot", str(pid), f"{100 * start:.0f}"),
+        series_id=series_id(cluster, None, user, "python3"),
         name="python3",
         scheduler="process",
         user=user,
-        framework=_pick(rng, ("pytorch", "")) or None,
         command="python3",
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import sha256
 
 from ...agent.model import Absence, Workload
 from ..model import BottleneckLabel, KindLabel
@@ -60,8 +59,3 @@ class Fleet:
 
     def on(self, node: str) -> tuple[Placed, ...]:
         return tuple(p for p in self.placed if node in p.nodes)
-
-
-def identifier(*parts: str) -> str:
-    """A workload's or series' id: the same for the same parts, on every node."""
-    return sha256("\0".join(parts).encode()).hexdigest()[:16]
