@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -122,23 +123,24 @@ def _span(connection: sqlite3.Connection) -> tuple[float, float] | None:
     spans = [row for sql in queries.SPANS for row in _execute(connection, sql, {}) if row[0] is not None]
     if not spans:
         return None
-    return float(min(row[0] for row in spans)), float(max(row[1] for row in spans))
+    values = [float(value) for row in spans for value in row if isinstance(value, (int, float))]
+    return min(values), max(values)
 
 
 def _default_window(
     known: list[tuple[float, float]], since_seconds: float, until: float | None, now: float | None, notes: list[str]
 ) -> Window:
-    if until is None:
+    end = until
+    if end is None:
         latest = max(span[1] for span in known)
-        until = np.ceil(latest / 60.0) * 60.0
+        end = math.ceil(latest / 60.0) * 60.0
         if now is not None and latest > now + CLOCK_TOLERANCE_SECONDS:
-            until = np.ceil(now / 60.0) * 60.0
+            end = math.ceil(now / 60.0) * 60.0
             notes.append(
                 f"Some rows are dated {_when(latest)}, later than now ({_when(now)}): a node's clock is ahead; the "
                 "window ends now."
             )
-    start = np.floor((until - since_seconds) / resolve.HOUR) * resolve.HOUR
-    return Window(float(start), float(until))
+    return Window(math.floor((end - since_seconds) / resolve.HOUR) * resolve.HOUR, float(end))
 
 
 def _execute(connection: sqlite3.Connection, sql: str, parameters: dict[str, float]) -> list[tuple[object, ...]]:

@@ -39,9 +39,10 @@ def _parse_bins(column: Sequence[object]) -> list[np.ndarray | None]:
     texts = [str(column[n]) for n in at]
     try:
         # All arrays of one column have the same length, so they become one matrix, and each row a view of it.
-        cells: Sequence[np.ndarray | None] = list(np.array(json.loads("[" + ",".join(texts) + "]"), dtype=float))
-        if len(cells) != len(at) or any(np.ndim(cell) != 1 for cell in cells[:1]):
+        matrix = np.array(json.loads("[" + ",".join(texts) + "]"), dtype=float)
+        if matrix.ndim != 2 or len(matrix) != len(at):
             raise ValueError("a cell is not an array")
+        cells: Sequence[np.ndarray | None] = list(matrix)
     except (TypeError, ValueError):
         cells = [_parse_cell(text) for text in texts]
     for n, cell in zip(at, cells, strict=True):

@@ -34,7 +34,7 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
     "hours": ("hours", "observed GPU-hours"),
     "elapsed_hours": ("hours", "from the first to the last moment in the window"),
     "span_hours": ("hours", "from first to last seen, also beyond the window"),
-    "chain_hours": ("hours", "the same over runs of the series that follow one another within an hour"),
+    "chain_hours": ("hours", "the same over runs of its series and name that follow one another within ten minutes"),
     "ended": ("0 or 1", "1 if it ended before the window's end"),
     "gpus": ("count", "GPUs held"),
     "nodes": ("count", "nodes used"),
@@ -136,7 +136,7 @@ def features(
     if "i" in out:
         out["u_i"] = out["i"]
     _put(out, "g_max", rows["g_max"].max())
-    _put(out, "g_hour_p95", rows["g"].quantile(0.95))
+    _put(out, "g_hour_p95", float(rows["g"].quantile(0.95)))
     _put(out, "power_watts", _mean(rows["power"], weights))
     _put(out, "power_over_idle", _mean(rows["power_over_idle"], weights))
     out["idle_share"] = float(np.average(rows["idle"], weights=weights))
@@ -163,7 +163,7 @@ def _busy_features(out: dict[str, float], busy: pd.DataFrame, weights: Floats) -
     if busy.empty or weights.sum() <= 0:
         return
     for name in ("u_c", "u_m"):
-        _put(out, f"{name}_busy_p95", busy[name].quantile(0.95))
+        _put(out, f"{name}_busy_p95", float(busy[name].quantile(0.95)))
     u_c, u_m = _mean(busy["u_c"], weights), _mean(busy["u_m"], weights)
     if not math.isnan(u_c + u_m):
         out["memory_over_compute"] = u_m / max(u_c, 0.01)

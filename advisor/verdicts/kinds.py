@@ -72,11 +72,11 @@ def judge_kind(session: Session, features: Features, thresholds: Mapping[str, Th
     if not any(clue.weights.get("interactive", 0.0) > 0 for clue in clues):
         scores["interactive"] -= 1.5
     confidences = _softmax(scores)
-    ranked = sorted(confidences.items(), key=lambda item: -item[1])
-    label, confidence = ranked[0]
+    ranked = sorted(LABELS, key=lambda name: -confidences[name])
+    label, confidence = ranked[0], confidences[ranked[0]]
     confidence = min(confidence, _ceiling(features))
     evidence = tuple(_ordered(clues, label))
-    others = tuple(Alternative(name, round(share, 3)) for name, share in ranked[1:] if share >= 0.05)
+    others = tuple(Alternative(n, round(confidences[n], 3)) for n in ranked[1:] if confidences[n] >= 0.05)
     if label in ("training", "fine-tuning", "batch-inference") and features.get("gpus") == 1:
         evidence = (*evidence, "On one GPU training and batch inference look alike: no links, nothing to be in step.")
     if confidence < thresholds["abstain_below"].value:

@@ -64,7 +64,7 @@ def measures(frame: Frame, index: GpuIndex, idle: IdleRule, link_busy: float) ->
         pcie = gpu[[f"pcie_tx_bytes_per_second_{suffix}", f"pcie_rx_bytes_per_second_{suffix}"]].max(axis=1)
         out[f"n{tag}"], out[f"p{tag}"] = nvlink / sku["nvlink"], pcie / sku["pcie"]
     tx, rx = gpu["nvlink_tx_bytes_per_second_mean"], gpu["nvlink_rx_bytes_per_second_mean"]
-    out["nvlink_symmetry"] = (np.minimum(tx, rx) / np.maximum(tx, rx)).where(out["n"] >= 0.005)
+    out["nvlink_symmetry"] = _symmetry(tx, rx).where(out["n"] >= 0.005)
     out["u_c"], out["u_m"] = out["c"] / sku["eta_c"], out["m"] / sku["eta_m"]
     out["u_c_p95"], out["u_m_p95"] = out["c_p95"] / sku["eta_c"], out["m_p95"] / sku["eta_m"]
     # All-reduce is the only link figure that is measured; where it is not, NVLink and PCIe are held against the peak.
@@ -102,10 +102,11 @@ def measures(frame: Frame, index: GpuIndex, idle: IdleRule, link_busy: float) ->
 def stacked_bins(column: Iterable[object]) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Bins as one matrix (rows x bins) and which rows have any; wrong lengths count as none."""
     cells = list(column)
-    have = np.array([isinstance(c, np.ndarray) and c.shape == (len(BIN_EDGES),) for c in cells], dtype=bool)
+    good = [c if isinstance(c, np.ndarray) and c.shape == (len(BIN_EDGES),) else None for c in cells]
+    have = np.array([c is not None for c in good], dtype=np.bool_)
     matrix = np.zeros((len(cells), len(BIN_EDGES)))
     if have.any():
-        matrix[have] = np.stack([c for c, ok in zip(cells, have, strict=True) if ok])
+        matrix[have] = np.stack([c for c in good if c is not None])
     return matrix, have
 
 
@@ -141,8 +142,14 @@ def _idle_power(out: pd.DataFrame, sku: pd.DataFrame) -> pd.Series:
     observed = free.groupby(sku["name"]).transform(lambda power: power.quantile(0.1)) if len(out) else free
     # A row far below what the prior says is nearer the truth than the prior.
     lowest = out["power"].groupby(sku["name"]).transform("min") if len(out) else free
-    prior = np.minimum(IDLE_POWER_SHARE * sku["power_limit"], lowest.fillna(np.inf))
-    return observed.fillna(prior.replace(np.inf, np.nan))
+    prior = pd.concat([IDLE_POWER_SHARE * sku["power_limit"], lowest], axis=1).min(axis=1)
+    return observed.fillna(prior.where(sku["power_limit"].notna()))
+
+
+def _symmetry(tx: pd.Series, rx: pd.Series) -> pd.Series:
+    """Smaller over larger direction of traffic."""
+    both = pd.concat([tx, rx], axis=1)
+    return both.min(axis=1, skipna=False) / both.max(axis=1, skipna=False)
 
 
 def _fabric(frame: Frame, link_busy: float) -> pd.DataFrame:
@@ -165,7 +172,7 @@ def _fabric(frame: Frame, link_busy: float) -> pd.DataFrame:
             ),
             "q": compute["xmit_wait_per_second_mean"],
             "q_rank": compute["xmit_wait_per_second_mean"].rank(pct=True),
-            "fabric_symmetry": (np.minimum(tx, rx) / np.maximum(tx, rx)).where(compute["util_mean"] >= 0.005),
+            "fabric_symmetry": _symmetry(tx, rx).where(compute["util_mean"] >= 0.005),
         }
     )
     return _at_rows(frame.gpu, table.groupby(["node", "ts", "interval_seconds"])[names].mean())

@@ -10,6 +10,7 @@ from ..frame import Frame
 from .facts import BareGpu, FabricFacts, NodeFacts
 from .measures import bins_quantile, stacked_bins
 from .occupancy import node_spans
+from .records import records, text
 from .skus import GpuIndex
 from .workloads import Attribution
 
@@ -21,29 +22,30 @@ _EDGES = np.array(BIN_EDGES)
 def node_facts(frame: Frame, index: GpuIndex, attribution: Attribution) -> tuple[NodeFacts, ...]:
     """One `NodeFacts` a node, by name."""
     spans = node_spans(frame)
+    counts, hours = spans["gpu_count"].to_dict(), spans["span_hours"].to_dict()
     seen = _observed_hours(frame, attribution)
     facts = []
-    for row in frame.nodes.sort_values("node").to_dict("records"):
+    for row in records(frame.nodes.sort_values("node")):
         node = str(row["node"])
         keys = [key for key in index.skus if key[0] == node]
         skus = {sku.name for key in keys if (sku := index.skus[key]) is not None}
         names = {str(index.table.loc[key, "name"]) for key in keys}
-        count = int(spans.loc[node, "gpu_count"]) if node in spans.index else len(keys)
+        count = int(counts.get(node, len(keys)))
         facts.append(
             NodeFacts(
                 node=node,
-                cluster=_text(row["cluster"]) or "",
-                provider=_text(row["provider"]),
-                region=_text(row["region"]),
-                node_sku=_text(row["node_sku"]),
-                node_sku_source=_text(row["node_sku_source"]),
+                cluster=text(row["cluster"]) or "",
+                provider=text(row["provider"]),
+                region=text(row["region"]),
+                node_sku=text(row["node_sku"]),
+                node_sku_source=text(row["node_sku_source"]),
                 gpu_sku=next(iter(skus)) if len(skus) == 1 and len(names) == 1 else None,
                 gpu_count=count,
                 first_seen=float(row["first_seen"]),
                 last_seen=float(row["last_seen"]),
                 hours_observed=seen.get(node, 0.0) / max(count, 1),
                 fabric=_fabric(frame, node),
-                span_hours=float(spans.loc[node, "span_hours"]) if node in spans.index else 0.0,
+                span_hours=float(hours.get(node, 0.0)),
                 gpu_name=next(iter(names)) if len(names) == 1 else None,
                 nvlink_util_p995=_nvlink(frame, node),
             )
@@ -145,7 +147,7 @@ def _fabric(frame: Frame, node: str) -> FabricFacts | None:
         hours=float(seconds.min() / 3600),
         last_active_ts=last,
         line_rate_bytes_per_second=None if rates.isna().any() else float(rates.sum()),
-        link_layer=_text(own["link_layer"].iloc[-1]),
+        link_layer=text(own["link_layer"].iloc[-1]),
         hours_known=known,
     )
 
@@ -201,10 +203,10 @@ def _absence(frame: Frame, node: str) -> str | None:
     if absences.empty:
         return None
     own = absences[(absences["node"] == node) & (absences["scope"] == "fabric")]
-    for row in own.to_dict("records"):
+    for row in records(own):
         if row["reason"] in ("no-fabric",):
             continue
-        return _text(row["detail"]) or f"The fabric cannot be read ({row['reason']})."
+        return text(row["detail"]) or f"The fabric cannot be read ({row['reason']})."
     return None
 
 
@@ -216,7 +218,3 @@ def _average(values: pd.Series, weights: np.ndarray) -> float | None:
 
 def _or_none(value: float) -> float | None:
     return None if value is None or np.isnan(value) else float(value)
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None

@@ -24,7 +24,7 @@ def node_spans(frame: Frame) -> pd.DataFrame:
     begin = np.maximum(frame.window.start, nodes["first_seen"].to_numpy(float))
     span = np.clip(frame.window.end - begin, 0.0, None) / 3600
     declared = nodes["gpu_count"].to_numpy(float)
-    found = nodes.index.map(seen).to_numpy(float)
+    found = seen.reindex(nodes.index).to_numpy(float)
     # A GPU that was replaced leaves two uuids behind; the node never had more than it says.
     count = np.where(np.isnan(declared), found, declared)
     return pd.DataFrame({"gpu_count": np.nan_to_num(count), "span_hours": span}, index=nodes.index)

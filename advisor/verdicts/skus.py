@@ -9,6 +9,7 @@ import pandas as pd
 
 from ...rules.catalog import GpuSku
 from ..frame import Frame
+from .records import Record, records
 
 PEAKS = ("tensor_reference_hertz", "nvlink", "pcie", "power_limit", "eta_c", "eta_m", "eta_link")
 
@@ -45,7 +46,7 @@ def index_gpus(frame: Frame, catalog: GpuCatalog) -> GpuIndex:
     skus: dict[tuple[str, str], GpuSku | None] = {}
     unknown: dict[str, None] = {}
     rows = []
-    for gpu in frame.gpus.to_dict("records"):
+    for gpu in records(frame.gpus):
         words = [w for w in (gpu["sku"], gpu["name"]) if isinstance(w, str) and w]
         sku = None
         for word in words:
@@ -68,7 +69,7 @@ def index_gpus(frame: Frame, catalog: GpuCatalog) -> GpuIndex:
     return GpuIndex(table, skus, tuple(unknown))
 
 
-def _peaks(sku: GpuSku | None, gpu: dict[str, object]) -> tuple[float | None, ...]:
+def _peaks(sku: GpuSku | None, gpu: Record) -> tuple[float | None, ...]:
     achieved = sku.achieved if sku else None
     limit = _number(gpu["power_limit_watts"]) or (sku.tdp_watts if sku else None)
     return (

@@ -19,6 +19,7 @@ from .kinds import judge_kind
 from .measures import IdleRule, measures
 from .nodes import bare_gpus, node_facts
 from .occupancy import occupancy
+from .records import records
 from .skus import GpuCatalog, GpuIndex, index_gpus
 from .workloads import Session, attribute
 
@@ -188,7 +189,7 @@ def _reason(session: Session, metric: str, context: _Context) -> str:
             & absences["metric"].isin([metric, "*"])
             & ((absences["scope"] == "source") | absences["gpu_uuid"].isin(uuids))
         ]
-        for row in own.to_dict("records"):
+        for row in records(own):
             if isinstance(row["detail"], str) and row["detail"]:
                 return row["detail"]
             return str(row["reason"])

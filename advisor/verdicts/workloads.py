@@ -15,14 +15,16 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..frame import Frame, Window
+from .records import records, text
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
 # Two workloads on a GPU for less than this are one after the other: the second's start and the first's end blur.
 HANDOVER_SECONDS = 120.0
-# A restart within this time goes on with the same run.
-RESTART_GAP_SECONDS = 3600.0
+# A restart within this time, under the same name, goes on with the same run; a later one, or one under another number
+# of the same series (run-12, run-13), is new work.
+RESTART_GAP_SECONDS = 600.0
 _NOBODY, _SHARED = -1, -2
 
 
@@ -31,7 +33,7 @@ class Session:
     """One workload in the window. `start`, `end`: of its uses, cut to the window; `first_seen`, `last_seen`: uncut.
 
     `held_seconds`: GPU-seconds held within the window, observed or not. `chain_hours`: hours from the first start to
-    the last end of the runs of this series that follow one another without a gap of more than an hour.
+    the last end of the runs of this series and name that follow one another without a gap of more than ten minutes.
     """
 
     workload_id: str
@@ -85,19 +87,22 @@ def attribute(frame: Frame) -> Attribution:
     ids = sorted(uses["workload_id"].unique()) if not uses.empty else []
     position = {workload_id: n for n, workload_id in enumerate(ids)}
     bounds = _row_bounds(frame)
-    by_gpu = dict(iter(uses.groupby(["node", "gpu_uuid"], sort=False))) if ids else {}
+    by_gpu = _by_gpu(uses)
     mine: list[pd.DataFrame] = []
     places: list[pd.DataFrame] = []
     held: dict[str, float] = dict.fromkeys(ids, 0.0)
     shared_ids: set[str] = set()
-    rows_of = frame.gpu.groupby(["node", "gpu_uuid"], sort=False).indices if not frame.gpu.empty else {}
+    rows_of: dict[object, Ints] = {}
+    if not frame.gpu.empty:
+        grouped = frame.gpu.groupby(["node", "gpu_uuid"], sort=False).indices
+        rows_of = {key: np.asarray(rows, dtype=np.intp) for key, rows in grouped.items()}
     for key in dict.fromkeys([*rows_of, *by_gpu]):
         own = _union(by_gpu[key], position, frame.window) if key in by_gpu else _Spans(_none(), _none(), _no_ints())
         forced = by_gpu.get(key)
         sweep = _sweep(own, forced, frame.window)
         for n in np.unique(own.code):
             held[ids[n]] += float((own.end - own.start)[own.code == n].sum())
-        rows = np.asarray(rows_of.get(key, _no_ints()), dtype=np.intp)
+        rows = rows_of.get(key, _no_ints())
         begin, stop, observed = (a[rows] for a in bounds)
         row, span, seconds, whole = overlaps(begin, stop, observed, own.start, own.end)
         on_shared = _shared_spans(own, sweep)
@@ -143,6 +148,10 @@ def overlaps(
     common = np.minimum(stop[row], span_end[span]) - np.maximum(begin[row], span_start[span])
     share = np.clip(common / length, 0.0, 1.0)
     return row, span, share * observed[row], share >= 0.98
+
+
+def _by_gpu(uses: pd.DataFrame) -> dict[object, pd.DataFrame]:
+    return dict(iter(uses.groupby(["node", "gpu_uuid"], sort=False))) if not uses.empty else {}
 
 
 def _physical_uses(frame: Frame) -> pd.DataFrame:
@@ -230,7 +239,7 @@ def _shared_spans(own: _Spans, sweep: _Spans) -> npt.NDArray[np.bool_]:
 def _sessions(frame: Frame, uses: pd.DataFrame, held: Mapping[str, float], shared_ids: set[str]) -> tuple[Session, ...]:
     if uses.empty:
         return ()
-    known = {str(row["workload_id"]): row for row in frame.workloads.to_dict("records")}
+    known = {str(row["workload_id"]): row for row in records(frame.workloads)}
     chains = _chains(frame.workloads)
     sessions = []
     for workload_id, group in uses.groupby("workload_id", sort=True):
@@ -244,15 +253,15 @@ def _sessions(frame: Frame, uses: pd.DataFrame, held: Mapping[str, float], share
         sessions.append(
             Session(
                 workload_id=key,
-                series_id=_text(about, "series_id") or key,
-                name=_text(about, "name") or key,
-                scheduler=_text(about, "scheduler") or "process",
-                namespace=_text(about, "namespace"),
-                pod=_text(about, "pod"),
-                user=_text(about, "user"),
-                account=_text(about, "account"),
-                framework=_text(about, "framework"),
-                command=_text(about, "command"),
+                series_id=text(about.get("series_id")) or key,
+                name=text(about.get("name")) or key,
+                scheduler=text(about.get("scheduler")) or "process",
+                namespace=text(about.get("namespace")),
+                pod=text(about.get("pod")),
+                user=text(about.get("user")),
+                account=text(about.get("account")),
+                framework=text(about.get("framework")),
+                command=text(about.get("command")),
                 gpus=gpus,
                 nodes=tuple(sorted({node for node, _ in gpus})),
                 start=max(first, frame.window.start),
@@ -272,17 +281,13 @@ def _chains(workloads: pd.DataFrame) -> dict[str, float]:
     """Workload id -> hours of the chain of runs of its series that it belongs to."""
     if workloads.empty:
         return {}
-    table = workloads.sort_values(["series_id", "first_seen"])
-    reach = table.groupby("series_id")["last_seen"].cummax()
-    gap = table["first_seen"] - reach.groupby(table["series_id"]).shift()
+    run = workloads["series_id"].astype(str) + "\0" + workloads["name"].astype(str)
+    table = workloads.assign(run=run).sort_values(["run", "first_seen"])
+    reach = table.groupby("run")["last_seen"].cummax()
+    gap = table["first_seen"] - reach.groupby(table["run"]).shift()
     chain = (gap.isna() | (gap > RESTART_GAP_SECONDS)).cumsum()
     span = table.groupby(chain)["last_seen"].transform("max") - table.groupby(chain)["first_seen"].transform("min")
     return dict(zip(table["workload_id"], span / 3600, strict=True))
-
-
-def _text(record: Mapping[str, object], key: str) -> str | None:
-    value = record.get(key)
-    return value if isinstance(value, str) and value else None
 
 
 def _stack(parts: list[pd.DataFrame]) -> pd.DataFrame:

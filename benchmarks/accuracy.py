@@ -1,0 +1,101 @@
+"""How often kind and bottleneck are right, over seeds of a labelled fleet.
+
+    python benchmarks/accuracy.py --seeds 0-19            names and metadata as they are, then hidden
+    python benchmarks/accuracy.py --seeds 100-119 --wrong show every workload that is judged wrong
+
+Rules are tuned on seeds 100-119 and reported on 0-19. An abstention ("unknown") counts as wrong. The truth is the
+simulator's own table; "hidden" takes away names, commands, frameworks and schedulers, so that only the shape speaks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from skuwise.advisor.frame import Frame
+from skuwise.advisor.simulate.simulator import simulate
+from skuwise.advisor.telemetry.sqlite import read_frame
+from skuwise.advisor.verdicts.verdict import judge
+from skuwise.rules.library import load_catalog
+
+UNTIL = 1_790_000_000.0  # a fixed moment (2026-09-21): the same fleets every time
+
+
+def hidden(frame: Frame) -> Frame:
+    """The frame with all that people wrote about their workloads taken away."""
+    workloads = frame.workloads.copy()
+    for column in ("job_id", "namespace", "pod", "user", "account", "framework", "command"):
+        workloads[column] = None
+    # A name still tells runs of one thing from another, but says nothing.
+    workloads["name"] = [sha256(name.encode()).hexdigest()[:10] for name in workloads["name"]]
+    workloads["scheduler"] = "process"
+    return dataclasses.replace(frame, workloads=workloads)
+
+
+def parse_seeds(text: str) -> list[int]:
+    first, _, last = text.partition("-")
+    return list(range(int(first), int(last or first) + 1))
+
+
+def confusion(pairs: Mapping[tuple[str, str], int], what: str) -> Iterable[str]:
+    """Rows: truth; columns: verdict."""
+    truths = sorted({truth for truth, _ in pairs})
+    verdicts = sorted({verdict for _, verdict in pairs})
+    width = max(len(name) for name in (*truths, *verdicts, what)) + 2
+    yield f"{what:<{width}}" + "".join(f"{verdict:>{width}}" for verdict in verdicts)
+    for truth in truths:
+        cells = "".join(f"{pairs.get((truth, verdict), 0) or '.':>{width}}" for verdict in verdicts)
+        yield f"{truth:<{width}}{cells}"
+    total = sum(pairs.values())
+    right = sum(count for (truth, verdict), count in pairs.items() if truth == verdict)
+    yield f"right: {right} of {total} = {right / max(total, 1):.1%}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", default="0-19")
+    parser.add_argument("--scenario", default="fleet")
+    parser.add_argument("--days", type=float, default=14)
+    parser.add_argument("--wrong", action="store_true", help="print every workload that is judged wrong")
+    options = parser.parse_args()
+    catalog = load_catalog()
+    kinds: dict[str, Counter[tuple[str, str]]] = {"with names": Counter(), "names hidden": Counter()}
+    limits: dict[str, Counter[tuple[str, str]]] = {"with names": Counter(), "names hidden": Counter()}
+    for seed in parse_seeds(options.seeds):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "fleet.db"
+            made = simulate(options.scenario, path, days=options.days, seed=seed, until=UNTIL)
+            frame = read_frame([path])
+        truths = {truth.workload_id: truth for truth in made.truths}
+        for view, shown in (("with names", frame), ("names hidden", hidden(frame))):
+            judged = judge(shown, catalog)
+            missed = [t for t in truths if t not in {w.id for w in judged.workloads} and not t.startswith("node:")]
+            for workload in judged.workloads:
+                truth = truths[workload.id]
+                kinds[view][truth.kind, workload.kind.label] += 1
+                limits[view][truth.bottleneck, workload.bottleneck.label] += 1
+                if options.wrong and (truth.kind, truth.bottleneck) != (workload.kind.label, workload.bottleneck.label):
+                    print(
+                        f"seed {seed} {view}: {workload.name} is {truth.kind}/{truth.bottleneck}, judged "
+                        f"{workload.kind.label} {workload.kind.confidence} {workload.kind.alternatives} / "
+                        f"{workload.bottleneck.label} {dict(workload.bottleneck.time_shares)}"
+                    )
+                    print("   ", {name: round(value, 3) for name, value in workload.features.items()})
+            for workload_id in missed:
+                kinds[view][truths[workload_id].kind, "not seen"] += 1
+                limits[view][truths[workload_id].bottleneck, "not seen"] += 1
+        print(f"seed {seed}: {len(judged.workloads)} workloads", flush=True)
+    for view, table in kinds.items():
+        print(f"\n== {view}: kind (truth down, verdict across)")
+        print("\n".join(confusion(table, "kind")))
+        print(f"\n== {view}: bottleneck")
+        print("\n".join(confusion(limits[view], "bottleneck")))
+
+
+if __name__ == "__main__":
+    main()
