@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from ..rules.catalog import Price
 from .durations import day
-from .model import Interval, Recommendation
+from .model import Interval, Recommendation, Summary
 
 NONE = "-"
 
@@ -62,7 +62,7 @@ def saving_words(saving: Interval | None, freed: float, realisation: str) -> str
     if saving is not None:
         if saving.p90 <= 0:
             return f"nothing: {usd(-saving.p50)} a month dearer" if saving.p50 < 0 else "nothing"
-        return f"{usd(saving.p50)} a month ({usd(saving.p10)} to {usd(saving.p90)}), {realisation}"
+        return f"{usd(saving.p50)} a month{spread(saving)}, {realisation}"
     return f"{hours(freed)} a month, {realisation}" if freed > 0 else "no cash, no GPU-hours"
 
 
@@ -87,8 +87,36 @@ def window_words(start: float, end: float) -> str:
     return f"{day(start)} to {day(end)} UTC ({(end - start) / 86400:.1f} days)"
 
 
+def action_words(r: Recommendation) -> str:
+    """What a recommendation comes to, in words."""
+    if r.action == "move-sku":
+        return "same GPU, other node" if r.target.gpu_sku == r.source.gpu_sku else "another GPU"
+    told = {"reduce-gpus": "fewer GPUs", "swap-placement": "swap with training", "release": "release"}
+    return told.get(r.action, r.action)
+
+
 def target_words(r: Recommendation) -> str:
     """Where a recommendation leads, in words."""
     if r.target.gpu_count == 0:
-        return "nothing"
-    return f"{r.target.gpu_count} GPUs, {r.target.node_sku or r.target.gpu_sku or 'another node'}"
+        return "nothing held"
+    name = r.target.node_sku or r.target.gpu_sku
+    return f"{r.target.gpu_count} GPUs on {name.rpartition('/')[2]}" if name else "nothing found"
+
+
+def clause(text: str) -> str:
+    """A sentence made part of a longer one: no full stop, no capital unless it is an abbreviation or a name."""
+    bare = text.strip().rstrip(".")
+    return bare[:1].lower() + bare[1:] if bare[1:2].islower() or bare[1:2] == " " else bare
+
+
+def recoverable(summary: Summary) -> str:
+    """``$1,000 a month ($900 to $1,100)``: cash, with the spread of its joint draws."""
+    told = usd(summary.recoverable_usd_per_month)
+    return f"{told} a month{spread(summary.recoverable_interval_usd_per_month)}" if told != "unknown" else told
+
+
+def spread(interval: Interval | None) -> str:
+    """`` ($1 to $2)``; nothing where there is no spread to tell."""
+    if interval is None or abs(interval.p90 - interval.p10) < 0.005 * max(abs(interval.p50), 1.0):
+        return ""
+    return f" ({usd(interval.p10)} to {usd(interval.p90)})"

@@ -117,6 +117,9 @@ def _finding(
     cost = (
         sum(p.usd_per_hour * f.hours for p, f in zip(known, fabrics, strict=True)) if len(known) == len(nodes) else None
     )
+    rented = all(book.of(n) is not None for n in nodes)
+    # A fabric that costs nothing extra is idle all the same, but nothing hangs on it.
+    free = cost == 0 or (cost is None and rented)
     util = max(f.util_p995 or 0.0 for f in fabrics)
     observed = min(f.hours for f in fabrics)
     values = {
@@ -136,7 +139,7 @@ def _finding(
         "last_active": _last_active(fabrics),
         **{name: threshold.value for name, threshold in rule.thresholds.items()},
     }
-    text = f"{fill(rule.text, values)} {_cost_words(known if cost is not None else [], nodes, cost)}"
+    text = f"{fill(rule.text, values)} {_cost_words(known if cost is not None else [], nodes, cost, rented)}"
     others = len(series) - 1
     if others:
         text += f" {others} other {'workload' if others == 1 else 'workloads'} ran there too, none that needs a fabric."
@@ -146,7 +149,7 @@ def _finding(
     finding = Finding(
         id=stable_id("f", RULE, lead.series_id, *sorted(n.node for n in nodes) if others else ()),
         rule=RULE,
-        severity=rule.severity,  # type: ignore[arg-type]
+        severity="low" if free else rule.severity,  # type: ignore[arg-type]
         workload=lead.lead.id,
         node=nodes[0].node if len(nodes) == 1 else None,
         gpus=tuple(g for g in lead.gpus),
@@ -202,8 +205,10 @@ def _last_active(fabrics: Sequence[FabricFacts]) -> str:
     return f"{day(max(seen))}"
 
 
-def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], cost: float | None) -> str:
+def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], cost: float | None, rented: bool) -> str:
     if cost is None or not premiums:
+        if rented:
+            return "What it costs is not known: no node without it tells, and the catalog counts it as no RDMA fabric."
         return "What the fabric costs is not known, because the price of the node is not."
     first = premiums[0]
     basis = "at list price" if first.price.basis == "list" else f"at the {first.price.basis} price"

@@ -13,6 +13,7 @@ from .groups import Group
 MEMORY_SHARE = 0.90
 RESERVED_BYTES = 3.5e9 + 0.4e9
 LINK_IN_USE = 0.05  # p95 of a link's use from which the work is taken to need it
+CPU_HEADROOM = 2.0  # a mean hides peaks: a host must offer twice what is busy on average
 NVLINK = ("nvswitch", "nvlink-bridge", "xgmi")
 FP8_CAPABILITY = (8, 9)
 BF16_CAPABILITY = (8, 0)
@@ -25,7 +26,10 @@ def gates(group: Group, source: GpuSku, source_node: NodeSku | None, target: Gpu
         _vendor(source, target),
         _precision(source, target),
         _memory(group, source, target),
+        _arm(source, target),
         _nvlink(group, source_node, node),
+        _split(group, node),
+        _host(group, source_node, node),
         _fabric(group, source_node, node),
     ]
     return tuple(r for r in reasons if r)
@@ -58,6 +62,41 @@ def _vendor(source: GpuSku, target: GpuSku) -> str | None:
     if source.vendor.lower() == target.vendor.lower():
         return None
     return f"{target.name} needs another software stack ({target.vendor})"
+
+
+def _arm(source: GpuSku, target: GpuSku) -> str | None:
+    # Grace superchips (GH200, GB200, GB300) sit beside an Arm processor.
+    if re.match(r"G[HB]\d", target.name) and not re.match(r"G[HB]\d", source.name):
+        return f"{target.name} comes with an Arm host, and software built for x86 does not run there"
+    return None
+
+
+def _split(group: Group, node: NodeSku) -> str | None:
+    together = max((-(-len(w.gpus) // max(len(w.nodes), 1)) for w in group.now), default=1)
+    if node.gpu_count >= together or (_quiet(group.use.u_n) and _quiet(group.use.u_p)):
+        return None
+    return (
+        f"{together} GPUs of one workload work on one node, this one has {node.gpu_count}, and whether they can be "
+        "parted is not known"
+    )
+
+
+def _host(group: Group, source_node: NodeSku | None, node: NodeSku) -> str | None:
+    if source_node is None or not source_node.vcpus or not node.vcpus:
+        return None
+    here, there = source_node.vcpus / source_node.gpu_count, node.vcpus / node.gpu_count
+    if there >= here:
+        return None
+    busy = group.feature("cpu")
+    if busy is None:
+        return f"it has {there:.0f} CPU threads per GPU against {here:.0f}, and how many are needed was not measured"
+    if there < CPU_HEADROOM * busy * here:
+        return f"it has {there:.0f} CPU threads per GPU, and {busy * here:.0f} are busy on average today"
+    return None
+
+
+def _quiet(values: np.ndarray) -> bool:
+    return bool(np.isfinite(values).any()) and _p95(values) < LINK_IN_USE
 
 
 def _precision(source: GpuSku, target: GpuSku) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..model import Interval, Recommendation, Rejected
+from ..model import Interval, Recommendation
 from .found import Found
 from .gates import fewer_gpus_gates
 from .groups import TRAINING, Group
@@ -13,7 +13,7 @@ from .placement import swap
 from .prediction import percentiles
 from .resize import no_fabric_twins, reduce_gpus, release, without_fabric
 from .scene import COUNTED_RISKS, Option, Scene, baseline
-from .targets import other_gpu
+from .targets import no_other_gpu, other_gpu
 from .waste import unit_of
 
 
@@ -83,8 +83,8 @@ def _ways_out(scene: Scene, group: Group, mine: Sequence[Found], groups: Sequenc
         options.append(fewer)
     if other is not None and (named or _worth_telling(other)):
         options.append(other)
-    if rejected and options:
-        options[-1] = _with_rejected(options[-1], rejected)
+    if rejected and named:
+        options.append(no_other_gpu(base, named, rejected))
     return options
 
 
@@ -101,11 +101,6 @@ def _exclusive(options: list[Option]) -> list[Option]:
         rivals = tuple(o.recommendation.id for o in options if o is not option and o.exclusive == option.exclusive)
         out.append(replace(option, recommendation=replace(option.recommendation, excludes=rivals)))
     return out
-
-
-def _with_rejected(option: Option, rejected: tuple[Rejected, ...]) -> Option:
-    r: Recommendation = option.recommendation
-    return replace(option, recommendation=replace(r, rejected=(*r.rejected, *rejected)))
 
 
 def _p50(option: Option) -> float:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ..model import Configuration, Recommendation
 from ..verdicts.facts import NodeFacts
 from .found import Found, called, node_words
@@ -37,7 +39,7 @@ def _unfit(scene: Scene, serving: Group, training: Group) -> str | None:
     if _fabric_rate(scene, there) is not None and _has_rdma(scene, there):
         return "its nodes have a fabric already"
     if waits < STARVES:
-        return f"it waits for the network or PCIe in only {waits * 100:.0f} % of its time"
+        return f"the network or PCIe holds it back in only {waits * 100:.0f} % of its time"
     if (here.provider, here.region) != (there.provider, there.region):
         return "it runs at another provider or in another region"
     if here.gpu_sku != there.gpu_sku:
@@ -76,8 +78,11 @@ def _predicted(scene: Scene, serving: Group, training: Group) -> Prediction | No
     now, then = _fabric_rate(scene, training.nodes[0]), _fabric_rate(scene, serving.nodes[0])
     if not now or not then:
         return None
-    waits = _waits(training)
-    # Only the time spent waiting for the network shrinks, by the ratio of the rates.
+    busy = training.use.u_i[np.isfinite(training.use.u_i)]
+    if not busy.size or float(busy.mean()) < 0.01:
+        return None
+    # The mean use of the line is the least share of the time that the network takes; only that shrinks, by the rates.
+    waits = min(float(busy.mean()), _waits(training))
     return Prediction(
         1.0 - waits * max(1.0 - now / then, 0.0), SIGMA_ACHIEVED_KNOWN, "network time at the fabric's rate"
     )
@@ -94,7 +99,7 @@ def _option(scene: Scene, base: Baseline, found: Found, training: Group, finding
         f"the training takes {prediction.median:.2f} of its time ({prediction.interval.p10:.2f} to "
         f"{prediction.interval.p90:.2f})"
         if prediction
-        else "how much faster the training runs cannot be told, for a line rate is not known"
+        else "how much faster the training runs cannot be told, for its present network was not measured"
     )
     text = (
         f"{called(serving)} and the training {training.lead.name} change places: the training gets {count} of "

@@ -261,6 +261,12 @@ def _twin_text(base: Baseline, twin: NodeSku | None, price: Price | None, found:
 
 
 def _nothing_to_take(base: Baseline, headroom: float) -> str:
+    if base.demand is not None and base.demand * base.gpus <= headroom * (base.gpus - 1):
+        what = "GPUs that work as one replica" if base.unit > 1 else "GPUs"
+        return (
+            f"nothing can be taken away: demand is {load_words(base.demand)} of what {base.gpus} {what} sustain, but "
+            f"{base.floor} are the least that keep {'the model whole' if base.unit > 1 else 'the service up'}"
+        )
     return (
         f"nothing can be taken away: the 95th percentile of demand is {load_words(base.demand)} of what {base.gpus} "
         f"GPUs sustain, and {load_words(headroom)} is the most they should carry"
@@ -272,7 +278,7 @@ def _growth_limit(scene: Scene, base: Baseline) -> str | None:
     if base.demand is None or base.demand <= 0:
         return None
     limit = scene.headroom * (base.gpus - base.unit) / (base.gpus * base.demand)
-    return f"above {limit:.2f} x today's peak demand" if math.isfinite(limit) else None
+    return f"stops saving above {limit:.2f} x today's peak demand" if math.isfinite(limit) else None
 
 
 def _count_risk(scene: Scene, base: Baseline) -> Risk:

@@ -11,7 +11,7 @@ import numpy as np
 from ...rules.catalog import NodeSku, Price
 from ...rules.library import Catalog
 from ..model import Configuration, Interval, Realisation, Recommendation
-from ..words import usd
+from ..words import spread, usd
 from .groups import AVAILABLE, Group
 from .money import PriceBook
 from .prediction import Array
@@ -150,7 +150,7 @@ def saving_sentence(saving: Interval, prices: Sequence[Price | None], realised: 
         worse = f"It costs {usd(-saving.p50)} a month more" if saving.p50 < 0 else "It saves nothing"
         return f"{worse}, {dated(prices)}."
     when = f" from {date} on, when the commitment ends" if realised == "cash-at" else ""
-    return f"It saves {usd(saving.p50)} a month ({usd(saving.p10)} to {usd(saving.p90)}){when}, {dated(prices)}."
+    return f"It saves {usd(saving.p50)} a month{spread(saving)}{when}, {dated(prices)}."
 
 
 def load_words(load: float | None) -> str:

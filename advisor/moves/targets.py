@@ -155,8 +155,8 @@ def _option(
     saving = percentiles(best.draws) if claims else None
     if saving is not None and saving.p50 <= 0:
         blocked.append("nothing saves: it costs as much or more than the right-sized present")
-    slower = best.prediction.median
-    speed = f"{slower:.2f} times as long" if slower > 1 else f"{1 - slower:.0%} less time"
+    ratio = best.prediction.median
+    speed = "the same time" if abs(ratio - 1) < 0.005 else f"{ratio:.2f} of the time"
     text = (
         f"{called(group)} on {best.gpus} {best.node.gpu} ({best.nodes} x {best.node.name}): a step takes {speed} "
         f"({best.prediction.basis}), credited beyond the present SKU at {base.right_gpus} GPUs."
@@ -194,6 +194,37 @@ def _option(
     )
 
 
+def no_other_gpu(base: Baseline, findings: tuple[str, ...], rejected: tuple[Rejected, ...]) -> Option:
+    """The way out that is none: every other GPU was looked at, and why it does not fit."""
+    group, node = base.group, base.group.nodes[0]
+    where = f"{node.provider} in {node.region}" if node.provider and node.region else "an unknown provider"
+    why = f"none of the other GPUs at {where} fits or can be predicted and priced"
+    return Option(
+        Recommendation(
+            id=stable_id("r", group.series_id, "move-sku", group.lead.node_sku, "another-gpu"),
+            findings=findings,
+            workload=group.lead.id,
+            action="move-sku",
+            source=base.configuration,
+            target=Configuration(None, None, base.right_gpus),
+            time_ratio=None,
+            saving_usd_per_month=None,
+            freed_gpu_hours_per_month=0.0,
+            realisation="capacity-freed",
+            risk="high",
+            blocked_by=(why,),
+            rejected=rejected,
+            would_change_if=(
+                "the memory and the precision that the work needs become known, or a missing figure does",
+            ),
+            prices=(),
+            text=f"Another GPU is not advised: {why}.",
+        ),
+        None,
+        exclusive=f"place:{group.series_id}",
+    )
+
+
 def break_even(scene: Scene, base: Baseline, candidate: Candidate) -> str | None:
     """At which demand (times today's peak) the candidate stops saving, or would begin to. None: at any, or none."""
     if base.group.phase == "training" or base.demand is None or base.price is None:
@@ -210,15 +241,17 @@ def break_even(scene: Scene, base: Baseline, candidate: Candidate) -> str | None
     if saves[today]:
         above = next((d for d, s in zip(DEMANDS[today:], saves[today:], strict=True) if not s), None)
         below = next((d for d, s in zip(DEMANDS[today::-1], saves[today::-1], strict=True) if not s), None)
+        # From where it stops saving.
         told = [f"above {above:.2f} x" if above else "", f"at or below {below:.2f} x" if below else ""]
-        return (" and ".join(t for t in told if t) + " today's peak demand") if any(told) else None
+        limits = " and ".join(t for t in told if t)
+        return f"stops saving {limits} today's peak demand" if limits else None
     lower = [d for d, s in zip(DEMANDS[:today], saves[:today], strict=True) if s]
     higher = [d for d, s in zip(DEMANDS[today:], saves[today:], strict=True) if s]
     if lower:
         return f"would save at {max(lower):.2f} x today's peak demand"
-    return (
-        f"would save at {min(higher):.2f} x today's peak demand" if higher else f"at any demand up to {DEMANDS[-1]:g} x"
-    )
+    if higher:
+        return f"would save at {min(higher):.2f} x today's peak demand"
+    return f"saves at no demand up to {DEMANDS[-1]:g} x today's peak"
 
 
 def _cost(base: Baseline, demands: Array, peak: float, headroom: float, per_node: int) -> Array:

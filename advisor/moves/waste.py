@@ -23,7 +23,9 @@ from .ids import stable_id
 from .money import PriceBook
 
 # Idle time below this share of a node's hours is the gap between two jobs, not something to act on.
-MIN_IDLE_SHARE = 0.05
+MIN_IDLE_SHARE = 0.1
+# A GPU counts as idle where nearly all of the time that nobody held it was idle: else somebody unseen worked there.
+IDLE_OF_UNHELD = 0.9
 
 
 def find_waste(
@@ -48,7 +50,13 @@ def _idle(verdicts: Verdicts, rule: WasteRule, book: PriceBook) -> tuple[list[Fo
         bare = [b for b in verdicts.bare if b.node == node.node]
         faults = sorted({b.telemetry_fault for b in bare if b.telemetry_fault})
         notes += [f"No verdict on idle GPUs of {node.node}: {fault}." for fault in faults]
-        idle = [b for b in bare if not b.telemetry_fault and b.idle_hours * 60 >= rule.value("minutes")]
+        idle = [
+            b
+            for b in bare
+            if not b.telemetry_fault
+            and b.idle_hours * 60 >= rule.value("minutes")
+            and b.idle_hours >= IDLE_OF_UNHELD * b.hours
+        ]
         hours = sum(b.idle_hours for b in idle)
         share = hours / (node.gpu_count * node.span_hours) if node.gpu_count and node.span_hours else 0.0
         if not idle or share < MIN_IDLE_SHARE:
@@ -360,7 +368,7 @@ def _over(power: float | None, floor: float | None) -> float | None:
 
 
 def _percent(value: float | None) -> str | None:
-    return None if value is None else f"{value * 100:.3g} %"
+    return None if value is None else "under 0.1 %" if 0 < value < 0.001 else f"{value * 100:.3g} %"
 
 
 def _watts(value: float | None) -> str | None:

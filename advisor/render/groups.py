@@ -29,6 +29,11 @@ def cases(advice: Advice) -> tuple[Case, ...]:
     )
 
 
+def loose(advice: Advice) -> tuple[Recommendation, ...]:
+    """Recommendations that follow from no finding."""
+    return tuple(r for r in advice.recommendations if not r.findings)
+
+
 def best(case: Case) -> str:
     """One sentence: what the case comes to."""
     saving = [

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from .. import words
 from ..durations import rfc3339
 from ..model import Advice, Evidence, Recommendation
-from .groups import Case, best, cases
+from .groups import Case, best, cases, loose
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~$<>&=:@-])")
 
@@ -34,22 +35,20 @@ def render_markdown(advice: Advice) -> str:
         lines += _case(number, case)
     if not found:
         lines += ["## Findings", "", "No waste was found in this window.", ""]
-    lines += _workloads(advice) + _prices(advice) + _notes(advice)
+    lines += _loose(advice) + _workloads(advice) + _prices(advice) + _notes(advice)
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _head(advice: Advice) -> list[str]:
     s, r = advice.summary, advice.summary.reconciliation
     note = words.price_note(advice.prices)
-    interval = s.recoverable_interval_usd_per_month
-    spread = f" ({words.usd(interval.p10)} to {words.usd(interval.p90)})" if interval else ""
     lines = [
         f"Window: {words.window_words(advice.start, advice.end)}. Generated: {rfc3339(advice.generated_at)}.",
         "",
         f"- GPUs: {s.gpu_count}, {words.hours(s.gpu_hours)}",
         f"- Cost in the window: {words.usd(s.cost_usd)} ({escape(note)})",
         f"- Wasted in the window: {words.usd(s.wasted_usd)}",
-        f"- Recoverable in cash: {words.usd(s.recoverable_usd_per_month)} a month{spread}",
+        f"- Recoverable in cash: {words.recoverable(s)}",
         "",
         "| where the money went | US dollars |",
         "|---|---:|",
@@ -77,13 +76,22 @@ def _case(number: int, case: Case) -> list[str]:
         "",
     ]
     if f.would_change_if:
-        lines += ["This would be wrong if:", "", *(f"- {escape(w)}" for w in f.would_change_if), ""]
+        lines += ["This would be wrong if:", "", *(f"- {escape(words.clause(w))}" for w in f.would_change_if), ""]
     if case.ways_out:
-        lines += ["### Ways out", "", best(case), ""]
-        lines += ["| way out | to | predicted time | saving | stops saving | risk | blocked by |"]
-        lines += ["|---|---|---|---|---|---|---|", *(_way_out(r) for r in case.ways_out), ""]
-        for r in case.ways_out:
-            lines += _detail(r)
+        lines += ["### Ways out", "", best(case), "", *_options(case.ways_out)]
+    return lines
+
+
+def _loose(advice: Advice) -> list[str]:
+    ways = loose(advice)
+    return ["## Moves that need no waste to pay", "", *_options(ways)] if ways else []
+
+
+def _options(ways: Sequence[Recommendation]) -> list[str]:
+    lines = ["| way out | to | predicted time | saving | break-even demand | risk | blocked by |"]
+    lines += ["|---|---|---|---|---|---|---|", *(_way_out(r) for r in ways), ""]
+    for r in ways:
+        lines += _detail(r)
     return lines
 
 
@@ -97,7 +105,7 @@ def _value(value: float | str | None) -> str:
 
 def _way_out(r: Recommendation) -> str:
     cells = (
-        r.action, words.target_words(r), words.time_words(r.time_ratio),
+        words.action_words(r), words.target_words(r), words.time_words(r.time_ratio),
         words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation),
         r.break_even or words.NONE, r.risk, "; ".join(r.blocked_by) or words.NONE,
     )  # fmt: skip
@@ -105,9 +113,9 @@ def _way_out(r: Recommendation) -> str:
 
 
 def _detail(r: Recommendation) -> list[str]:
-    lines = [f"**{r.action}**: {escape(r.text)}", ""]
+    lines = [f"**{words.action_words(r)}** ({r.action}, `{r.id}`): {escape(r.text)}", ""]
     if r.would_change_if:
-        lines += [*(f"- wrong if: {escape(w)}" for w in r.would_change_if), ""]
+        lines += [*(f"- wrong if {escape(words.clause(w))}" for w in r.would_change_if), ""]
     if r.rejected:
         lines += [*(f"- not {escape(x.sku)}: {escape(x.reason)}" for x in r.rejected), ""]
     return lines

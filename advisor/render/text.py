@@ -15,7 +15,7 @@ from rich.text import Text
 
 from .. import words
 from ..model import Advice, Recommendation
-from .groups import Case, best, cases
+from .groups import Case, best, cases, loose
 
 MIN_WIDTH = 60
 SHOWN_WORKLOADS = 30
@@ -35,6 +35,7 @@ def render_text(advice: Advice, *, width: int = 100, color: bool = False) -> str
     if not found:
         _line(console, "No waste was found in this window.")
         console.print()
+    _loose(console, advice)
     _workloads(console, advice)
     _prices(console, advice)
     return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
@@ -58,9 +59,7 @@ def _head(console: Console, advice: Advice) -> None:
     )
     note = words.price_note(advice.prices)
     _line(console, f"Cost {words.usd(s.cost_usd)}, of it wasted {words.usd(s.wasted_usd)} ({note}).")
-    interval = s.recoverable_interval_usd_per_month
-    spread = f" ({words.usd(interval.p10)} to {words.usd(interval.p90)})" if interval else ""
-    _line(console, f"Recoverable in cash: {words.usd(s.recoverable_usd_per_month)} a month{spread}.")
+    _line(console, f"Recoverable in cash: {words.recoverable(s)}.")
     r = s.reconciliation
     if r.total is not None:
         parts = (
@@ -86,22 +85,38 @@ def _case(console: Console, number: int, case: Case) -> None:
         )
         _indented(console, f"Measured: {told}.")
     if f.would_change_if:
-        _indented(console, f"This would be wrong if {'; or if '.join(f.would_change_if)}.")
+        _indented(console, f"This would be wrong if {_or(f.would_change_if)}.")
     if case.ways_out:
         console.print()
-        console.print(Padding(_ways_out(case.ways_out), (0, 0, 0, 2)))
-        for letter, r in zip(_letters(), case.ways_out, strict=False):
-            _indented(console, f"{letter}) {r.text} (id {r.id})")
-            if r.would_change_if:
-                _indented(console, f"   Wrong if {'; or if '.join(r.would_change_if)}.")
-            for rejected in r.rejected:
-                _indented(console, f"   Not {rejected.sku}: {rejected.reason}.")
+        _options(console, case.ways_out)
         _indented(console, best(case))
     console.print()
 
 
+def _loose(console: Console, advice: Advice) -> None:
+    ways = loose(advice)
+    if ways:
+        _line(console, "Moves that need no waste to pay", "bold")
+        _options(console, ways)
+        console.print()
+
+
+def _options(console: Console, ways: Sequence[Recommendation]) -> None:
+    console.print(Padding(_ways_out(ways), (0, 0, 0, 2)))
+    for letter, r in zip(_letters(), ways, strict=False):
+        _indented(console, f"{letter}) {r.text} (id {r.id})")
+        if r.would_change_if:
+            _indented(console, f"   Wrong if {_or(r.would_change_if)}.")
+        for rejected in r.rejected:
+            _indented(console, f"   Not {rejected.sku}: {rejected.reason}.")
+
+
 def _letters() -> Iterable[str]:
     return (chr(ord("a") + i % 26) for i in range(10_000))
+
+
+def _or(conditions: Sequence[str]) -> str:
+    return ", or if ".join(words.clause(c) for c in conditions)
 
 
 def _value(value: float | str | None) -> str:
@@ -112,11 +127,11 @@ def _ways_out(ways: Sequence[Recommendation]) -> Table:
     rows = []
     for letter, r in zip(_letters(), ways, strict=False):
         rows.append((
-            f"{letter}) {r.action}", words.target_words(r), words.time_words(r.time_ratio),
+            f"{letter}) {words.action_words(r)}", words.target_words(r), words.time_words(r.time_ratio),
             words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation),
             r.break_even or words.NONE, r.risk, "; ".join(r.blocked_by) or words.NONE,
         ))  # fmt: skip
-    return _table(("way out", "to", "predicted time", "saving", "stops saving", "risk", "blocked by"), rows)
+    return _table(("way out", "to", "predicted time", "saving", "break-even demand", "risk", "blocked by"), rows)
 
 
 def _workloads(console: Console, advice: Advice) -> None:
