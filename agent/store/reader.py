@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Literal
 
 from ...rules.errors import NothingToDo, StoreError, UsageError
 from .migrations import SCHEMA_VERSION, damaged_error, foreign_error, read_header, schema_version
@@ -15,11 +16,18 @@ _BUSY_SECONDS = 5.0
 
 
 class Reader(sqlite3.Connection):
-    """A read-only connection to one database: `open_reader` makes it.
+    """A read-only connection to one database: `open_reader` makes it; as a context it is closed at the end.
 
     `execute` takes any SELECT; `query` those on the public views only. Fetch at once: an open cursor holds a
     transaction, and with it the writer's log.
     """
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> Literal[False]:
+        self.close()
+        return False
 
     @property
     def version(self) -> int:

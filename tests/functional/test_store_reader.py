@@ -59,11 +59,8 @@ def begin(path: Path) -> Writer:
 
 
 def count(path: Path) -> int:
-    reader = open_reader(path)
-    try:
+    with open_reader(path) as reader:
         return int(str(reader.query("SELECT count(*) FROM gpu_samples")[0][0]))
-    finally:
-        reader.close()
 
 
 def unprivileged(work: Callable[[], object]) -> str:
@@ -98,7 +95,16 @@ def test_the_contract_is_the_views(path: Path) -> None:
         assert reader.query("SELECT sm_active FROM gpu_samples WHERE gpu_uuid = :u", {"u": "GPU-0"}) == [(0.5,)]
         with pytest.raises(StoreError, match="no view"):
             reader.columns("gpu; DROP TABLE gpu")
-    reader.close()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        reader.query("SELECT * FROM nodes")
+
+
+def test_the_truth_of_a_simulation_may_be_asked_for(path: Path) -> None:
+    with begin(path) as writer:
+        writer.put_truth([("w1", "training", "compute", "none")])
+    with open_reader(path) as reader:
+        assert "truth" in reader.views()
+        assert reader.query("SELECT kind FROM truth") == [("training",)]
 
 
 def test_a_live_database_is_read_while_it_is_written(path: Path) -> None:

@@ -41,6 +41,38 @@ def columns(database: sqlite3.Connection, table: str) -> list[str]:
     return [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
 
 
+# What users may rely on; columns may be added, never taken away.
+CONTRACT = {
+    "nodes": "node cluster machine_id boot_id provider region instance_type node_sku node_sku_source gpu_count "
+    "agent_version first_seen last_seen",
+    "gpus": "node gpu_uuid gpu_index name sku kind parent_uuid slices mig_profile pci_bus_id mem_total_bytes "
+    "power_limit_watts nvlink_links nvlink_bytes_per_second driver_version valid_from valid_to",
+    "gpu_samples": "ts interval_seconds node gpu_uuid gpu_index gpu_util sm_active sm_occupancy tensor_active "
+    "dram_active fp64_active fp32_active fp16_active mem_used_bytes mem_total_bytes power_watts energy_joules sm_clock_hertz "
+    "mem_clock_hertz temperature_celsius throttle_reasons pcie_tx_bytes_per_second pcie_rx_bytes_per_second "
+    "nvlink_tx_bytes_per_second nvlink_rx_bytes_per_second",
+    "fabric_samples": "ts interval_seconds node device port role link_layer state line_rate_bytes_per_second "
+    "tx_bytes_per_second rx_bytes_per_second xmit_wait_per_second",
+    "host_samples": "ts interval_seconds node cpu_util io_wait mem_used_bytes mem_total_bytes "
+    "disk_read_bytes_per_second disk_write_bytes_per_second",
+    "workloads": "workload_id series_id name scheduler job_id namespace pod user account framework command first_seen "
+    "last_seen",
+    "workload_gpus": "workload_id node gpu_uuid ts_start ts_end basis shared mem_used_bytes",
+    "absences": "node gpu_uuid device metric reason since until",
+    "agent_stats": "ts cpu_seconds rss_bytes tick_seconds late_seconds missed_ticks clock_offset_seconds",
+    "gpu_minutes": "ts node gpu_uuid sm_active_mean sm_active_max sm_active_p95 sm_active_n duty idle_run_seconds "
+    "sm_active_cv period_seconds period_strength tensor_nvlink_correlation",
+    "gpu_hours": "ts node gpu_uuid sm_active_bins tensor_active_p95 nvlink_bins duty",
+    "fabric_hours": "ts node device port util_mean util_max util_p95 util_n util_bins idle_run_seconds",
+    "host_hours": "ts node cpu_util_mean cpu_util_max cpu_util_p95 cpu_util_n cpu_util_bins",
+}
+
+
+@pytest.mark.parametrize("view", CONTRACT)
+def test_the_views_keep_their_columns(database: sqlite3.Connection, view: str) -> None:
+    assert set(CONTRACT[view].split()) <= set(columns(database, view))
+
+
 @pytest.mark.parametrize("table", ROLLUPS)
 def test_rollup_columns_are_those_of_the_tables(database: sqlite3.Connection, table: RollupTable) -> None:
     assert set(columns(database, table)[2:]) == set(rollup_columns(table))
