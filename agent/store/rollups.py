@@ -106,6 +106,7 @@ class RollupJob:
             raise foreign_error(self.path, header)
         connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA cache_size = -512")  # each page is read once: a large cache is only memory
         return connection
 
     def _roll_node(

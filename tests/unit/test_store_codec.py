@@ -48,9 +48,9 @@ CONTRACT = {
     "gpus": "node gpu_uuid gpu_index name sku kind parent_uuid slices mig_profile pci_bus_id mem_total_bytes "
     "power_limit_watts nvlink_links nvlink_bytes_per_second driver_version valid_from valid_to",
     "gpu_samples": "ts interval_seconds node gpu_uuid gpu_index gpu_util sm_active sm_occupancy tensor_active "
-    "dram_active fp64_active fp32_active fp16_active mem_used_bytes mem_total_bytes power_watts energy_joules sm_clock_hertz "
-    "mem_clock_hertz temperature_celsius throttle_reasons pcie_tx_bytes_per_second pcie_rx_bytes_per_second "
-    "nvlink_tx_bytes_per_second nvlink_rx_bytes_per_second",
+    "dram_active fp64_active fp32_active fp16_active mem_used_bytes mem_total_bytes power_watts energy_joules "
+    "sm_clock_hertz mem_clock_hertz temperature_celsius throttle_reasons pcie_tx_bytes_per_second "
+    "pcie_rx_bytes_per_second nvlink_tx_bytes_per_second nvlink_rx_bytes_per_second",
     "fabric_samples": "ts interval_seconds node device port role link_layer state line_rate_bytes_per_second "
     "tx_bytes_per_second rx_bytes_per_second xmit_wait_per_second",
     "host_samples": "ts interval_seconds node cpu_util io_wait mem_used_bytes mem_total_bytes "
