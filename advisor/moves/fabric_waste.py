@@ -27,7 +27,7 @@ def idle_fabric(
 ) -> tuple[list[Found], list[str]]:
     """One finding per set of series that sit together on silent fabrics, and notes where no verdict is possible."""
     notes: list[str] = []
-    hours = _hours_by_node(verdicts)
+    hours = _hours_by_node(verdicts, groups)
     by_series = {g.series_id: g for g in groups}
     sets: dict[tuple[str, ...], list[NodeFacts]] = {}
     for node in verdicts.nodes:
@@ -55,13 +55,13 @@ def idle_fabric(
     return found, notes
 
 
-def _hours_by_node(verdicts: Verdicts) -> dict[str, dict[str, float]]:
+def _hours_by_node(verdicts: Verdicts, groups: Sequence[Group]) -> dict[str, dict[str, float]]:
     """GPU-hours of every series on every node, shared hours included by presence."""
-    series = {w.id: w.series_id for w in verdicts.workloads}
+    series = {w.id: g.series_id for g in groups for w in g.workloads}
     hours: dict[str, dict[str, float]] = {}
     for w in verdicts.workloads:
         for node in w.nodes:
-            hours.setdefault(node, {}).setdefault(w.series_id, 0.0)
+            hours.setdefault(node, {}).setdefault(series[w.id], 0.0)
     rows = verdicts.occupancy[verdicts.occupancy["workload_id"].notna()]
     for workload, node, value in zip(rows["workload_id"], rows["node"], rows["gpu_hours"], strict=True):
         if str(workload) in series:

@@ -19,14 +19,16 @@ from .prediction import EXPOSED, Array, Phase, Use, demand
 CURRENT_SECONDS = 86400.0  # seen active in the last day of the window: it is still there
 HOURS_PER_MONTH = 730.0
 TRAINING = ("training", "fine-tuning")
+JOBS = (*TRAINING, "batch-inference")
 AVAILABLE = ("online-inference", "interactive")  # somebody waits for these: two replicas are the least
 
 
 @dataclass(frozen=True)
 class Group:
-    """One series. `lead` is its newest workload, `now` those that hold GPUs at the window's end (or last did).
+    """One series on one kind of node (`series_id` tells them apart where it ran on several). `lead` is its newest workload, `now` those that hold GPUs at the window's end (or last did).
 
-    `gpus` and `nodes` are what `now` holds; `alone` are the nodes of `nodes` that no other current workload is on.
+    `gpus` and `nodes` are what `now` holds; `alone` are the nodes of `nodes` that no other workload is on now (a job's:
+    that none was on in the window).
     `current`: seen in the last day of the window. `recurs`: current, or run more than once in the window.
     `use` is all rows of use, `load` the same per interval: share of what the GPUs sustain, mean over the GPUs held.
     """
@@ -106,22 +108,40 @@ def groups_of(verdicts: Verdicts) -> tuple[Group, ...]:
     """Every series of the window, the largest first."""
     end = verdicts.window.end
     current_on: dict[str, set[str]] = {}
+    ever_on: dict[str, set[str]] = {}
     series: dict[str, list[WorkloadVerdict]] = {}
+    keys = _keys(verdicts.workloads)
     for w in verdicts.workloads:
-        series.setdefault(w.series_id, []).append(w)
-        if w.end >= end - CURRENT_SECONDS:
-            for node in w.nodes:
-                current_on.setdefault(node, set()).add(w.series_id)
+        series.setdefault(keys[w.id], []).append(w)
+        for node in w.nodes:
+            ever_on.setdefault(node, set()).add(keys[w.id])
+            if w.end >= end - CURRENT_SECONDS:
+                current_on.setdefault(node, set()).add(keys[w.id])
     rows = {str(k): part for k, part in verdicts.usage.groupby("workload_id")} if len(verdicts.usage) else {}
-    found = [_group(verdicts, series_id, members, current_on, rows) for series_id, members in series.items()]
+    found = []
+    for key, members in series.items():
+        # A service holds its nodes; jobs come and go, so whoever ran there in the window is likely to come back.
+        others = ever_on if members[-1].kind.label in JOBS else current_on
+        found.append(_group(verdicts, key, members, others, rows))
     return tuple(sorted(found, key=lambda g: (-g.gpu_hours, g.series_id)))
+
+
+def _keys(workloads: Iterable[WorkloadVerdict]) -> dict[str, str]:
+    """Workload id to group: its series, parted by hardware where a series ran on several kinds."""
+    kinds: dict[str, set[tuple[str | None, str | None]]] = {}
+    for w in workloads:
+        kinds.setdefault(w.series_id, set()).add((w.gpu_sku, w.node_sku))
+    return {
+        w.id: w.series_id if len(kinds[w.series_id]) == 1 else f"{w.series_id}/{w.gpu_sku}/{w.node_sku}"
+        for w in workloads
+    }
 
 
 def _group(
     verdicts: Verdicts,
-    series_id: str,
+    key: str,
     members: list[WorkloadVerdict],
-    current_on: dict[str, set[str]],
+    others_on: dict[str, set[str]],
     rows: dict[str, pd.DataFrame],
 ) -> Group:
     members = sorted(members, key=lambda w: (w.end, w.start, w.id))
@@ -137,13 +157,13 @@ def _group(
     load_ts, load = _load(frame, use)
     memory = frame["mem_used_ratio"].max() if len(frame) else math.nan
     return Group(
-        series_id=series_id,
+        series_id=key,
         lead=lead,
         workloads=tuple(members),
         now=now,
         gpus=tuple(sorted({g for w in now for g in w.gpus})),
         nodes=nodes,
-        alone=frozenset(n for n in names if current_on.get(n, set()) <= {series_id}),
+        alone=frozenset(n for n in names if others_on.get(n, set()) <= {key}),
         current=bool(live),
         recurs=bool(live) or len(members) > 1,
         shared=any(w.shared for w in now),

@@ -240,6 +240,8 @@ def generation(sku: GpuSku) -> str:
 def _sigma(source: GpuSku, target: GpuSku, use: Use, phase: Phase, changed: bool) -> tuple[float, str]:
     if changed:
         return SIGMA_CHANGED_PARALLELISM, "parallelism changes: benchmark first"
+    if source.name == target.name:
+        return SIGMA_ACHIEVED_KNOWN, "same GPU, another network"
     if phase == "training":
         if _modern(source) and _modern(target):
             return SIGMA_TRAINING_HOPPER_BLACKWELL, "dense training between Hopper and Blackwell"

@@ -58,25 +58,29 @@ def other_gpu(
     if base.price is None or base.mixed:
         why = "the price of its node is not known" if base.price is None else "its nodes are of several kinds"
         return None, (Rejected("any other GPU", why),)
-    rejected: dict[tuple[str, str], Rejected] = {}
+    rejected: dict[str, Rejected] = {}
     kept: list[Candidate] = []
     for target in _for_sale(scene, node.provider, node.region):
         if target.name in skip or target.name == base.group.lead.node_sku:
             continue
         candidate = _weigh(scene, base, source, target)
         if isinstance(candidate, str):
-            rejected.setdefault((target.gpu, candidate), Rejected(target.name, candidate))
+            # One line a GPU: the node of it that least speaks against.
+            held = rejected.get(target.gpu)
+            if held is None or len(candidate) < len(held.reason):
+                rejected[target.gpu] = Rejected(target.name, candidate)
         else:
             kept.append(candidate)
     if not kept:
         return None, tuple(rejected.values())
     kept.sort(key=lambda c: (-c.saving, c.node.name))
     best = kept[0]
+    rejected.pop(best.node.gpu, None)
     seen = {best.node.gpu}
     for candidate in kept[1:]:
         if candidate.node.gpu not in seen:
             seen.add(candidate.node.gpu)
-            rejected[candidate.node.gpu, "worse"] = Rejected(candidate.node.name, _worse(candidate))
+            rejected[candidate.node.gpu] = Rejected(candidate.node.name, _worse(candidate))
     return _option(scene, base, best, findings, tuple(rejected.values())), ()
 
 
