@@ -15,6 +15,8 @@ from .noise import stream
 from .plan import Fleet, Missing, Placed, PlannedNode, Truth
 
 _DAY = 86400.0
+# One fine-tuning job in eight waits for its input: a common fault, and seldom noticed on jobs of hours.
+_INPUT_BOUND_SHARE = 0.125
 _TRAINING_NAMES = ("pretrain-7b", "pretrain-13b", "moe-stage-2", "vit-large", "asr-base", "retrieval-encoder")
 _TUNING_NAMES = ("sft-chat", "lora-8b", "dpo-round-3", "finetune-legal", "reward-model")
 _TORCHRUN = "torchrun --nnodes={} --nproc-per-node=8 train.py"
@@ -52,9 +54,10 @@ class Builder:
         rng = stream(self.seed, name, kind)
         at = self.start - rng.uniform(0.2, 3) * _DAY
         while at < self.end - 0.2 * _DAY:
-            # Jobs on one node run longer than a day: what is shorter would be fine-tuning.
             stop = at + rng.uniform(2.0, 8.0) * _DAY
-            if min(stop, self.end) - max(at, self.start) > 6 * 3600:
+            # A job on one node that is not yet a day old cannot be told from fine-tuning, by anybody.
+            young = len(nodes) == 1 and min(stop, self.end) - at < 1.1 * _DAY
+            if min(stop, self.end) - max(at, self.start) > 6 * 3600 and not young:
                 self._train_once(rng, nodes, kind, at, stop)
             at = stop + rng.uniform(600, 6 * 3600)
 
@@ -86,10 +89,16 @@ class Builder:
         while at < self.end - 2 * 3600:
             stop = at + rng.uniform(3, 22) * 3600
             if min(stop, self.end) - max(at, self.start) > 2 * 3600:
-                model = training.fine_tuning(rng, at)
+                starved = rng.random() < _INPUT_BOUND_SHARE
+                model = training.input_bound(rng, at) if starved else training.fine_tuning(rng, at)
                 command = f"torchrun --nproc-per-node={len(gpus)} sft.py"
                 workload = identities.slurm_job(rng, node.node.cluster, names=_TUNING_NAMES, command=command)
-                truth = Truth(workload.workload_id, "fine-tuning", "compute")
+                truth = Truth(
+                    workload.workload_id,
+                    "fine-tuning",
+                    "host-input" if starved else "compute",
+                    ("fix-first",) if starved else (),
+                )
                 runs = self._runs(rng, at, stop, restarts=0, pause=(0, 0))
                 self._add(Placed(workload, model, {node.node.node: gpus}, runs, "allocation", truth))
             at = stop + rng.uniform(600, 5 * 3600)

@@ -7,6 +7,7 @@ shape.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,7 @@ class Training:
     checkpoint_seconds: float
     checkpoint_bytes: float  # this node's share
     checkpoint_over_network: bool
+    input_io_wait: float  # share of all CPU time that loaders spend waiting for storage, while a step waits for them
     stall_chance: float  # that a slot of ten minutes holds a data stall
     mem_share: float
     mem_growth: float
@@ -85,7 +87,7 @@ class Training:
         load.resident[:] = 1.0
         load.context_power[:] = self.context_power
         load.cpu[:] = self.cpu * (0.6 + 0.4 * busy) * (gpus / 8)
-        load.io_wait[:] = 0.03 * saving + 0.06 * stalled
+        load.io_wait[:] = 0.03 * saving + self.input_io_wait * (fetch + stalled)
         load.disk_read[:] = self.dataset_bytes_per_second * busy * (0.4 if self.checkpoint_over_network else 1.0)
         written = self.checkpoint_bytes / self.checkpoint_seconds * saving
         load.disk_write[:] = (0.1 if self.checkpoint_over_network else 1.0) * written + 2e6
@@ -147,6 +149,7 @@ def _draw(rng: np.random.Generator, start: float, **given: float | bool) -> Trai
         "checkpoint_seconds": rng.uniform(25, 120),
         "checkpoint_bytes": size,
         "checkpoint_over_network": bool(rng.random() < 0.5),
+        "input_io_wait": rng.uniform(0.02, 0.08),
         "stall_chance": rng.uniform(0.0, 0.08),
         "mem_share": rng.uniform(0.5, 0.84),
         "mem_growth": rng.uniform(0.03, 0.1),
@@ -217,4 +220,15 @@ def fine_tuning(rng: np.random.Generator, start: float) -> Training:
         checkpoint_bytes=log_uniform(rng, 5e8, 1e11),
         checkpoint_over_network=False,
         warmup_seconds=rng.uniform(40, 180),
+    )
+
+
+def input_bound(rng: np.random.Generator, start: float) -> Training:
+    """Fine-tuning whose loaders wait for slow storage: for most of a step the GPUs wait for their next batch."""
+    return dataclasses.replace(
+        fine_tuning(rng, start),
+        input_share=rng.uniform(0.52, 0.7),
+        input_io_wait=rng.uniform(0.18, 0.4),
+        cpu=rng.uniform(0.1, 0.4),
+        dataset_bytes_per_second=log_uniform(rng, 2e8, 2e9),
     )
