@@ -33,10 +33,11 @@ class Agent:
     node: Node
     survey: Survey
     attribution: Attribution
+    fabric: InfinibandSource
 
-    def resurvey(self) -> Survey:
-        """Look again at what is here."""
-        return name_gpus(self.sampler.probe(), self.catalog)
+    def resurvey(self) -> Survey | None:
+        """A new look at what is here, where a source asks for one; otherwise None."""
+        return name_gpus(self.sampler.probe(), self.catalog) if self.fabric.wants_probe else None
 
 
 def assemble(config: AgentConfig, environ: Mapping[str, str], instant: Instant) -> Agent:
@@ -45,11 +46,12 @@ def assemble(config: AgentConfig, environ: Mapping[str, str], instant: Instant) 
     session.open(instant)
     nvml = NvmlSource(session, config.max_gap_seconds)
     bus_ids = [gpu.pci_bus_id for gpu in nvml.probe().gpus if gpu.pci_bus_id]
+    fabric = InfinibandSource(config.sysfs, bus_ids, config.max_gap_seconds, config.fabric_roles)
     sources: tuple[Source, ...] = (
         nvml,
         GpmSource(session, config.max_gap_seconds),
         NvlinkSource(session, config.max_gap_seconds),
-        InfinibandSource(config.sysfs, bus_ids, config.max_gap_seconds, config.fabric_roles),
+        fabric,
         HostSource(config.procfs, config.sysfs, config.max_gap_seconds),
     )
     sampler = Sampler(sources, config.interval_seconds, config.max_gap_seconds)
@@ -68,7 +70,7 @@ def assemble(config: AgentConfig, environ: Mapping[str, str], instant: Instant) 
         node_skus=tuple(catalog.nodes.values()),
     )
     attribution = Attribution(config.procfs, node.boot_id, node.cluster, _user_name, node.node)
-    return Agent(sampler, catalog, node, survey, attribution)
+    return Agent(sampler, catalog, node, survey, attribution, fabric)
 
 
 def name_gpus(survey: Survey, catalog: Catalog) -> Survey:

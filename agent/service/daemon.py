@@ -33,7 +33,7 @@ def run_agent(config: AgentConfig, environ: Mapping[str, str], say: Callable[[st
             writer,
             agent.node,
             agent.survey,
-            attribute=agent.attribution.attribute,
+            attribution=agent.attribution,
             resurvey=agent.resurvey,
             ts=clock.now().wall_seconds,
         )
@@ -55,7 +55,7 @@ def run_agent(config: AgentConfig, environ: Mapping[str, str], say: Callable[[st
         finally:
             scheduler.shutdown(wait=True)
             agent.sampler.close()
-    _roll(rollups, say, provisional=True)
+    _roll(rollups, say, and_open=True)
     return kept
 
 
@@ -71,9 +71,9 @@ def _stop_on_signals(clock: SystemClock) -> Callable[[], bool]:
     return lambda: bool(received)
 
 
-def _roll(rollups: RollupJob, say: Callable[[str], None], *, provisional: bool = False) -> None:
+def _roll(rollups: RollupJob, say: Callable[[str], None], *, and_open: bool = False) -> None:
     try:
-        rollups.run(time.time(), provisional=provisional)
+        rollups.run(time.time(), and_open=and_open)
     except StoreError as error:
         # The samples stay; the next run takes up what this one left.
         say(f"rollups are late: {error}")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from ..model import Absence, AgentStats, GpuProcess, Node, Workload, WorkloadUse
+from ..inventory.attribution import Attribution
+from ..model import Absence, AgentStats, Node
 from ..sampler import Sampled, Survey
 from ..store.writer import Writer
-
-Attribute = Callable[[Sequence[GpuProcess]], tuple[tuple[Workload, ...], tuple[WorkloadUse, ...]]]
 
 
 class Recorder:
     """Keeps what the sampler reads in one node's database.
 
-    `attribute` turns GPU processes into workloads. `resurvey` is asked again when a tick speaks of a device that
-    nobody announced (a driver that came up late).
+    `resurvey` gives a new survey where one is wanted (a port came up, a NIC appeared), or None; it is asked each tick.
     """
 
     def __init__(
@@ -24,27 +22,26 @@ class Recorder:
         node: Node,
         survey: Survey,
         *,
-        attribute: Attribute,
-        resurvey: Callable[[], Survey],
+        attribution: Attribution,
+        resurvey: Callable[[], Survey | None],
         ts: float,
     ) -> None:
         self._writer = writer
         self._node_writer = writer.for_node(node, ts)
-        self._attribute = attribute
+        self._attribution = attribution
         self._resurvey = resurvey
-        self._unknown: set[str] = set()
-        self._last_absences: tuple[frozenset[Absence], Absence | None] | None = None
+        self._last_absences: tuple[frozenset[Absence], ...] = ()
         self._announce(survey, ts)
 
     def keep(self, sampled: Sampled) -> None:
         """Store one tick. What cannot be written waits in the writer; the fault is kept as an absence."""
         ts = sampled.tick.ts
-        if self._node_writer.unknown_devices - self._unknown:
-            self._announce(self._resurvey(), ts)
-            self._unknown = set(self._node_writer.unknown_devices)
-        self._keep_absences(sampled.absences, ts)
+        survey = self._resurvey()
+        if survey is not None:
+            self._announce(survey, ts)
         if sampled.processes is not None:
-            self._node_writer.set_workloads(*self._attribute(sampled.processes), ts)
+            self._node_writer.set_workloads(*self._attribution.attribute(sampled.processes), ts)
+        self._keep_absences(sampled.absences, ts)
         self._node_writer.add_tick(sampled.tick)
 
     def report(self, stats: AgentStats) -> None:
@@ -52,13 +49,17 @@ class Recorder:
         self._node_writer.add_agent_stats(stats)
 
     def _keep_absences(self, absences: frozenset[Absence], ts: float) -> None:
-        now = (absences, self._writer.fault)
-        last = self._last_absences
-        if last is not None and last[0] is now[0] and last[1] == now[1]:
+        fault = self._writer.fault
+        parts = (absences, self._attribution.absences, frozenset((fault,)) if fault else frozenset())
+        if len(parts) == len(self._last_absences) and all(map(_same, parts, self._last_absences)):
             return
-        self._last_absences = now
-        self._node_writer.set_absences(absences | {now[1]} if now[1] else absences, ts)
+        self._last_absences = parts
+        self._node_writer.set_absences(frozenset().union(*parts), ts)
 
     def _announce(self, survey: Survey, ts: float) -> None:
         self._node_writer.set_gpus(survey.gpus, ts)
         self._node_writer.set_ports(survey.ports, ts)
+
+
+def _same(one: frozenset[Absence], other: frozenset[Absence]) -> bool:
+    return one is other or one == other

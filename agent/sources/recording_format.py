@@ -45,7 +45,7 @@ TRUTH: Mapping[str, str] = {
     "started_at": "Unix time at which the counted work began",
     "ended_at": "Unix time at which the counted work ended",
     "iterations": "how often the work's step ran",
-    "flops": "floating-point operations of all steps, counted from the shapes; a multiply-add is two",
+    "flops": "floating-point operations of all matrix products, counted from the shapes; a multiply-add is two",
     "tensor_flops": "the part of flops that runs on the tensor pipe",
     "bytes_read": "bytes that every step must read from device memory, summed",
     "bytes_written": "bytes that every step must write to device memory, summed",

@@ -85,8 +85,12 @@ class RollupJob:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def run(self, now: float, should_stop: Callable[[], bool] = lambda: False) -> RolledUp:
-        """Do what is due at `now` (Unix seconds). `should_stop` is asked between periods. Raises StoreError."""
+    def run(self, now: float, should_stop: Callable[[], bool] = lambda: False, *, and_open: bool = False) -> RolledUp:
+        """Do what is due at `now` (Unix seconds). `should_stop` is asked between periods. Raises StoreError.
+
+        `and_open`: also write the periods that are not over yet, as they stand, so that a stopped agent leaves rollups
+        of all it saw. They are not marked as done: the next run that finds more of the same period writes it again.
+        """
         done = {"minute": 0, "hour": 0}
         try:
             with closing(self._connect()) as connection:
@@ -94,6 +98,8 @@ class RollupJob:
                 for period in PERIOD_SECONDS:
                     for node_id in nodes:
                         done[period] += self._roll_node(connection, node_id, period, now, should_stop)
+                        if and_open:
+                            done[period] += _roll_open(connection, node_id, period)
         except sqlite3.Error as error:
             raise write_error(self.path, error) from error
         except OSError as error:
@@ -118,29 +124,50 @@ class RollupJob:
         should_stop: Callable[[], bool],
     ) -> int:
         length = PERIOD_SECONDS[period]
-        mark = connection.execute(
-            "SELECT done_to FROM rollup_progress WHERE node_id = ? AND period = ?", (node_id, period)
-        ).fetchone()
-        done_to = mark[0] if mark else None
+        done_to = _mark(connection, node_id, period)
         last = connection.execute(
             "SELECT ts FROM tick WHERE node_id = ? ORDER BY ts DESC LIMIT 1", (node_id,)
         ).fetchone()
         rolled = 0
         while last is not None and not should_stop():
-            first = connection.execute(
-                "SELECT ts FROM tick WHERE node_id = ? AND ts > ? ORDER BY ts LIMIT 1",
-                (node_id, -1.0 if done_to is None else done_to),
-            ).fetchone()
-            if first is None:
+            end = _next_end(connection, node_id, done_to, length)
+            if end is None:
                 break
-            end = ceil(first[0] / length) * length
             if now < end + SETTLE_SECONDS or (last[0] <= end and now < end + SILENCE_SECONDS):
                 break
             rows = _roll_period(connection, node_id, period, end)
-            _write(connection, node_id, period, end, rows)
+            _write(connection, node_id, period, end, rows, done_to=end)
             done_to = end
             rolled += 1
         return rolled
+
+
+def _roll_open(connection: sqlite3.Connection, node_id: int, period: Period) -> int:
+    """Write what lies beyond the mark, and leave the mark where it is."""
+    mark = _mark(connection, node_id, period)
+    after, rolled = mark, 0
+    while (end := _next_end(connection, node_id, after, PERIOD_SECONDS[period])) is not None:
+        _write(connection, node_id, period, end, _roll_period(connection, node_id, period, end), done_to=mark)
+        after = end
+        rolled += 1
+    return rolled
+
+
+def _mark(connection: sqlite3.Connection, node_id: int, period: Period) -> int | None:
+    """Up to when a node's periods are done; None: nothing is."""
+    row = connection.execute(
+        "SELECT done_to FROM rollup_progress WHERE node_id = ? AND period = ?", (node_id, period)
+    ).fetchone()
+    return row[0] if row else None
+
+
+def _next_end(connection: sqlite3.Connection, node_id: int, after: int | None, length: int) -> int | None:
+    """The end of the first period later than `after` that has a tick; None: there is none."""
+    first = connection.execute(
+        "SELECT ts FROM tick WHERE node_id = ? AND ts > ? ORDER BY ts LIMIT 1",
+        (node_id, -1.0 if after is None else after),
+    ).fetchone()
+    return None if first is None else ceil(first[0] / length) * length
 
 
 def _roll_period(
@@ -219,6 +246,8 @@ def _write(
     period: Period,
     end: int,
     tables: Mapping[RollupTable, Sequence[tuple[int, Row]]],
+    *,
+    done_to: int | None,
 ) -> None:
     encoded: list[tuple[str, list[list[Cell]]]] = []
     for table, rows in tables.items():
@@ -234,9 +263,11 @@ def _write(
     try:
         for sql, values in encoded:
             connection.executemany(sql, values)
-        connection.execute(
-            "INSERT OR REPLACE INTO rollup_progress (node_id, period, done_to) VALUES (?, ?, ?)", (node_id, period, end)
-        )
+        if done_to is not None:
+            connection.execute(
+                "INSERT OR REPLACE INTO rollup_progress (node_id, period, done_to) VALUES (?, ?, ?)",
+                (node_id, period, done_to),
+            )
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
