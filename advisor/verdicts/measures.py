@@ -23,6 +23,9 @@ HOUR = 3600.0
 # Idle power where no GPU of the SKU was seen free: nvidia-smi shows 70 of 700 W on an idle H100, 33 of 350 W on L40S,
 # 55 of 400 W on A100, 16 of 72 W on L4: an eighth of the power limit lies among them.
 IDLE_POWER_SHARE = 0.125
+# No GPU idles above this share of its limit (L4 comes nearest, 16 of 72 W): power beyond it was not idle power, and
+# must not become the measure of idleness.
+IDLE_POWER_SHARE_MAX = 0.3
 # A GPU is free (not held) where next to nothing of its memory is taken; a bare context takes 0.3 to 0.6 GB.
 FREE_MEM_RATIO = 0.005
 
@@ -138,7 +141,8 @@ def _share_from_p95(mean: pd.Series, p95: pd.Series, level: pd.Series) -> pd.Ser
 
 def _idle_power(out: pd.DataFrame, sku: pd.DataFrame) -> pd.Series:
     """Idle power of each row's SKU: the lowest decile of its rows that were free, else a share of the power limit."""
-    free = out["power"].where((out["g"] < 0.01) & (out["mem"] < FREE_MEM_RATIO))
+    plausible = ~(out["power"] > IDLE_POWER_SHARE_MAX * sku["power_limit"])
+    free = out["power"].where((out["g"] < 0.01) & (out["mem"] < FREE_MEM_RATIO) & plausible)
     observed = free.groupby(sku["name"]).transform(lambda power: power.quantile(0.1)) if len(out) else free
     # A row far below what the prior says is nearer the truth than the prior.
     lowest = out["power"].groupby(sku["name"]).transform("min") if len(out) else free
