@@ -1,6 +1,7 @@
 """What GPM answers to whoever runs this: prints one line of JSON. Needs nvidia-ml-py and nothing else.
 
-Run as different users it settles who may read GPM; with its spacings, how close two samples may lie.
+Run as different users it settles who may read GPM (root may name a user id to become); with its spacings, how close two
+samples may lie. It asks the first GPU.
 """
 # ruff: noqa: T201
 
@@ -44,12 +45,12 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def probe(uuid: str | None) -> dict[str, object]:
+def probe() -> dict[str, object]:
     """Everything, or how far it came: `stage` and `code` name the call that was refused."""
     result: dict[str, object] = {"uid": os.getuid(), "stage": "nvmlInit", "code": 0}
     try:
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid) if uuid else pynvml.nvmlDeviceGetHandleByIndex(0)
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
         result["stage"] = "nvmlGpmQueryDeviceSupport"
         result["supported"] = bool(pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
         result["stage"] = "nvmlGpmSampleGet"
@@ -91,5 +92,15 @@ def _sample_cost(handle: Any, sample: Any) -> dict[str, float]:
     return {"median": times[len(times) // 2], "worst": times[-1]}
 
 
+def become(uid: int) -> None:
+    """Give up root for good, before the driver is opened: its capabilities go with it. Python is already loaded, so it
+    need not be readable for that user."""
+    os.setgroups([])
+    os.setgid(uid)
+    os.setuid(uid)
+
+
 if __name__ == "__main__":
-    print(json.dumps(probe(sys.argv[1] if len(sys.argv) > 1 else None)))
+    if len(sys.argv) > 1:
+        become(int(sys.argv[1]))
+    print(json.dumps(probe()))

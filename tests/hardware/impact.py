@@ -14,6 +14,7 @@ import json
 import random
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -27,6 +28,9 @@ from skuwise.tests.hardware.workloads import WORKS
 MODES: Mapping[str, float | None] = {"off": None, "1 s": 1.0, "0.1 s": 0.1}
 # A throughput-bound one, one that waits on memory, and one that the agent's CPU time could disturb.
 DEFAULT_WORK = ("matmul", "decode", "input")
+# Every run begins after the same rest, or a GPU that cooled while an agent started would flatter the agent. An agent at
+# 1 s stores its first ticks after ten.
+REST_SECONDS = 12.0
 Measure = Callable[[str, float | None], float]
 
 
@@ -56,8 +60,9 @@ def measure_with(python: str, seconds: float, folder: Path) -> Measure:
     """The real measurement: a run of the work, inside an agent or not."""
 
     def measure(work: str, interval_seconds: float | None) -> float:
-        database = folder / f"{work}-{interval_seconds}.db"
+        database, ready_at = folder / f"{work}-{interval_seconds}.db", time.monotonic() + REST_SECONDS
         with nullcontext() if interval_seconds is None else agent(database, interval_seconds):
+            time.sleep(max(0.0, ready_at - time.monotonic()))
             return run_work(work, seconds, python=python).per_second("iterations")
 
     return measure

@@ -29,7 +29,14 @@ NO_PERMISSION = 4  # nvmlReturn_t
 @pytest.fixture(scope="module")
 def gpm() -> dict[str, Any]:
     """What GPM says to this user."""
-    return json.loads(subprocess.run([sys.executable, PROBE], capture_output=True, text=True, check=True).stdout)
+    return _probe()
+
+
+def _probe(*as_user: str) -> dict[str, Any]:
+    done = subprocess.run([sys.executable, PROBE, *as_user], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return {"stage": "not run", "message": done.stderr.strip().splitlines()[-1]}
+    return json.loads(done.stdout)
 
 
 @pytest.fixture
@@ -43,24 +50,8 @@ def test_who_may_read_gpm(gpm_here: dict[str, Any], findings: Findings) -> None:
     params = Path("/proc/driver/nvidia/params")
     lines = params.read_text().splitlines() if params.exists() else []
     profiling = next((line for line in lines if line.startswith("RmProfilingAdminOnly")), "not shown")
-    others: dict[str, object] = {"message": "only root can try it as another user"}
-    if os.getuid() == 0:
-        # -B: the other user cannot write bytecode beside the sources
-        done = subprocess.run(
-            [sys.executable, "-B", "-c", PROBE.read_text()],
-            capture_output=True,
-            text=True,
-            check=False,
-            user=NOBODY,
-            group=NOBODY,
-            extra_groups=[],
-            cwd="/",
-        )
-        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        others = json.loads(done.stdout) if done.returncode == 0 else {"message": f"it could not run: {last[0]}"}
-    else:
-        others = gpm_here
-    settled = "stage" in others
+    others = _probe(str(NOBODY)) if os.getuid() == 0 else gpm_here
+    settled = others["stage"] != "not run"
     answer = "yes" if others.get("stage") == "done" else str(others.get("message", "refused"))
     findings.add(
         "gpm-privileges",

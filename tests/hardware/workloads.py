@@ -319,7 +319,7 @@ def run(name: str, seconds: float, device: str, tiny: bool) -> dict[str, object]
         "truth": clock | counted | dict(prepared.fixed) | totals,
         "parameters": dict(prepared.parameters),
         "device": _describe(torch, device),
-        "versions": {} if torch is None else {"torch": str(torch.__version__), "cuda": str(torch.version.cuda)},
+        "versions": _versions(torch),
     }
 
 
@@ -331,6 +331,12 @@ def _steps_between_syncs(step: Callable[[], object], sync: Callable[[], None]) -
     sync()
     each = max((time.perf_counter() - began) / 3, 1e-6)
     return max(1, min(10_000, int(_SYNC_EVERY_SECONDS / each)))
+
+
+def _versions(torch: Any) -> dict[str, str]:
+    if torch is None:
+        return {}
+    return {"torch": str(torch.__version__)} | ({"cuda": str(torch.version.cuda)} if torch.version.cuda else {})
 
 
 def _describe(torch: Any, device: str) -> dict[str, object]:
