@@ -12,6 +12,9 @@ from .sources.base import Source
 
 _V = TypeVar("_V")
 
+# Two GPM samples must lie more than 100 ms apart (NVML's documentation); two more for the jitter of a tick.
+MIN_SPACING_SECONDS = 0.102
+
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
@@ -153,24 +156,28 @@ def run_loop(
     """Sample every `sampler.interval_seconds` until `duration_seconds` are over or `stopped()`. Returns ticks kept.
 
     Ticks stand on a fixed monotonic grid: a late one does not shift the rest, and ticks that could not be taken are
-    counted as missed, never made up.
+    counted as missed, never made up. No two are closer than `MIN_SPACING_SECONDS`, so that each has a GPM value: an
+    interval of 0.1 s gives some 9.8 ticks a second.
     """
     interval = sampler.interval_seconds
     start = clock.now()
     sampler.prime(start)
     last_report, last_cpu = start.monotonic_seconds, clock.cpu_seconds()
+    last_began = start.monotonic_seconds
     kept, missed, number, worst_late, worst_tick = 0, 0, 0, 0.0, 0.0
     while not stopped():
         number += 1
-        due = start.monotonic_seconds + number * interval
-        if duration_seconds is not None and due - start.monotonic_seconds > duration_seconds + interval / 2:
+        on_grid = start.monotonic_seconds + number * interval
+        if duration_seconds is not None and on_grid - start.monotonic_seconds > duration_seconds + interval / 2:
             break
+        due = max(on_grid, last_began + MIN_SPACING_SECONDS)
         clock.wait_until(due)
         if stopped():
             break
         began = clock.now()
+        last_began = began.monotonic_seconds
         late = max(0.0, began.monotonic_seconds - due)
-        skipped = int(late // interval)
+        skipped = int((began.monotonic_seconds - on_grid) // interval)
         missed, number = missed + skipped, number + skipped
         keep(sampler.sample(began))
         kept += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from skuwise.agent.clock import SteppedClock
 from skuwise.agent.model import Absence, AgentStats, Instant, Probe, Reading
 from skuwise.agent.sampler import Sampled, Sampler, run_loop
@@ -100,3 +102,12 @@ def test_absences_keep_their_identity_while_nothing_changes() -> None:
     first = sampler.sample(Instant(1.0, 1.0)).absences
     assert first == {absence}
     assert sampler.sample(Instant(2.0, 2.0)).absences is first
+
+
+def test_the_shortest_interval_leaves_gpm_its_hundred_milliseconds() -> None:
+    sampler = Sampler([Steady("host", Reading())], 0.1, 10.0)
+    kept, stats = loop(sampler, SlowClock({5: 0.03, 6: 0.001}), 3.0)
+    spacing = [b.tick.ts - a.tick.ts for a, b in pairwise(kept)]
+    assert min(spacing) > 0.1
+    assert 28 <= len(kept) <= 30
+    assert len(kept) + stats[-1].missed_ticks == 30
