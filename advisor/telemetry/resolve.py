@@ -80,9 +80,18 @@ def concat(parts: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFram
     filled = [part for part in parts if not part.empty]
     if not filled:
         return pd.DataFrame(columns=list(columns))
-    if len(filled) == 1:
-        return filled[0].reset_index(drop=True)
-    return pd.concat(filled, ignore_index=True).reindex(columns=list(columns))
+    joined = filled[0].reset_index(drop=True) if len(filled) == 1 else pd.concat(filled, ignore_index=True)
+    complete = all(list(part.columns) == list(columns) for part in filled)
+    return joined if complete else _with_columns(joined, columns)
+
+
+def _with_columns(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """`table` with exactly these columns: a number that it lacks is NaN, bins that it lacks are None."""
+    out = table.reindex(columns=list(columns))
+    for name in columns:
+        if name.endswith("_bins"):
+            out[name] = out[name].astype(object).where(out[name].notna(), None)
+    return out
 
 
 def _floors(rows: pd.DataFrame, last_seen: dict[str, float], default: float | dict[str, float]) -> dict[str, float]:

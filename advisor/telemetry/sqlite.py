@@ -124,7 +124,11 @@ def _span(connection: sqlite3.Connection) -> tuple[float, float] | None:
     if not spans:
         return None
     values = [float(value) for row in spans for value in row if isinstance(value, (int, float))]
-    return min(values), max(values)
+    first, last = min(values), max(values)
+    seen = _execute(connection, queries.LAST_SEEN, {})[0][0]
+    if isinstance(seen, (int, float)) and seen > first:
+        last = min(last, float(seen))
+    return first, last
 
 
 def _default_window(
@@ -229,7 +233,7 @@ def _one_node_each(nodes: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
         for name, count in machines[machines > 1].items()
     )
     first = nodes.groupby("node")["first_seen"].min()
-    latest = nodes.sort_values("last_seen").drop_duplicates("node", keep="last").reset_index(drop=True)
+    latest = nodes.sort_values("last_seen").drop_duplicates("node", keep="last").sort_values("node", ignore_index=True)
     return latest.assign(first_seen=latest["node"].map(first))
 
 

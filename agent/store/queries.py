@@ -169,6 +169,8 @@ FABRIC_HISTORY = Query(
     ("node", "device", "role"),
     ("port", "last_active_ts", "first_ts", "hours"),
 )
+# When the newest node was last seen. An hour that was rolled up before it was over ends later than that.
+LAST_SEEN = "SELECT max(last_seen) FROM nodes"
 # Where the minutes begin; NULL without any. They are kept for less long than the hours.
 MINUTES_BEGIN = "SELECT min(ts) - 60.0 FROM gpu_minute"
 # The span that a database has data for. Asked of each table apart: min and max alone use the index.

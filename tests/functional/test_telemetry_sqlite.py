@@ -1,0 +1,257 @@
+"""Databases of the real store, read back as a frame: hours, minutes, samples, several files, and bad ones."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from skuwise.advisor.frame import Window
+from skuwise.advisor.telemetry.sqlite import read_frame
+from skuwise.agent.model import BIN_EDGES, FabricPort, Gpu, Node, Tick, Workload
+from skuwise.agent.store.node_writer import NodeWriter
+from skuwise.agent.store.rollups import RollupJob
+from skuwise.agent.store.writer import Writer
+from skuwise.rules.errors import NothingToDo, StoreError, UsageError
+
+HOUR = 3600.0
+T0 = 1_790_000_000.0 // HOUR * HOUR
+RATE = 50e9
+
+
+def _node(writer: Writer, name: str = "n1", ts: float = T0, machine: str = "m1") -> NodeWriter:
+    node = writer.for_node(Node(name, "c", machine_id=machine, gpu_count=1), ts)
+    node.set_gpus([Gpu(f"GPU-{name}", 0, "NVIDIA H100 80GB HBM3", mem_total_bytes=80 * 2**30)], ts)
+    node.set_ports([FabricPort("mlx5_0", 1, "compute", "InfiniBand", RATE)], ts)
+    return node
+
+
+def _ticks(node: NodeWriter, start: float, seconds: Sequence[float], name: str = "n1", sm: float = 0.5) -> None:
+    for second in seconds:
+        values = {
+            "gpu_util": 0.9,
+            "sm_active": sm,
+            "tensor_active": 0.25,
+            "power_watts": 300.0,
+            "throttle_reasons": 4.0,
+        }
+        traffic = {"tx_bytes_per_second": 0.2 * RATE, "rx_bytes_per_second": 0.1 * RATE}
+        node.add_tick(
+            Tick(start + second, 1.0, {f"GPU-{name}": values}, {"mlx5_0/1": traffic}, {"mlx5_0/1": "ACTIVE"},
+                 {"cpu_util": 0.3})
+        )  # fmt: skip
+
+
+def _hours(node: NodeWriter, count: int, name: str = "n1", start: float = T0) -> None:
+    bins = [0.0] * len(BIN_EDGES)
+    bins[-3] = 3600.0
+    columns = (
+        "ts",
+        "device",
+        "observed_seconds",
+        "sm_active_mean",
+        "sm_active_p95",
+        "sm_active_max",
+        "tensor_active_bins",
+    )
+    rows = [(start + (n + 1) * HOUR, f"GPU-{name}", 3600.0, 0.5, 0.75, 1.0, bins) for n in range(count)]
+    node.put_rollups("gpu_hour", columns, rows)
+
+
+def _used(node: NodeWriter, start: float, end: float, name: str = "n1") -> None:
+    workload = Workload("w1", "s1", "train", "process")
+    node.put_workload_use(workload, f"GPU-{name}", start, end, "process")
+
+
+def test_a_young_database_is_read_from_its_samples(tmp_path: Path) -> None:
+    path = tmp_path / "n1.db"
+    with Writer.open(path) as writer:
+        _ticks(_node(writer), T0, range(1, 91))
+    frame = read_frame([path])
+    assert frame.gpu["ts"].tolist() == [T0 + 60, T0 + 120]
+    assert frame.gpu["interval_seconds"].tolist() == [60, 60]
+    assert frame.gpu["observed_seconds"].tolist() == pytest.approx([60, 30])
+    first = frame.gpu.iloc[0]
+    assert first["sm_active_mean"] == pytest.approx(0.5)
+    assert first["power_watts_p95"] == pytest.approx(300)
+    assert first["gpu_util_n"] == 60
+    assert (first["throttled_fraction"], first["duty"]) == (1.0, 1.0)
+    assert np.isnan(first["dram_active_mean"])
+    assert first["tensor_active_bins"] is None
+    port = frame.fabric.iloc[0]
+    assert port["util_mean"] == pytest.approx(0.2)
+    assert (port["active_fraction"], port["role"]) == (1.0, "compute")
+    assert frame.host["cpu_util_mean"].iloc[0] == pytest.approx(0.3)
+    assert frame.window.end == T0 + 120
+
+
+def test_hours_first_then_minutes_then_samples_each_moment_once(tmp_path: Path) -> None:
+    path = tmp_path / "n1.db"
+    with Writer.open(path) as writer:
+        node = _node(writer)
+        _hours(node, 24)
+        # Thirty minutes of the next hour as minutes, then a minute and a half of samples.
+        minutes = [(T0 + 24 * HOUR + 60 * (n + 1), "GPU-n1", 60.0, 0.4) for n in range(30)]
+        node.put_rollups("gpu_minute", ("ts", "device", "observed_seconds", "sm_active_mean"), minutes)
+        _ticks(node, T0 + 24 * HOUR + 1800, range(1, 91))
+    frame = read_frame([path])
+    assert len(frame.gpu) == 24 + 30 + 2
+    assert float(frame.gpu["observed_seconds"].sum()) == pytest.approx(24 * 3600 + 1800 + 90)
+    assert frame.gpu["ts"].is_unique
+    assert frame.gpu["tensor_active_bins"].iloc[-1] is None
+    assert frame.gpu["tensor_active_bins"].iloc[0].shape == (len(BIN_EDGES),)
+    assert frame.gpu["tensor_active_bins"].iloc[0].sum() == 3600
+    assert frame.gpu["sm_active_p95"].iloc[0] == pytest.approx(0.75)
+
+
+def test_rollups_and_samples_agree(tmp_path: Path) -> None:
+    path = tmp_path / "n1.db"
+    with Writer.open(path) as writer:
+        _ticks(_node(writer), T0, range(1, 121))
+    raw = read_frame([path])
+    RollupJob(path).run(T0 + 600)
+    rolled = read_frame([path])
+    for column in ("sm_active_mean", "power_watts_p95", "duty", "throttled_fraction", "observed_seconds"):
+        assert rolled.gpu[column].tolist() == pytest.approx(raw.gpu[column].tolist()), column
+    assert rolled.fabric["util_mean"].tolist() == pytest.approx(raw.fabric["util_mean"].tolist(), abs=1e-3)
+
+
+def test_hours_that_a_use_cuts_are_read_as_minutes(tmp_path: Path) -> None:
+    path = tmp_path / "n1.db"
+    with Writer.open(path) as writer:
+        node = _node(writer)
+        _hours(node, 4)
+        minutes = [(T0 + 60 * (n + 1), "GPU-n1", 60.0, 0.4) for n in range(240)]
+        node.put_rollups("gpu_minute", ("ts", "device", "observed_seconds", "sm_active_mean"), minutes)
+        _used(node, T0 + 1.5 * HOUR, T0 + 4 * HOUR)
+    frame = read_frame([path])
+    assert frame.gpu["interval_seconds"].value_counts().to_dict() == {60.0: 60, 3600.0: 3}
+    assert float(frame.gpu["observed_seconds"].sum()) == pytest.approx(4 * 3600)
+    assert frame.workloads["name"].tolist() == ["train"]
+    assert frame.uses["shared"].tolist() == [0.0]
+
+
+def test_a_window_cuts_at_its_edges(tmp_path: Path) -> None:
+    path = tmp_path / "n1.db"
+    with Writer.open(path) as writer:
+        _hours(_node(writer), 48)
+    frame = read_frame([path], Window(T0 + 10.5 * HOUR, T0 + 20 * HOUR))
+    assert frame.gpu["ts"].min() == T0 + 12 * HOUR
+    assert len(frame.gpu) == 9
+    last_day = read_frame([path], since_seconds=86400, until=T0 + 40 * HOUR)
+    assert last_day.window == Window(T0 + 16 * HOUR, T0 + 40 * HOUR)
+    assert len(last_day.gpu) == 24
+
+
+def test_the_fabric_is_remembered_beyond_the_window(tmp_path: Path) -> None:
+    path = tmp_path / "n1.db"
+    columns = ("ts", "device", "observed_seconds", "util_mean", "util_max")
+    with Writer.open(path) as writer:
+        node = _node(writer)
+        _hours(node, 100)
+        rows = [(T0 + (n + 1) * HOUR, "mlx5_0/1", 3600.0, 0.0, 0.5 if n == 3 else 0.0) for n in range(100)]
+        node.put_rollups("fabric_hour", columns, rows)
+    frame = read_frame([path], since_seconds=86400)
+    assert frame.fabric["ts"].min() > T0 + 70 * HOUR
+    (history,) = frame.fabric_history.to_dict("records")
+    assert history["last_active_ts"] == T0 + 4 * HOUR
+    assert history["hours"] == pytest.approx(100)
+
+
+def test_the_same_rows_in_two_files_count_once_with_a_note(tmp_path: Path) -> None:
+    for name, hours in (("a.db", 24), ("b.db", 30)):
+        with Writer.open(tmp_path / name) as writer:
+            node = _node(writer)
+            _hours(node, hours)
+            _used(node, T0, T0 + hours * HOUR)
+    frame = read_frame([tmp_path])
+    assert len(frame.gpu) == 30
+    assert any("24 GPU rows stood in more than one database" in note for note in frame.notes)
+    assert len(frame.nodes) == len(frame.gpus) == len(frame.uses) == 1
+    assert frame.uses["ts_end"].tolist() == [T0 + 30 * HOUR]
+
+
+def test_a_folder_of_nodes_and_two_machines_of_one_name(tmp_path: Path) -> None:
+    for n, machine in enumerate(("m1", "m2")):
+        with Writer.open(tmp_path / f"{machine}.db") as writer:
+            _hours(_node(writer, machine=machine), 5, start=T0 + n * 5 * HOUR)
+    with Writer.open(tmp_path / "n2.db") as writer:
+        _hours(_node(writer, "n2"), 5, "n2")
+    frame = read_frame([tmp_path])
+    assert frame.nodes["node"].tolist() == ["n1", "n2"]
+    assert any("2 machines are called n1" in note for note in frame.notes)
+    assert len(frame.gpu) == 15
+
+
+def test_a_bad_file_among_good_ones_is_left_out_with_a_note(tmp_path: Path) -> None:
+    with Writer.open(tmp_path / "good.db") as writer:
+        _hours(_node(writer), 5)
+    (tmp_path / "bad.db").write_bytes(b"this is no database" * 100)
+    frame = read_frame([tmp_path])
+    assert len(frame.gpu) == 5
+    assert any("Left out" in note and "bad.db" in note for note in frame.notes)
+    with pytest.raises(StoreError):
+        read_frame([tmp_path / "bad.db"])
+
+
+def test_an_empty_database_and_an_empty_window_say_what_there_is(tmp_path: Path) -> None:
+    path = tmp_path / "n1.db"
+    with Writer.open(path) as writer:
+        writer.for_node(Node("n1"), T0)
+    with pytest.raises(NothingToDo, match="holds no samples yet"):
+        read_frame([path])
+    with Writer.open(path) as writer:
+        _hours(_node(writer), 5)
+    with pytest.raises(NothingToDo, match="holds data from 2026-09-21 14:00 UTC to 2026-09-21 19:00 UTC"):
+        read_frame([path], Window(T0 - 100 * HOUR, T0 - 50 * HOUR))
+
+
+def test_nothing_named_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no"):
+        read_frame([tmp_path])
+    with pytest.raises(UsageError, match="does not exist"):
+        read_frame([tmp_path / "missing.db"])
+    with pytest.raises(UsageError, match="No database"):
+        read_frame([])
+
+
+def test_a_node_whose_clock_is_ahead_does_not_move_the_window(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.db"
+    with Writer.open(path) as writer:
+        _hours(_node(writer), 24)
+        _hours(_node(writer, "n2", machine="m2"), 24, "n2", start=T0 + 1000 * HOUR)
+    now = T0 + 24 * HOUR
+    frame = read_frame([path], now=now)
+    assert frame.window.end == now
+    assert set(frame.gpu["node"]) == {"n1"}
+    assert any("clock is ahead" in note for note in frame.notes)
+    assert read_frame([path]).window.end > now
+
+
+def test_bins_that_are_no_numbers_count_as_missing(tmp_path: Path) -> None:
+    path = tmp_path / "n1.db"
+    with Writer.open(path) as writer:
+        _hours(_node(writer), 3)
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE gpu_hour SET tensor_active_bins = '[1, \"x\"' WHERE ts = (SELECT min(ts) FROM gpu_hour)")
+    connection.execute(
+        "UPDATE gpu_hour SET tensor_active_bins = '{\"a\": 1}' WHERE ts = (SELECT max(ts) FROM gpu_hour)"
+    )
+    connection.commit()
+    connection.close()
+    bins = read_frame([path]).gpu["tensor_active_bins"].tolist()
+    assert bins[0] is None
+    assert bins[1].sum() == 3600
+    assert bins[2] is None
+
+
+def test_an_hour_that_was_rolled_up_before_it_was_over_does_not_stretch_the_window(tmp_path: Path) -> None:
+    path = tmp_path / "n1.db"
+    with Writer.open(path) as writer:
+        _ticks(_node(writer), T0, range(1, 16))
+    RollupJob(path).run(T0 + 16, and_open=True)
+    frame = read_frame([path])
+    assert frame.window.end == T0 + 60
+    assert float(frame.gpu["observed_seconds"].sum()) == pytest.approx(15)
