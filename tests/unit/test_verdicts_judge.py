@@ -84,7 +84,7 @@ def test_single_gpu_training_says_what_it_may_be_taken_for(catalog: Catalog) -> 
 
 
 def test_contradictory_evidence_abstains_and_names_alternatives(catalog: Catalog) -> None:
-    busy = FREE | {"gpu_util": 0.9, "sm_active": 0.6, "tensor_active": 0.3, "dram_active": 0.3, "power_watts": 400.0}
+    busy = {**FREE, "gpu_util": 0.9, "sm_active": 0.6, "tensor_active": 0.3, "dram_active": 0.3, "power_watts": 400.0}
     verdict = _one(catalog, busy, hours=2, gpus=1)
     assert verdict.kind.label == "unknown"
     assert verdict.kind.alternatives
@@ -114,7 +114,7 @@ def test_free_gpus_are_bare_and_held_ones_idle_workloads(catalog: Catalog) -> No
 def test_power_without_activity_is_a_telemetry_fault_and_never_idle(catalog: Catalog) -> None:
     b = FrameBuilder(hours=48)
     (uuid,) = b.node()
-    b.use(FREE | {"power_watts": 500.0})
+    b.use({**FREE, "power_watts": 500.0})
     b.work("w", [("n1", uuid)])
     verdict = judge(b.frame(), catalog).workloads[0]
     assert verdict.kind.label != "idle"
@@ -122,14 +122,14 @@ def test_power_without_activity_is_a_telemetry_fault_and_never_idle(catalog: Cat
     assert "contradict" in verdict.kind.evidence[0]
     bare = FrameBuilder(hours=48)
     bare.node()
-    bare.use(FREE | {"power_watts": 500.0})
+    bare.use({**FREE, "power_watts": 500.0})
     (gpu,) = judge(bare.frame(), catalog).bare
     assert gpu.idle_hours == 0
     assert gpu.telemetry_fault is not None
 
 
 def test_counters_stuck_at_zero_under_a_busy_engine_are_a_fault(catalog: Catalog) -> None:
-    verdict = _one(catalog, FREE | {"gpu_util": 1.0, "power_watts": 400.0})
+    verdict = _one(catalog, {**FREE, "gpu_util": 1.0, "power_watts": 400.0})
     assert verdict.features["fault_share"] == 1.0
     assert verdict.kind.label != "idle"
 
@@ -387,7 +387,7 @@ def test_judging_does_not_change_the_frame(catalog: Catalog) -> None:
     b.use(TRAINING)
     b.work("w", [("n1", uuid)])
     frame: Frame = b.frame()
-    before = frame.gpu.drop(columns=[c for c in frame.gpu if c.endswith("_bins")]).copy()
+    before = frame.gpu.drop(columns=[c for c in frame.gpu.columns.astype(str) if c.endswith("_bins")]).copy()
     judge(frame, catalog)
-    after = frame.gpu.drop(columns=[c for c in frame.gpu if c.endswith("_bins")])
+    after = frame.gpu.drop(columns=[c for c in frame.gpu.columns.astype(str) if c.endswith("_bins")])
     assert before.equals(after)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,9 +16,9 @@ def _hours(table: pd.DataFrame, kind: str) -> float:
     return float(table.loc[table["class"] == kind, "gpu_hours"].sum())
 
 
-def _occupied(builder: FrameBuilder, idle_rows: object = False) -> pd.DataFrame:
+def _occupied(builder: FrameBuilder, idle_rows: Sequence[bool] | bool = False) -> pd.DataFrame:
     frame = builder.frame()
-    idle = pd.Series(idle_rows, index=frame.gpu.index, dtype=bool)
+    idle = pd.Series(np.broadcast_to(idle_rows, len(frame.gpu)), index=frame.gpu.index, dtype=bool)
     return occupancy(frame, attribute(frame), idle)
 
 
