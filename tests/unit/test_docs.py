@@ -13,6 +13,13 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+def code_blocks(page: Path) -> list[list[str]]:
+    """The lines of each fenced block."""
+    return [
+        block.splitlines() for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    ]
+
+
 def test_every_metric_is_documented_with_its_unit() -> None:
     text = (ROOT / "docs/metrics.md").read_text()
     for metric in (*GPU_METRICS, *FABRIC_METRICS, *HOST_METRICS):
@@ -35,5 +42,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_shown_are_commands_there_are(page: Path) -> None:
-    shown = re.findall(r"^\s*(?:\$ )?skuwise ([a-z]+)", page.read_text(), flags=re.MULTILINE)
+    shown = [line.split()[1] for block in code_blocks(page) for line in block if line.startswith("skuwise ")]
     assert [name for name in shown if name not in COMMANDS] == []
+
+
+def test_every_test_that_a_table_names_is_there() -> None:
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    named = re.findall(r"`(test_\w+)`", (ROOT / "docs/operations.md").read_text())
+    assert len(named) > 20
+    assert [name for name in named if f"def {name}(" not in tests] == []
