@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from .gpu_files import GpuLibrary, load_gpus
 from .library import load_catalog
 from .loader import rules_root
 from .premiums import load_premiums
+from .templates import fill
 from .thresholds import (
     Threshold,
     WasteRule,
@@ -54,8 +55,8 @@ def _list(options: argparse.Namespace) -> int:
     for rule in rules.values():
         _out(f"{rule.id}: severity {rule.severity}, rests on data by the {rule.resolution}")
         _print_thresholds(rule.thresholds)
-        _print_sentences("never flagged", rule.exceptions)
-        _print_sentences("would change if", rule.would_change_if)
+        _print_sentences("never flagged", _filled(rule.exceptions, rule))
+        _print_sentences("would change if", _filled(rule.would_change_if, rule))
         _out("")
     for name, thresholds in groups.items():
         _out(f"{name}:")
@@ -119,9 +120,15 @@ def _rule_json(rule: WasteRule) -> dict[str, object]:
         "resolution": rule.resolution,
         "thresholds": _thresholds_json(rule.thresholds),
         "text": rule.text,
-        "would_change_if": list(rule.would_change_if),
-        "exceptions": list(rule.exceptions),
+        "would_change_if": _filled(rule.would_change_if, rule),
+        "exceptions": _filled(rule.exceptions, rule),
     }
+
+
+def _filled(sentences: Iterable[str], rule: WasteRule) -> list[str]:
+    """Sentences with the rule's own thresholds in place."""
+    values = {name: threshold.value for name, threshold in rule.thresholds.items()}
+    return [fill(sentence, values) for sentence in sentences]
 
 
 def _thresholds_json(thresholds: Mapping[str, Threshold]) -> dict[str, object]:
