@@ -50,7 +50,7 @@ def percent(value: float | None) -> str:
 def time_words(ratio: Interval | None) -> str:
     """A predicted time ratio, as a person would read it."""
     if ratio is None:
-        return "no prediction"
+        return NONE
     spread = f"x{ratio.p50:.2f} ({ratio.p10:.2f} to {ratio.p90:.2f})"
     if abs(ratio.p50 - 1) < 0.005 and ratio.p90 - ratio.p10 < 0.05:
         return "same time (x1.00)"

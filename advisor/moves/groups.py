@@ -25,10 +25,10 @@ AVAILABLE = ("online-inference", "interactive")  # somebody waits for these: two
 
 @dataclass(frozen=True)
 class Group:
-    """One series on one kind of node (`series_id` tells them apart where it ran on several). `lead` is its newest workload, `now` those that hold GPUs at the window's end (or last did).
+    """One series on one kind of node (`series_id` tells them apart where it ran on several).
 
-    `gpus` and `nodes` are what `now` holds; `alone` are the nodes of `nodes` that no other workload is on now (a job's:
-    that none was on in the window).
+    `lead` is its newest workload, `now` those that hold GPUs at the window's end (or last did). `gpus` and `nodes` are
+    what `now` holds; `alone` are the nodes that no other workload is on now (of a job: that none was on in the window).
     `current`: seen in the last day of the window. `recurs`: current, or run more than once in the window.
     `use` is all rows of use, `load` the same per interval: share of what the GPUs sustain, mean over the GPUs held.
     """

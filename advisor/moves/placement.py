@@ -102,9 +102,9 @@ def _option(scene: Scene, base: Baseline, found: Found, training: Group, finding
         else "how much faster the training runs cannot be told, for its present network was not measured"
     )
     text = (
-        f"{called(serving)} and the training {training.lead.name} change places: the training gets "
-        f"{node_words(found.nodes[:count])} with the fabric, the service gets {node_words(training.nodes)}. The service runs "
-        f"at the same speed (x1.00); {told}. Nothing is bought and no cash comes back: GPU-hours do."
+        f"{called(serving)} and the training {training.lead.name} change places: the training "
+        f"gets {node_words(found.nodes[:count])} with the fabric, the service gets {node_words(training.nodes)}. The "
+        f"service runs at the same speed (x1.00); {told}. Nothing is bought and no cash comes back: GPU-hours do."
     )
     return Option(
         Recommendation(

@@ -127,6 +127,7 @@ def without_fabric(scene: Scene, base: Baseline, found: Found, findings: tuple[s
             ),
             prices=tuple(p.id for p in (base.price, price) if p is not None) if saving is not None else (),
             text=text,
+            break_even=None if blocked else "saves at any demand",
             available_from=date if saving is not None else None,
         ),
         draws,
@@ -261,16 +262,13 @@ def _twin_text(base: Baseline, twin: NodeSku | None, price: Price | None, found:
 
 
 def _nothing_to_take(base: Baseline, headroom: float) -> str:
+    peak = f"the 95th percentile of demand is {load_words(base.demand)}"
+    load = f"nothing can be taken away: {peak} of what {base.gpus} GPUs"
     if base.demand is not None and base.demand * base.gpus <= headroom * (base.gpus - 1):
-        what = "GPUs that work as one replica" if base.unit > 1 else "GPUs"
-        return (
-            f"nothing can be taken away: demand is {load_words(base.demand)} of what {base.gpus} {what} sustain, but "
-            f"{base.floor} are the least that keep {'the model whole' if base.unit > 1 else 'the service up'}"
-        )
-    return (
-        f"nothing can be taken away: the 95th percentile of demand is {load_words(base.demand)} of what {base.gpus} "
-        f"GPUs sustain, and {load_words(headroom)} is the most they should carry"
-    )
+        if base.unit > 1 and base.floor < base.gpus:
+            return f"{load} sustain, and they come in replicas of {base.unit} that are not split"
+        return f"{load} sustain, but {base.floor} are the least that keep the service up"
+    return f"{load} sustain, and {load_words(headroom)} is the most they should carry"
 
 
 def _growth_limit(scene: Scene, base: Baseline) -> str | None:

@@ -129,9 +129,9 @@ def _ways_out(ways: Sequence[Recommendation]) -> Table:
         rows.append((
             f"{letter}) {words.action_words(r)}", words.target_words(r), words.time_words(r.time_ratio),
             words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation),
-            r.break_even or words.NONE, r.risk, "; ".join(r.blocked_by) or words.NONE,
+            r.break_even or words.NONE, r.risk, f"yes, see {letter})" if r.blocked_by else "no",
         ))  # fmt: skip
-    return _table(("way out", "to", "predicted time", "saving", "break-even demand", "risk", "blocked by"), rows)
+    return _table(("way out", "to", "predicted time", "saving", "break-even demand", "risk", "blocked"), rows)
 
 
 def _workloads(console: Console, advice: Advice) -> None:

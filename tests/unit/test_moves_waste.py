@@ -1,0 +1,141 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
+from dataclasses import replace
+
+import pytest
+from moves_builders import END, START, advice_of, bare, fabric, founding, gpus_of, node, usage, verdicts, workload
+from skuwise.advisor.model import KindVerdict
+
+
+def rules(advice):
+    return sorted(f.rule for f in advice.findings)
+
+
+def one(advice, rule):
+    return next(f for f in advice.findings if f.rule == rule)
+
+
+def test_a_service_on_a_silent_fabric_is_found_once_with_all_its_nodes():
+    advice = advice_of(founding())
+    found = one(advice, "idle-fabric")
+    assert rules(advice) == ["idle-fabric"]
+    assert found.nodes == ("n1", "n2")
+    assert found.workload in {"w-chat", "w-chat-2"}
+    assert "not once in the 14 days on record" in found.text
+    assert found.cost_usd == pytest.approx(9.832 * 336 * 2)
+    assert "list price" in found.text
+    assert found.would_change_if
+    assert {e.metric for e in found.evidence} >= {"fabric_util_p995", "fabric_hours"}
+
+
+def test_the_last_use_is_told_by_its_date():
+    given = founding()
+    nodes = tuple(replace(n, fabric=fabric(last_active_ts=START - 40 * 86400)) for n in given.nodes)
+    assert "2026-" in one(advice_of(replace(given, nodes=nodes)), "idle-fabric").text.split("Last used:")[1][:20]
+
+
+@pytest.mark.parametrize("kind", ["training", "fine-tuning", "unknown"])
+def test_never_on_training_nor_on_what_nobody_could_tell(kind):
+    w = workload("job", ("n1",), kind=kind)
+    assert "idle-fabric" not in rules(advice_of(verdicts([node()], [w])))
+
+
+def test_training_beside_a_service_keeps_the_fabric():
+    chat = workload("chat", ("n1",), gpus=gpus_of("n1", 4))
+    job = workload("job", ("n1", "n2"), kind="training", gpus=(*gpus_of("n1")[4:], *gpus_of("n2")))
+    assert "idle-fabric" not in rules(advice_of(verdicts([node("n1"), node("n2")], [chat, job])))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"readable": False, "reason": "port mlx5_0/1 is DOWN", "util_p995": None}, "port mlx5_0/1 is DOWN"),
+        ({"hours": 12.0}, "possible from"),
+    ],
+)
+def test_no_verdict_where_the_fabric_cannot_be_judged_and_the_reason_is_told(changes, said):
+    advice = advice_of(verdicts([node(fabric=fabric(**changes))], [workload()]))
+    assert rules(advice) == []
+    assert any(said in n for n in advice.notes)
+
+
+def test_traffic_above_one_per_cent_clears_the_fabric():
+    assert rules(advice_of(verdicts([node(fabric=fabric(util_p995=0.02))], [workload()]))) == []
+    assert rules(advice_of(verdicts([node(fabric=fabric(util_p995=0.01))], [workload()]))) == ["idle-fabric"]
+
+
+def test_a_node_that_runs_nothing_is_idle_and_its_fabric_is_not_counted_again():
+    advice = advice_of(verdicts([node()], [], bare_gpus=[bare("n1", i) for i in range(8)]))
+    assert rules(advice) == ["idle"]
+    found = one(advice, "idle")
+    assert found.workload is None
+    assert found.cost_usd == pytest.approx(98.32 * 336)
+    assert advice.summary.wasted_usd == pytest.approx(found.cost_usd)
+
+
+def test_a_telemetry_fault_is_no_waste():
+    faulty = [bare("n1", i, telemetry_fault="power is high while every counter is zero") for i in range(8)]
+    advice = advice_of(verdicts([node()], [], bare_gpus=faulty))
+    assert rules(advice) == []
+    assert any("power is high" in n for n in advice.notes)
+    held = workload("held", kind="idle", features={"fault_share": 0.4})
+    advice = advice_of(verdicts([node()], [held], idle_hours={"w-held": 8 * 336.0}))
+    assert rules(advice) == []
+    assert any("contradict" in n for n in advice.notes)
+
+
+def test_too_little_data_gives_no_waste_but_a_date():
+    young = node(first_seen=END - 5 * 3600, hours_observed=5.0, span_hours=5.0, fabric=None)
+    idle = [bare("n1", i, hours=5.0, idle_hours=5.0, first_ts=END - 5 * 3600) for i in range(8)]
+    advice = advice_of(verdicts([young], [], bare_gpus=idle))
+    assert rules(advice) == []
+    assert any("possible from" in n for n in advice.notes)
+
+
+def test_what_never_worked_is_held_idle_and_released_whole():
+    held = workload("held", kind="idle")
+    given = verdicts([node(fabric=None)], [held], uses=[usage(held, u_c=0, u_m=0, g=0, label="idle")],
+                     idle_hours={"w-held": 8 * 336.0})  # fmt: skip
+    advice = advice_of(given)
+    found = one(advice, "held-idle")
+    released = next(r for r in advice.recommendations if r.action == "release")
+    assert found.gpu_hours == pytest.approx(8 * 336)
+    assert released.realisation == "cash-now"
+    assert released.saving_usd_per_month.p50 == pytest.approx(98.32 * 730)
+
+
+def test_a_service_that_waits_for_requests_is_not_held_idle():
+    chat = workload()
+    advice = advice_of(verdicts([node(fabric=None)], [chat], idle_hours={"w-chat": 8 * 150.0}))
+    assert rules(advice) == []
+
+
+def test_too_many_gpus_says_how_many_would_do():
+    pods = [workload("api", (n,), id=f"w-api-{n}") for n in ("n1", "n2", "n3", "n4")]
+    nodes = [node(w.nodes[0], fabric=None) for w in pods]
+    uses = [usage(w, u_c=0.05, u_m=0.15, u_n=0.3) for w in pods]
+    advice = advice_of(verdicts(nodes, pods, uses=[u.assign(u_n=0.2) for u in uses]))
+    found = one(advice, "too-many-gpus")
+    assert {e.metric: e.threshold for e in found.evidence}["gpus_held"] == 16.0
+    assert found.cost_usd == pytest.approx(2 * 98.32 * 336)
+    fewer = next(r for r in advice.recommendations if r.action == "reduce-gpus")
+    assert fewer.target.gpu_count == 16
+    assert fewer.realisation == "cash-now"
+    assert fewer.saving_usd_per_month.p50 == pytest.approx(2 * 98.32 * 730)
+    assert "x today's peak demand" in fewer.break_even
+
+
+def test_confidence_falls_with_coverage_sampling_and_doubt():
+    def confidence(**changes):
+        w = workload(**changes)
+        return one(advice_of(verdicts([node()], [w])), "idle-fabric").confidence
+
+    full = confidence()
+    assert confidence(coverage=replace(workload().coverage, fraction=0.5)) < full
+    assert confidence(coverage=replace(workload().coverage, resolution_seconds=60.0)) < full
+    assert confidence(kind=KindVerdict("online-inference", 0.65)) < full
+
+
+def test_ids_stay_the_same_from_run_to_run():
+    first, second = advice_of(founding(), seed=1), advice_of(founding(), seed=2)
+    assert [f.id for f in first.findings] == [f.id for f in second.findings]
+    assert {r.id for r in first.recommendations} == {r.id for r in second.recommendations}
