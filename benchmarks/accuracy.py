@@ -4,7 +4,8 @@
     python benchmarks/accuracy.py --seeds 100-119 --wrong show every workload that is judged wrong
 
 Rules are tuned on seeds 100-119 and reported on 0-19. An abstention ("unknown") counts as wrong. The truth is the
-simulator's own table; "hidden" takes away names, commands, frameworks and schedulers, so that only the shape speaks.
+simulator's own table; "hidden" takes away names, commands, frameworks and schedulers, so that only the shape speaks;
+"coarse" keeps the names and only what dcgm-exporter's defaults give, every 30 s.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 from skuwise.advisor.frame import Frame
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite import read_frame
@@ -35,6 +37,18 @@ def hidden(frame: Frame) -> Frame:
     workloads["name"] = [sha256(name.encode()).hexdigest()[:10] for name in workloads["name"]]
     workloads["scheduler"] = "process"
     return dataclasses.replace(frame, workloads=workloads)
+
+
+def coarse(frame: Frame) -> Frame:
+    """The frame as dcgm-exporter's defaults would leave it: 30 s apart, no SM activity, occupancy or NVLink."""
+    gpu = frame.gpu.copy()
+    lost = ("sm_active", "sm_occupancy", "nvlink", "fp32", "fp64", "period", "tensor_nvlink", "tensor_fabric", "duty",
+            "idle_run")  # fmt: skip
+    for column in gpu.columns.astype(str):
+        if column.startswith(lost):
+            gpu[column] = None if column.endswith("_bins") else np.nan
+    gpu["gpu_util_n"] = gpu["observed_seconds"] / 30
+    return dataclasses.replace(frame, gpu=gpu)
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -64,15 +78,23 @@ def main() -> None:
     parser.add_argument("--wrong", action="store_true", help="print every workload that is judged wrong")
     options = parser.parse_args()
     catalog = load_catalog()
-    kinds: dict[str, Counter[tuple[str, str]]] = {"with names": Counter(), "names hidden": Counter()}
-    limits: dict[str, Counter[tuple[str, str]]] = {"with names": Counter(), "names hidden": Counter()}
+    kinds: dict[str, Counter[tuple[str, str]]] = {
+        "with names": Counter(),
+        "names hidden": Counter(),
+        "coarse": Counter(),
+    }
+    limits: dict[str, Counter[tuple[str, str]]] = {
+        "with names": Counter(),
+        "names hidden": Counter(),
+        "coarse": Counter(),
+    }
     for seed in parse_seeds(options.seeds):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "fleet.db"
             made = simulate(options.scenario, path, days=options.days, seed=seed, until=UNTIL)
             frame = read_frame([path])
         truths = {truth.workload_id: truth for truth in made.truths}
-        for view, shown in (("with names", frame), ("names hidden", hidden(frame))):
+        for view, shown in (("with names", frame), ("names hidden", hidden(frame)), ("coarse", coarse(frame))):
             judged = judge(shown, catalog)
             missed = [t for t in truths if t not in {w.id for w in judged.workloads} and not t.startswith("node:")]
             for workload in judged.workloads:

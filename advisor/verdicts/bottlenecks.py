@@ -19,9 +19,6 @@ from ..model import BottleneckVerdict
 
 Mask = npt.NDArray[np.bool_]
 
-# Below this share of the busy time no single label speaks for the workload.
-DOMINANT_SHARE = 0.4
-
 
 def label_rows(measures: pd.DataFrame, thresholds: Mapping[str, Threshold]) -> pd.Series:
     """The bottleneck of every row of `measures`, by the ordered questions; ``unknown`` where too little is measured."""
@@ -83,7 +80,7 @@ def _nvlink(r: Mapping[str, npt.NDArray], t: Mapping[str, float], compute: npt.N
 
 def _pcie(r: Mapping[str, npt.NDArray], t: Mapping[str, float], compute: npt.NDArray, memory: npt.NDArray) -> Mask:
     # The mean of an hour blurs copies that alternate with work: bursts at the limit, and enough of them.
-    bursts = (r["p_p95"] >= t["pcie_util"]) & (r["p_share"] >= 0.3)
+    bursts = (r["p_p95"] >= t["pcie_util"]) & (r["p_share"] >= t["pcie_share"])
     quiet = ~(r["sm"] >= t["pcie_sm_max"])
     return ((r["p"] >= t["pcie_util"]) | bursts) & quiet & ~(np.fmax(compute, memory) > np.fmax(r["p_share"], r["p"]))
 
@@ -113,9 +110,12 @@ def _latency(r: Mapping[str, npt.NDArray], t: Mapping[str, float], compute: npt.
 
 
 def judge_bottleneck(
-    labels: pd.Series, measures: pd.DataFrame, mine: pd.DataFrame, *, kind: str, coverage: float
+    labels: pd.Series, measures: pd.DataFrame, mine: pd.DataFrame, *, kind: str, coverage: float, dominant: float
 ) -> BottleneckVerdict:
-    """One workload's verdict from the labels of its rows (`labels` and `measures` are those of the whole frame)."""
+    """One workload's verdict from the labels of its rows (`labels` and `measures` are those of the whole frame).
+
+    `coverage`: share of its time that was observed; `dominant`: share of the busy time that a label needs to rule.
+    """
     at = mine["row"].to_numpy(int)
     weights = mine["seconds"].to_numpy(float)
     total = float(weights.sum())
@@ -132,7 +132,7 @@ def judge_bottleneck(
         return BottleneckVerdict("unknown", 0.0, shares, ("It was never seen at work.",))
     label, share = str(busy.index[0]), float(busy.iloc[0] / busy.sum())
     evidence = [f"{_NAMES[label]} in {share:.0%} of its busy time."]
-    if share < DOMINANT_SHARE:
+    if share < dominant:
         names = ", ".join(f"{_NAMES[str(k)].lower()} {v / busy.sum():.0%}" for k, v in busy.items())
         known = busy.drop("unknown", errors="ignore")
         label = "mixed" if known.sum() >= 0.5 * busy.sum() else "unknown"

@@ -139,7 +139,7 @@ def _metadata(session: Session) -> Iterator[Clue]:
 
 def _shape(f: Features, t: Mapping[str, float]) -> Iterator[Clue]:
     idle = f.get("idle_share", 0.0)
-    if idle >= 0.95:
+    if idle >= t["idle_share_min"]:
         yield Clue(
             {"idle": 9.0}, f"Engine and memory stood below {t['idle_engine_max']:.0%} in {idle:.0%} of the time."
         )
@@ -193,7 +193,7 @@ def _periods(f: Features, t: Mapping[str, float]) -> Iterator[Clue]:
 def _links(f: Features, t: Mapping[str, float]) -> Iterator[Clue]:
     nodes, fabric = f.get("nodes", 1.0), f.get("i")
     if nodes >= 2 and fabric is not None:
-        if fabric >= 0.02:
+        if fabric >= t["fabric_used_min"]:
             yield Clue(
                 {"training": 3.0, "fine-tuning": 0.0, "online-inference": -1.5, "batch-inference": -1.5},
                 f"It runs on {nodes:.0f} nodes and keeps {fabric:.0%} of their fabric busy.",

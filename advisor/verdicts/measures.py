@@ -31,19 +31,22 @@ FREE_MEM_RATIO = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class IdleRule:
-    """What counts as idle (rules/bottlenecks.yaml)."""
+class MeasureRule:
+    """What counts as idle, as a fault of the telemetry, and as a busy link (rules/bottlenecks.yaml, ratios)."""
 
     engine_max: float
     dram_max: float
     power_over_idle_max: float
+    fault_power_over_idle_min: float
+    link_busy: float
+    pcie_busy: float
 
 
-def measures(frame: Frame, index: GpuIndex, idle: IdleRule, link_busy: float) -> pd.DataFrame:
+def measures(frame: Frame, index: GpuIndex, rule: MeasureRule) -> pd.DataFrame:
     """One row per row of the frame's `gpu`, in the same order.
 
-    `link_busy`: the share of the network's line rate, or of what NVLink sustains, from which on a second counts as busy
-    (`i_share`, `n_share`).
+    `rule.link_busy`: the share of the network's line rate, or of what NVLink sustains, from which on a second counts as
+    busy (`i_share`, `n_share`); `rule.pcie_busy` likewise for PCIe.
     """
     gpu = frame.gpu
     out = pd.DataFrame(index=gpu.index)
@@ -73,10 +76,10 @@ def measures(frame: Frame, index: GpuIndex, idle: IdleRule, link_busy: float) ->
     # All-reduce is the only link figure that is measured; where it is not, NVLink and PCIe are held against the peak.
     eta_link = sku["eta_link"].fillna(1.0)
     out["u_n"], out["u_p"] = out["n"] / eta_link, out["p"]
-    out["n_share"] = _share_above(gpu["nvlink_bins"], link_busy * eta_link).fillna(
-        _share_from_p95(out["n"], out["n_p95"], link_busy * eta_link)
+    out["n_share"] = _share_above(gpu["nvlink_bins"], rule.link_busy * eta_link).fillna(
+        _share_from_p95(out["n"], out["n_p95"], rule.link_busy * eta_link)
     )
-    out["p_share"] = _share_from_p95(out["p"], out["p_p95"], pd.Series(0.6, index=gpu.index))
+    out["p_share"] = _share_from_p95(out["p"], out["p_p95"], pd.Series(rule.pcie_busy, index=gpu.index))
     for name in (
         "duty", "idle_run_seconds", "period_seconds", "period_strength", "tensor_nvlink_correlation",
         "tensor_fabric_correlation",
@@ -90,16 +93,17 @@ def measures(frame: Frame, index: GpuIndex, idle: IdleRule, link_busy: float) ->
     out["power_over_idle"] = out["power"] / out["idle_power"]
     # What is missing cannot confirm idleness: engine or DRAM must be there, and neither may be busy.
     known = out["g"].notna() | out["m"].notna()
-    quiet = ~(out["g"] >= idle.engine_max) & ~(out["m"] >= idle.dram_max) & ~(out["sm"] >= idle.engine_max)
-    # Power high while every activity counter is silent: one of the two is wrong, and no verdict rests on them. A bare
-    # context lifts power to 1.3-1.6 times idle (held GPUs), so the line is drawn well above that.
-    out["fault"] = (known & quiet & (out["power_over_idle"] >= 2.5)).fillna(False)
+    quiet = ~(out["g"] >= rule.engine_max) & ~(out["m"] >= rule.dram_max) & ~(out["sm"] >= rule.engine_max)
+    # A mean hides bursts: where a twentieth of the seconds worked, the GPU was in use.
+    quiet &= ~(gpu["gpu_util_p95"].fillna(gpu["sm_active_p95"]) >= rule.engine_max)
+    # Power high while every activity counter is silent: one of the two is wrong, and no verdict rests on them.
+    out["fault"] = known & quiet & (out["power_over_idle"] >= rule.fault_power_over_idle_min)
     # The other way round: counters of activity at zero all along while the engine is busy (DCGM#303 after an XID).
     silent = (gpu["tensor_active_max"] == 0) & (gpu["dram_active_max"] == 0) & (gpu["sm_active_max"].fillna(0) == 0)
     out["fault"] |= silent & (out["g"] >= 0.5)
     out["idle"] = known & quiet & ~out["fault"]
-    out["free"] = out["idle"] & ~(out["power_over_idle"] > idle.power_over_idle_max)
-    return pd.concat([out, _fabric(frame, link_busy), _host(frame)], axis=1)
+    out["free"] = out["idle"] & ~(out["power_over_idle"] > rule.power_over_idle_max)
+    return pd.concat([out, _fabric(frame, rule.link_busy), _host(frame)], axis=1)
 
 
 def stacked_bins(column: Iterable[object]) -> tuple[Floats, npt.NDArray[np.bool_]]:

@@ -16,7 +16,7 @@ from .bottlenecks import judge_bottleneck, label_rows
 from .facts import BareGpu, FabricFacts, NodeFacts, Verdicts
 from .features import FlatRule, features
 from .kinds import judge_kind
-from .measures import IdleRule, measures
+from .measures import MeasureRule, measures
 from .nodes import bare_gpus, node_facts
 from .occupancy import occupancy
 from .records import records
@@ -56,6 +56,7 @@ class _Context:
     kinds: Mapping[str, Threshold]
     facts: Mapping[str, NodeFacts]
     floor_hours: float
+    dominant_share: float
 
 
 def judge(
@@ -74,12 +75,12 @@ def judge(
     kinds = kinds if kinds is not None else load_kind_thresholds()
     bottlenecks = bottlenecks if bottlenecks is not None else load_bottleneck_thresholds()
     index = index_gpus(frame, catalog)
-    idle = IdleRule(*(bottlenecks[f"idle_{name}_max"].value for name in ("engine", "dram", "power_over_idle")))
-    rows = measures(frame, index, idle, bottlenecks["network_util"].value)
+    rows = measures(frame, index, _measure_rule(bottlenecks))
     attribution = attribute(frame)
     labels = label_rows(rows, bottlenecks)
     facts = node_facts(frame, index, attribution)
-    context = _Context(frame, index, rows, labels, kinds, {fact.node: fact for fact in facts}, floor_hours)
+    dominant = bottlenecks["dominant_share_min"].value
+    context = _Context(frame, index, rows, labels, kinds, {fact.node: fact for fact in facts}, floor_hours, dominant)
     groups = {str(k): v for k, v in attribution.mine.groupby("workload_id", sort=False)}
     empty = attribution.mine.iloc[:0]
     verdicts = [_workload(session, groups.get(session.workload_id, empty), context) for session in attribution.sessions]
@@ -99,6 +100,18 @@ def judge(
         waste_ready={v.id: _hours_per_gpu(v) >= floor_hours for v in verdicts},
         notes=tuple(notes),
     )
+
+
+def _measure_rule(bottlenecks: Mapping[str, Threshold]) -> MeasureRule:
+    names = (
+        "idle_engine_max",
+        "idle_dram_max",
+        "idle_power_over_idle_max",
+        "fault_power_over_idle_min",
+        "network_util",
+        "pcie_util",
+    )
+    return MeasureRule(*(bottlenecks[name].value for name in names))
 
 
 def _hours_per_gpu(verdict: WorkloadVerdict) -> float:
@@ -123,7 +136,9 @@ def _workload(session: Session, mine: pd.DataFrame, context: _Context) -> Worklo
         found["i_p995"] = max(peaks)
     coverage = _coverage(session, mine, found, context)
     kind = _with_faults(judge_kind(session, found, t), found)
-    bottleneck = judge_bottleneck(context.labels, rows, mine, kind=kind.label, coverage=coverage.fraction)
+    bottleneck = judge_bottleneck(
+        context.labels, rows, mine, kind=kind.label, coverage=coverage.fraction, dominant=context.dominant_share
+    )
     bottleneck = _explained(bottleneck, coverage)
     kind = _with_floor(kind, session, found, context)
     node_skus = {f.node_sku for f in own_facts}
