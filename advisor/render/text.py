@@ -23,11 +23,7 @@ SHOWN_WORKLOADS = 30
 
 def render_text(advice: Advice, *, width: int = 100, color: bool = False) -> str:
     """The whole advice for a screen `width` columns wide; without `color` it holds no escape sequence at all."""
-    out = io.StringIO()
-    console = Console(
-        file=out, width=max(width, MIN_WIDTH), force_terminal=color, color_system="standard" if color else None,
-        markup=False, emoji=False, highlight=False, legacy_windows=False,
-    )  # fmt: skip
+    out, console = _console(width, color)
     _head(console, advice)
     found = cases(advice)
     for number, case in enumerate(found, 1):
@@ -38,6 +34,37 @@ def render_text(advice: Advice, *, width: int = 100, color: bool = False) -> str
     _loose(console, advice)
     _workloads(console, advice)
     _prices(console, advice)
+    return _plain(out)
+
+
+def render_story(advice: Advice, rule: str, *, width: int = 100, color: bool = False) -> str:
+    """The dearest case of one rule as plain prose: what was found, each way out in a sentence. Empty: no such case."""
+    found = [case for case in cases(advice) if case.finding.rule == rule]
+    if not found:
+        return ""
+    case = max(found, key=lambda c: c.finding.cost_usd or 0.0)
+    out, console = _console(width, color)
+    _line(console, f"In words: the case of {rule} that costs most", "bold")
+    _line(console, case.finding.text)
+    console.print()
+    for way in case.ways_out:
+        _indented(console, f"- {words.action_words(way)}: {way.text}")
+    console.print()
+    _line(console, best(case))
+    if case.finding.would_change_if:
+        _line(console, f"All this would be wrong if {_or(case.finding.would_change_if)}.")
+    return _plain(out)
+
+
+def _console(width: int, color: bool) -> tuple[io.StringIO, Console]:
+    out = io.StringIO()
+    return out, Console(
+        file=out, width=max(width, MIN_WIDTH), force_terminal=color, color_system="standard" if color else None,
+        markup=False, emoji=False, highlight=False, legacy_windows=False,
+    )  # fmt: skip
+
+
+def _plain(out: io.StringIO) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
 
 

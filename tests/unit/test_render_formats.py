@@ -17,6 +17,7 @@ from skuwise.advisor.render import FORMATS, render
 from skuwise.advisor.render.csv import COLUMNS, cell
 from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.render.markdown import escape
+from skuwise.advisor.render.text import render_story
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 HOSTILE = (
@@ -202,3 +203,12 @@ def test_words_carry_units_and_never_invent():
     assert words.clause("The end.") == "the end"
     assert words.clause("RDMA is used.") == "RDMA is used"
     assert words.clean("a\x00\u202eb") == "a\\x00\\u202eb"
+
+
+def test_the_story_tells_the_case_and_each_way_out_in_sentences():
+    told = " ".join(render_story(advice_of(founding()), "idle-fabric").split())
+    assert "carried nothing" in told
+    assert all(way in told for way in ("same GPU, other node:", "another GPU:", "fewer GPUs:", "swap with training:"))
+    assert "would be wrong if" in told
+    assert render_story(empty(), "idle-fabric") == ""
+    assert "\x1b" not in render_story(hostile_advice("\x1b[31m[red]"), "idle-fabric")
