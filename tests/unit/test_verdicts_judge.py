@@ -391,3 +391,33 @@ def test_judging_does_not_change_the_frame(catalog: Catalog) -> None:
     judge(frame, catalog)
     after = frame.gpu.drop(columns=[c for c in frame.gpu.columns.astype(str) if c.endswith("_bins")])
     assert before.equals(after)
+
+
+def test_a_notebook_is_interactive(catalog: Catalog) -> None:
+    b = FrameBuilder(hours=96)
+    (uuid,) = b.node()
+    cell = {**FREE, "gpu_util": 0.08, "sm_active": 0.05, "tensor_active": 0.02, "dram_active": 0.03,
+            "power_watts": 130.0, "mem_used_bytes": 9e9, "duty": 0.08}  # fmt: skip
+    for hour in range(96):
+        working = hour % 24 in (9, 10, 11, 14, 15, 16)
+        b.use(cell if working else {**FREE, "mem_used_bytes": 9e9, "power_watts": 100.0, "duty": 0.0},
+              start=hour, end=hour + 1, gpu_util_p95=0.9 if working else 0.0, gpu_util_max=1.0)  # fmt: skip
+    b.work("w", [("n1", uuid)])
+    verdict = judge(b.frame(), catalog).workloads[0]
+    assert verdict.kind.label == "interactive"
+    assert any("short bursts" in sentence for sentence in verdict.kind.evidence)
+
+
+def test_a_queue_that_never_empties_is_batch_inference(catalog: Catalog) -> None:
+    queue = {**DECODE, "tensor_active": 0.5, "dram_active": 0.5, "power_watts": 600.0}
+    verdict = _one(catalog, queue, hours=96, gpus=1, work={"end": 90})
+    assert verdict.kind.label == "batch-inference"
+    assert any("never empties" in sentence for sentence in verdict.kind.evidence)
+
+
+def test_an_hour_with_bursts_is_not_idle(catalog: Catalog) -> None:
+    sparse = {**FREE, "gpu_util": 0.04, "sm_active": 0.03, "dram_active": 0.02, "power_watts": 120.0}
+    quiet = _one(catalog, sparse, hours=40, gpu_util_p95=0.01)
+    bursts = _one(catalog, sparse, hours=40, gpu_util_p95=0.6)
+    assert quiet.features["idle_share"] == 1.0
+    assert bursts.features["idle_share"] == 0.0
