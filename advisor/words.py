@@ -73,6 +73,16 @@ def price_words(price: Price) -> str:
     return f"{usd(price.usd_per_hour)} per node-hour {basis}, {clean(price.as_of)}{until} ({clean(price.source)})"
 
 
+def dated(prices: Iterable[Price | None]) -> str:
+    """``at list price, 2026-09-19``, for a sentence; the price itself, with its source, is listed beside it."""
+    told = {
+        f"{'at list price' if p.basis == 'list' else f'at the {clean(p.basis)} price'}, {clean(p.as_of)}": None
+        for p in prices
+        if p is not None
+    }
+    return "; ".join(told) or "no price known"
+
+
 def price_note(prices: Iterable[Price]) -> str:
     """What all dollars of a text rest on, in a few words."""
     known = list(prices)

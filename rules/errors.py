@@ -32,7 +32,7 @@ class UsageError(SkuwiseError):
     exit_status = EXIT_USAGE
 
 
-class NothingToDo(SkuwiseError):
+class NothingToDo(SkuwiseError):  # noqa: N818 - nothing went wrong
     """The command was right, but there is nothing to work on."""
 
     exit_status = EXIT_NOTHING

@@ -9,7 +9,7 @@ from ...rules.thresholds import WasteRule
 from ..durations import day
 from ..model import Evidence, Finding
 from ..verdicts.facts import FabricFacts, NodeFacts, Verdicts
-from ..words import usd
+from ..words import dated, usd
 from .found import Found, called, certainty, node_words, possible_from, sampling
 from .groups import HOURS_PER_MONTH, TRAINING, Group
 from .ids import stable_id
@@ -211,20 +211,19 @@ def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], cost: f
             return "What it costs is not known: no node without it tells, and the catalog counts it as no RDMA fabric."
         return "What the fabric costs is not known, because the price of the node is not."
     first = premiums[0]
-    basis = "at list price" if first.price.basis == "list" else f"at the {first.price.basis} price"
-    dated = f"{basis}, {first.price.as_of} ({first.price.source})"
+    when = dated((first.price,))
     month = sum(p.usd_per_hour for p in premiums) * HOURS_PER_MONTH
     if not first.assumed and first.usd_per_hour == 0:
-        return f"The fabric costs nothing extra: the same node without it has the same price ({dated})."
+        return f"The fabric costs nothing extra: the same node without it has the same price ({when})."
     many = f" and node, {usd(month)} a month for {len(nodes)} nodes" if len(nodes) > 1 else f", {usd(month)} a month"
     if first.assumed:
         return (
             f"Its price is assumed, for no node without it is on sale here: {first.share * 100:.1f} % of the node's "
             f"{usd(first.price.usd_per_hour)} an hour (the difference that pairs at other providers show), "
-            f"{usd(first.usd_per_hour)} an hour{many}, {dated}."
+            f"{usd(first.usd_per_hour)} an hour{many}, {when}."
         )
     assert first.twin is not None
     return (
         f"The fabric is {usd(first.usd_per_hour)} of the node's {usd(first.price.usd_per_hour)} an hour{many}: "
-        f"{first.twin.sku} is the same without it, {dated}."
+        f"{first.twin.sku} is the same without it, {when}."
     )

@@ -24,16 +24,16 @@ def swap(scene: Scene, base: Baseline, found: Found, groups: Sequence[Group], fi
     for training in groups:
         if training.kind not in TRAINING or not training.recurs or not training.nodes:
             continue
-        reason = _unfit(scene, base.group, training)
+        reason = _unfit(scene, base.group, training, groups)
         if reason is None:
-            return _option(scene, base, found, training, findings)
+            return _option(scene, base, found, findings, training=training, groups=groups)
         reasons.append(f"{training.lead.name}: {reason}")
     why = "no training in this fleet starves for want of a fabric"
     blocked = (f"{why} ({'; '.join(reasons[:3])})" if reasons else why,)
     return _blocked(base, findings, blocked)
 
 
-def _unfit(scene: Scene, serving: Group, training: Group) -> str | None:
+def _unfit(scene: Scene, serving: Group, training: Group, groups: Sequence[Group]) -> str | None:
     here, there = serving.nodes[0], training.nodes[0]
     waits = _waits(training)
     if _fabric_rate(scene, there) is not None and _has_rdma(scene, there):
@@ -48,11 +48,15 @@ def _unfit(scene: Scene, serving: Group, training: Group) -> str | None:
         return "its nodes hold another number of GPUs"
     if len(training.nodes) > len(serving.nodes):
         return f"it needs {len(training.nodes)} nodes, and the service holds {len(serving.nodes)}"
-    if any(n.node not in serving.alone for n in serving.nodes) or any(
-        n.node not in training.alone for n in training.nodes
-    ):
+    if any(n.node not in serving.alone for n in serving.nodes) or _others(training, groups):
         return "other work sits on the nodes that would be swapped"
     return None
+
+
+def _others(training: Group, groups: Sequence[Group]) -> bool:
+    """Whether anything but training ran on its nodes: other training only gains by a fabric."""
+    names = {n.node for n in training.nodes}
+    return any(names.intersection(w.nodes) for g in groups if g.kind not in TRAINING for w in g.workloads)
 
 
 def _waits(training: Group) -> float:
@@ -88,16 +92,32 @@ def _predicted(scene: Scene, serving: Group, training: Group) -> Prediction | No
     )
 
 
-def _option(scene: Scene, base: Baseline, found: Found, training: Group, findings: tuple[str, ...]) -> Option:
+def _starved_hours(training: Group, groups: Sequence[Group]) -> tuple[float, int]:
+    """GPU-hours of the window in which training starved on these nodes, and how many other trainings that counts."""
+    names = {n.node for n in training.nodes}
+    starved = [
+        (w.gpu_hours, g is training)
+        for g in groups
+        if g.kind in TRAINING
+        for w in g.workloads
+        if names.issuperset(w.nodes) and w.bottleneck.label in _WAITS
+    ]
+    return sum(hours for hours, _ in starved), sum(not own for _, own in starved)
+
+
+def _option(
+    scene: Scene, base: Baseline, found: Found, findings: tuple[str, ...], *, training: Group, groups: Sequence[Group]
+) -> Option:
     serving = base.group
     prediction = _predicted(scene, serving, training)
     count = len(training.nodes)
-    share = training.gpu_hours / max(training.gpu_count, 1) / scene.window_hours if scene.window_hours > 0 else 0.0
-    month = training.gpu_count * HOURS_PER_MONTH * min(share, 1.0)
+    starved_hours, others = _starved_hours(training, groups)
+    month = starved_hours / scene.window_hours * HOURS_PER_MONTH if scene.window_hours > 0 else 0.0
     freed = month * max(1.0 - prediction.median, 0.0) if prediction else 0.0
+    more = f" (as did {others} other trainings there in this window, taken to gain alike)" if others else ""
     told = (
         f"the training takes {prediction.median:.2f} of its time ({prediction.interval.p10:.2f} to "
-        f"{prediction.interval.p90:.2f})"
+        f"{prediction.interval.p90:.2f}) where it starved{more}"
         if prediction
         else "how much faster the training runs cannot be told, for its present network was not measured"
     )

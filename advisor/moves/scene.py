@@ -11,7 +11,7 @@ import numpy as np
 from ...rules.catalog import NodeSku, Price
 from ...rules.library import Catalog
 from ..model import Configuration, Interval, Realisation, Recommendation
-from ..words import spread, usd
+from ..words import dated, spread, usd
 from .groups import AVAILABLE, Group
 from .money import PriceBook
 from .prediction import Array
@@ -133,15 +133,6 @@ def nodes_for(gpus: float | Array, per_node: int) -> Array:
 def gpus_needed(base: Baseline, demand: Array, headroom: float) -> Array:
     """GPUs that carry each draw of demand (of today's GPUs) at `headroom`: whole units, and at least the floor."""
     return np.maximum(np.ceil(base.gpus * demand / headroom / base.unit - 1e-9) * base.unit, float(base.floor))
-
-
-def dated(prices: Sequence[Price | None]) -> str:
-    """``at list price, 2026-09-19 (source)`` for a sentence."""
-    words = []
-    for price in {(p.basis, p.as_of, p.source): p for p in prices if p is not None}.values():
-        basis = "at list price" if price.basis == "list" else f"at the {price.basis} price"
-        words.append(f"{basis}, {price.as_of} ({price.source})")
-    return "; ".join(words) or "no price known"
 
 
 def saving_sentence(saving: Interval, prices: Sequence[Price | None], realised: Realisation, date: str | None) -> str:

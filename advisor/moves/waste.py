@@ -15,7 +15,7 @@ from ...rules.templates import fill
 from ...rules.thresholds import WasteRule
 from ..model import Evidence, Finding
 from ..verdicts.facts import BareGpu, NodeFacts, Verdicts
-from ..words import usd
+from ..words import dated, usd
 from .fabric_waste import FAULT_SHARE, idle_fabric
 from .found import Found, called, certainty, graded, node_words, possible_from, sampling
 from .groups import AVAILABLE, TRAINING, Group
@@ -359,8 +359,7 @@ def _cost_words(cost: float | None, book: PriceBook, nodes: Sequence[NodeFacts])
     price = book.of(nodes[0]) if nodes else None
     if cost is None or price is None:
         return "What that costs is not known, because the price of the node is not."
-    basis = "at list price" if price.basis == "list" else f"at the {price.basis} price"
-    return f"That is {usd(cost)} in the window, {basis}, {price.as_of} ({price.source})."
+    return f"That is {usd(cost)} in the window, {dated((price,))}."
 
 
 def _over(power: float | None, floor: float | None) -> float | None:

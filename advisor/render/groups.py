@@ -34,6 +34,17 @@ def loose(advice: Advice) -> tuple[Recommendation, ...]:
     return tuple(r for r in advice.recommendations if not r.findings)
 
 
+def best_way(case: Case) -> Recommendation | None:
+    """The first way out that is open and gains something, as they are ranked; None: nothing gains today."""
+    for r in case.ways_out:
+        gains = r.freed_gpu_hours_per_month > 0 or (
+            r.saving_usd_per_month is not None and r.saving_usd_per_month.p50 > 0
+        )
+        if gains and not r.blocked_by:
+            return r
+    return None
+
+
 def best(case: Case) -> str:
     """One sentence: what the case comes to."""
     saving = [

@@ -15,25 +15,28 @@ from rich.text import Text
 
 from .. import words
 from ..model import Advice, Recommendation
-from .groups import Case, best, cases, loose
+from .groups import Case, best, best_way, cases, loose
 
 MIN_WIDTH = 60
 SHOWN_WORKLOADS = 30
+SHOWN_REJECTED = 3
 
 
 def render_text(advice: Advice, *, width: int = 100, color: bool = False) -> str:
     """The whole advice for a screen `width` columns wide; without `color` it holds no escape sequence at all."""
     out, console = _console(width, color)
-    _head(console, advice)
-    found = cases(advice)
-    for number, case in enumerate(found, 1):
+    _overview(console, advice)
+    for number, case in enumerate(cases(advice), 1):
         _case(console, number, case)
-    if not found:
-        _line(console, "No waste was found in this window.")
-        console.print()
     _loose(console, advice)
-    _workloads(console, advice)
     _prices(console, advice)
+    return _plain(out)
+
+
+def render_overview(advice: Advice, *, width: int = 100, color: bool = False) -> str:
+    """The first page: the money, what was found in a line each, and what each workload is."""
+    out, console = _console(width, color)
+    _overview(console, advice)
     return _plain(out)
 
 
@@ -74,6 +77,30 @@ def _line(console: Console, text: str, style: str = "") -> None:
 
 def _indented(console: Console, text: str) -> None:
     console.print(Padding(Text(words.clean(text)), (0, 0, 0, 2)))
+
+
+def _overview(console: Console, advice: Advice) -> None:
+    _head(console, advice)
+    found = cases(advice)
+    if found:
+        _line(console, "Found", "bold")
+        rows = [(str(number), *_found_row(advice, case)) for number, case in enumerate(found, 1)]
+        console.print(_table(("", "finding", "of", "cost so far", "best way out", "comes to"), rows))
+    else:
+        _line(console, "No waste was found in this window.")
+    console.print()
+    _workloads(console, advice)
+
+
+def _found_row(advice: Advice, case: Case) -> tuple[str, ...]:
+    f = case.finding
+    names = {w.id: w.name for w in advice.workloads}
+    of = names.get(f.workload or "", "") or ", ".join(f.nodes) or f.node or words.NONE
+    way = best_way(case)
+    if way is None:
+        return f.rule, of, words.usd(f.cost_usd), "none that saves", words.NONE
+    saving = words.saving_words(way.saving_usd_per_month, way.freed_gpu_hours_per_month, way.realisation)
+    return f.rule, of, words.usd(f.cost_usd), words.action_words(way), saving
 
 
 def _head(console: Console, advice: Advice) -> None:
@@ -134,8 +161,11 @@ def _options(console: Console, ways: Sequence[Recommendation]) -> None:
         _indented(console, f"{letter}) {r.text} (id {r.id})")
         if r.would_change_if:
             _indented(console, f"   Wrong if {_or(r.would_change_if)}.")
-        for rejected in r.rejected:
+        for rejected in r.rejected[:SHOWN_REJECTED]:
             _indented(console, f"   Not {rejected.sku}: {rejected.reason}.")
+        if len(r.rejected) > SHOWN_REJECTED:
+            more = len(r.rejected) - SHOWN_REJECTED
+            _indented(console, f"   Nor {more} other nodes, each for its reason: --format markdown or json tells.")
 
 
 def _letters() -> Iterable[str]:
