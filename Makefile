@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint types contracts check bench accuracy build lock format clean
+.PHONY: help setup demo test test-all lint types contracts check bench accuracy picture build lock format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -44,6 +44,9 @@ bench: setup ## the figures of docs/benchmarks.md, printed
 
 accuracy: setup ## kinds and bottlenecks over 20 simulated fleets, with the confusion tables
 	$(BIN)/python benchmarks/accuracy.py
+
+picture: setup ## draw docs/demo.svg anew
+	$(BIN)/python docs/tools/picture.py
 
 build: setup ## sdist, and the wheel from it
 	$(BIN)/python -m build

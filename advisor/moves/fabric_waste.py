@@ -215,15 +215,16 @@ def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], cost: f
     month = sum(p.usd_per_hour for p in premiums) * HOURS_PER_MONTH
     if not first.assumed and first.usd_per_hour == 0:
         return f"The fabric costs nothing extra: the same node without it has the same price ({when})."
-    many = f" and node, {usd(month)} a month for {len(nodes)} nodes" if len(nodes) > 1 else f", {usd(month)} a month"
+    whose = "a node's" if len(nodes) == 1 else "each node's"
+    total = f"{usd(month)} a month" if len(nodes) == 1 else f"{usd(month)} a month for {len(nodes)} nodes"
     if first.assumed:
         return (
-            f"Its price is assumed, for no node without it is on sale here: {first.share * 100:.1f} % of the node's "
+            f"Its price is assumed, for no node without it is on sale here: {first.share * 100:.1f} % of {whose} "
             f"{usd(first.price.usd_per_hour)} an hour (the difference that pairs at other providers show), "
-            f"{usd(first.usd_per_hour)} an hour{many}, {when}."
+            f"{usd(first.usd_per_hour)} an hour, {total}, {when}."
         )
     assert first.twin is not None
     return (
-        f"The fabric is {usd(first.usd_per_hour)} of the node's {usd(first.price.usd_per_hour)} an hour{many}: "
+        f"The fabric is {usd(first.usd_per_hour)} of {whose} {usd(first.price.usd_per_hour)} an hour, {total}: "
         f"{first.twin.sku} is the same without it, {when}."
     )

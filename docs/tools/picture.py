@@ -1,0 +1,38 @@
+"""Draws docs/demo.svg: what `skuwise demo` finds, as a terminal shows it. Run by `make picture`."""
+
+from __future__ import annotations
+
+import io
+import re
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+from skuwise.advisor.commands import advise_from
+from skuwise.advisor.render.text import render_overview, render_story
+from skuwise.advisor.simulate.simulator import simulate
+
+WIDTH = 112
+UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z: the picture is the same whenever it is drawn
+LINES = 24
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        fleet = Path(name) / "fleet.db"
+        simulate("fleet", fleet, days=14, seed=0, until=UNTIL)
+        advice = advise_from([fleet], now=UNTIL)
+    shown = render_overview(advice, width=WIDTH).splitlines()[:LINES]
+    story = render_story(advice, "idle-fabric", width=WIDTH).splitlines()
+    console = Console(record=True, width=WIDTH, file=io.StringIO())
+    for line in ["$ skuwise demo", "", *shown, "...", "", *story[: story.index("")]]:
+        bold = line in ("Found", "Workloads") or line.startswith(("$ ", "Advice for", "In words"))
+        console.print(Text(line, style="bold" if bold else ""))
+    svg = console.export_svg(title="skuwise demo", unique_id="skuwise")
+    # Rich names fonts on a foreign server; the reader's own monospace font will do.
+    Path("docs/demo.svg").write_text(re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL))
+
+
+if __name__ == "__main__":
+    main()
