@@ -13,13 +13,31 @@ from ..rules.catalog import Price
 
 KindLabel = Literal["training", "fine-tuning", "online-inference", "batch-inference", "interactive", "idle", "unknown"]
 BottleneckLabel = Literal[
-    "compute", "hbm-bandwidth", "nvlink", "network", "pcie", "host-input", "straggler", "latency", "throttled", "idle",
-    "mixed", "unknown",
+    "compute",
+    "hbm-bandwidth",
+    "nvlink",
+    "network",
+    "pcie",
+    "host-input",
+    "straggler",
+    "latency",
+    "throttled",
+    "idle",
+    "mixed",
+    "unknown",
 ]
 Severity = Literal["low", "medium", "high"]
 Action = Literal[
-    "move-sku", "reduce-gpus", "mig-slice", "consolidate", "schedule-off", "swap-placement", "release", "lower-clock",
-    "power-cap", "fix-first",
+    "move-sku",
+    "reduce-gpus",
+    "mig-slice",
+    "consolidate",
+    "schedule-off",
+    "swap-placement",
+    "release",
+    "lower-clock",
+    "power-cap",
+    "fix-first",
 ]
 Realisation = Literal["cash-now", "cash-at", "capacity-freed", "energy"]
 Risk = Literal["very-low", "low", "medium", "high"]
