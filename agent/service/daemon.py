@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
 from collections.abc import Callable, Mapping
 
 import psutil
 
-from ...rules.errors import StoreError
 from ..clock import SystemClock
 from ..config import AgentConfig
 from ..sampler import run_loop
-from ..store.rollups import RollupJob
 from ..store.writer import Writer
 from .assembly import Agent, assemble
-from .jobs import start_jobs
+from .jobs import roll_all, start_jobs
 from .recorder import Recorder
 
 
@@ -40,8 +37,7 @@ def run_agent(config: AgentConfig, environ: Mapping[str, str], say: Callable[[st
         writer.commit()
         stopping = _stop_on_signals(clock)
         say(_opening(agent, config))
-        rollups = RollupJob(config.db)
-        scheduler = start_jobs(lambda: _roll(rollups, say))
+        scheduler = start_jobs(config.db, say)
         try:
             kept = run_loop(
                 agent.sampler,
@@ -55,7 +51,7 @@ def run_agent(config: AgentConfig, environ: Mapping[str, str], say: Callable[[st
         finally:
             scheduler.shutdown(wait=True)
             agent.sampler.close()
-    _roll(rollups, say, and_open=True)
+    roll_all(config.db, say, and_open=True)
     return kept
 
 
@@ -69,14 +65,6 @@ def _stop_on_signals(clock: SystemClock) -> Callable[[], bool]:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     return lambda: bool(received)
-
-
-def _roll(rollups: RollupJob, say: Callable[[str], None], *, and_open: bool = False) -> None:
-    try:
-        rollups.run(time.time(), and_open=and_open)
-    except StoreError as error:
-        # The samples stay; the next run takes up what this one left.
-        say(f"rollups are late: {error}")
 
 
 def _opening(agent: Agent, config: AgentConfig) -> str:

@@ -85,7 +85,14 @@ class RollupJob:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def run(self, now: float, should_stop: Callable[[], bool] = lambda: False, *, and_open: bool = False) -> RolledUp:
+    def run(
+        self,
+        now: float,
+        should_stop: Callable[[], bool] = lambda: False,
+        *,
+        periods: Sequence[Period] = tuple(PERIOD_SECONDS),
+        and_open: bool = False,
+    ) -> RolledUp:
         """Do what is due at `now` (Unix seconds). `should_stop` is asked between periods. Raises StoreError.
 
         `and_open`: also write the periods that are not over yet, as they stand, so that a stopped agent leaves rollups
@@ -95,7 +102,7 @@ class RollupJob:
         try:
             with closing(self._connect()) as connection:
                 nodes = [row[0] for row in connection.execute("SELECT id FROM node ORDER BY id").fetchall()]
-                for period in PERIOD_SECONDS:
+                for period in periods:
                     for node_id in nodes:
                         done[period] += self._roll_node(connection, node_id, period, now, should_stop)
                         if and_open:
