@@ -14,17 +14,22 @@ import argparse
 import dataclasses
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+from skuwise.advisor.advice import advise_on
 from skuwise.advisor.frame import Frame
+from skuwise.advisor.model import Finding
+from skuwise.advisor.simulate.plan import Truth
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite import read_frame
 from skuwise.advisor.verdicts.verdict import judge
 from skuwise.rules.library import load_catalog
+from skuwise.rules.thresholds import load_waste_rules
 
+ABOUT_NODES = ("idle", "idle-fabric")
 UNTIL = 1_790_000_000.0  # a fixed moment (2026-09-21): the same fleets every time
 
 
@@ -70,6 +75,32 @@ def confusion(pairs: Mapping[tuple[str, str], int], what: str) -> Iterable[str]:
     yield f"right: {right} of {total} = {right / max(total, 1):.1%}"
 
 
+@dataclasses.dataclass
+class Flags:
+    """How one waste rule did: workloads that deserve it and got it, deserve it and did not, do not and did."""
+
+    right: int = 0
+    missed: int = 0
+    false: int = 0
+    on_training: int = 0
+
+    def count(
+        self, truths: Sequence[Truth], nodes: Mapping[str, Sequence[str]], found: Sequence[Finding], rule: str
+    ) -> None:
+        """`nodes`: those of each workload. A finding flags the workload it names; one about nodes, all that is on them."""
+        flagged = {node for f in found if f.rule == rule for node in (*f.nodes, f.node)}
+        named = {f.workload for f in found if f.rule == rule}
+        for truth in truths:
+            got = truth.workload_id in named or bool(
+                rule in ABOUT_NODES and flagged.intersection(nodes.get(truth.workload_id, ()))
+            )
+            deserved = rule in truth.waste
+            self.right += got and deserved
+            self.missed += deserved and not got
+            self.false += got and not deserved
+            self.on_training += got and truth.kind in ("training", "fine-tuning")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="0-19")
@@ -77,7 +108,8 @@ def main() -> None:
     parser.add_argument("--days", type=float, default=14)
     parser.add_argument("--wrong", action="store_true", help="print every workload that is judged wrong")
     options = parser.parse_args()
-    catalog = load_catalog()
+    catalog, rules = load_catalog(), load_waste_rules()
+    waste = {rule: Flags() for rule in ("idle", "held-idle", "idle-fabric")}
     kinds: dict[str, Counter[tuple[str, str]]] = {
         "with names": Counter(),
         "names hidden": Counter(),
@@ -94,6 +126,12 @@ def main() -> None:
             made = simulate(options.scenario, path, days=options.days, seed=seed, until=UNTIL)
             frame = read_frame([path])
         truths = {truth.workload_id: truth for truth in made.truths}
+        judged = judge(frame, catalog)
+        money = advise_on(judged, catalog, rules, (), generated_at=UNTIL, rng=np.random.default_rng(seed), source={})
+        nodes = {w.id: w.nodes for w in judged.workloads}
+        nodes |= {t: (t.removeprefix("node:"),) for t in truths if t.startswith("node:")}
+        for rule, flags in waste.items():
+            flags.count(tuple(truths.values()), nodes, money.findings, rule)
         for view, shown in (("with names", frame), ("names hidden", hidden(frame)), ("coarse", coarse(frame))):
             judged = judge(shown, catalog)
             missed = [t for t in truths if t not in {w.id for w in judged.workloads} and not t.startswith("node:")]
@@ -117,6 +155,12 @@ def main() -> None:
         print("\n".join(confusion(table, "kind")))
         print(f"\n== {view}: bottleneck")
         print("\n".join(confusion(limits[view], "bottleneck")))
+    print("\n== waste: workloads by rule")
+    for rule, flags in waste.items():
+        print(
+            f"{rule}: {flags.right} rightly flagged, {flags.missed} missed, {flags.false} falsely flagged, "
+            f"{flags.on_training} of all flagged are training or fine-tuning"
+        )
 
 
 if __name__ == "__main__":
