@@ -87,7 +87,7 @@ class Flags:
     def count(
         self, truths: Sequence[Truth], nodes: Mapping[str, Sequence[str]], found: Sequence[Finding], rule: str
     ) -> None:
-        """`nodes`: those of each workload. A finding flags the workload it names; one about nodes, all that is on them."""
+        """`nodes`: those of each workload. A finding flags the workload it names, or all that is on its nodes."""
         flagged = {node for f in found if f.rule == rule for node in (*f.nodes, f.node)}
         named = {f.workload for f in found if f.rule == rule}
         for truth in truths:
