@@ -9,9 +9,9 @@ import numpy as np
 from ..rules.catalog import Price
 from ..rules.library import Catalog
 from ..rules.thresholds import Threshold, WasteRule
-from .durations import rfc3339
 from .frame import Frame
 from .model import Advice, Summary
+from .moments import rfc3339
 from .moves.found import Found
 from .moves.groups import groups_of
 from .moves.money import PriceBook, reconcile, unique, with_costs

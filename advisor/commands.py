@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..agent.durations import parse_duration
 from ..rules.errors import EXIT_DONE, SkuwiseError, UsageError
-from .durations import parse_duration, parse_moment
+from .moments import parse_moment
 from .render import FORMATS, render
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Iterable
 
 from ..rules.catalog import Price
-from .durations import day
 from .model import Interval, Recommendation, Summary
+from .moments import day
 
 NONE = "-"
 

@@ -7,7 +7,7 @@ import re
 from ..rules.errors import UsageError
 
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
-_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
+_PATTERN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d|w)", re.ASCII)
 
 
 def parse_duration(text: str) -> float:
@@ -17,11 +17,3 @@ def parse_duration(text: str) -> float:
     if seconds <= 0:
         raise UsageError(f"{text!r} is not a span of time.", "Write it like 250ms, 30s, 10m, 24h or 14d.")
     return seconds
-
-
-def show_duration(seconds: float) -> str:
-    """`seconds` in the largest unit that leaves a number people can say: ``14 days``, ``3.5 h``, ``40 s``."""
-    for size, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} s"

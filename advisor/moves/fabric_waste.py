@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ...rules.templates import fill
 from ...rules.thresholds import WasteRule
-from ..durations import day
 from ..model import Evidence, Finding
+from ..moments import day
 from ..verdicts.facts import FabricFacts, NodeFacts, Verdicts
 from ..words import dated, usd
 from .found import Found, called, certainty, node_words, possible_from, sampling

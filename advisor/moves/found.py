@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...rules.thresholds import WasteRule
-from ..durations import rfc3339
 from ..model import Finding, Severity
+from ..moments import rfc3339
 from ..verdicts.facts import BareGpu, NodeFacts
 from .groups import Group
 from .money import Premium

@@ -7,8 +7,8 @@ import io
 import math
 
 from ...rules.catalog import Price
-from ..durations import rfc3339
 from ..model import Advice, Interval
+from ..moments import rfc3339
 from ..words import clean
 
 COLUMNS = (

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
-from ..durations import rfc3339
 from ..model import Advice, Configuration, Finding, Interval, Recommendation, Summary, WorkloadVerdict
+from ..moments import rfc3339
 
 SCHEMA = "skuwise.advice/1"
 

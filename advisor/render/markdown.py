@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from .. import words
-from ..durations import rfc3339
 from ..model import Advice, Evidence, Recommendation
+from ..moments import rfc3339
 from .groups import Case, best, cases, loose
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~$<>&=:@-])")

@@ -8,8 +8,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from ...agent.durations import parse_duration
 from ...rules.errors import EXIT_DONE
-from ..durations import parse_duration, parse_moment, rfc3339
+from ..moments import parse_moment, rfc3339
 from .scenarios import SCENARIOS
 from .simulator import MINUTES_SECONDS, SimulationReport, simulate
 

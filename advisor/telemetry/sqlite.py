@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from ...agent.store.queries import Query
 from ...agent.store.reader import open_reader
 from ...rules.errors import NothingToDo, SkuwiseError, StoreError, UsageError
 from ..frame import Frame, Window
+from ..moments import minute
 from . import resolve
 from .tables import to_table
 
@@ -78,8 +78,8 @@ def read_frame(
     if frame.gpu.empty:
         first, last = min(s[0] for s in known), max(s[1] for s in known)
         raise NothingToDo(
-            f"There is no GPU data between {_when(window.start)} and {_when(window.end)}: {_names(files)} holds data "
-            f"from {_when(first)} to {_when(last)}.",
+            f"There is no GPU data between {minute(window.start)} and {minute(window.end)}: {_names(files)} holds data "
+            f"from {minute(first)} to {minute(last)}.",
             "Choose another window with --since and --until.",
         )
     return frame
@@ -141,7 +141,7 @@ def _default_window(
         if now is not None and latest > now + CLOCK_TOLERANCE_SECONDS:
             end = math.ceil(now / 60.0) * 60.0
             notes.append(
-                f"Some rows are dated {_when(latest)}, later than now ({_when(now)}): a node's clock is ahead; the "
+                f"Some rows are dated {minute(latest)}, later than now ({minute(now)}): a node's clock is ahead; the "
                 "window ends now."
             )
     return Window(math.floor((end - since_seconds) / resolve.HOUR) * resolve.HOUR, float(end))
@@ -254,7 +254,3 @@ def _once(rows: pd.DataFrame, keys: tuple[str, ...], what: str, notes: list[str]
 
 def _names(files: list[Path]) -> str:
     return str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
-
-
-def _when(ts: float) -> str:
-    return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 import pandas as pd
@@ -12,6 +11,7 @@ import pandas as pd
 from ...rules.thresholds import Threshold, load_bottleneck_thresholds, load_kind_thresholds
 from ..frame import Frame
 from ..model import BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
+from ..moments import minute
 from .bottlenecks import judge_bottleneck, label_rows
 from .facts import BareGpu, FabricFacts, NodeFacts, Verdicts
 from .features import FlatRule, features
@@ -234,10 +234,9 @@ def _with_floor(kind: KindVerdict, session: Session, found: Mapping[str, float],
         )
     else:
         ready = context.frame.window.end + (context.floor_hours - hours) * 3600
-        day = datetime.fromtimestamp(ready, UTC).strftime("%Y-%m-%d %H:%M UTC")
         sentence = (
-            f"{hours:.1f} h of data are too little for a verdict on waste; at {context.floor_hours:.0f} h, from {day} "
-            "on if it keeps running, one will be possible."
+            f"{hours:.1f} h of data are too little for a verdict on waste; at {context.floor_hours:.0f} h, from "
+            f"{minute(ready)} on if it keeps running, one will be possible."
         )
     return KindVerdict(kind.label, kind.confidence, (*kind.evidence, sentence), kind.alternatives)
 

@@ -1,4 +1,4 @@
-"""Durations and moments as people type them: ``30s``, ``10m``, ``24h``, ``14d``, and RFC 3339."""
+"""Moments as people type and read them: RFC 3339, dates, always UTC. Spans of time are `agent.durations`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,8 @@ from datetime import UTC, datetime
 
 from ..rules.errors import UsageError
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(s|m|h|d|w)", re.ASCII)
 # RFC 3339 wants date, time and offset; a bare date is accepted as its first second, UTC.
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}([Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2}))?", re.ASCII)
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of ``14d``, ``1.5h`` and so on. Raises UsageError for anything else, zero included."""
-    match = _DURATION.fullmatch(text.strip())
-    seconds = float(match.group(1)) * _UNITS[match.group(2)] if match else 0.0
-    if seconds <= 0:
-        raise UsageError(f"{text!r} is not a duration.", "Write a number and a unit, as in 30s, 10m, 24h or 14d.")
-    return seconds
 
 
 def parse_moment(text: str) -> float:
@@ -43,3 +32,8 @@ def rfc3339(ts: float) -> str:
 def day(ts: float) -> str:
     """The UTC date of a moment."""
     return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%d")
+
+
+def minute(ts: float) -> str:
+    """A moment to the minute, for a sentence: ``2026-03-01 14:05 UTC``."""
+    return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%d %H:%M UTC")
