@@ -10,22 +10,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..rules.catalog import Price
+from ..rules.labels import BottleneckLabel, KindLabel
 
-KindLabel = Literal["training", "fine-tuning", "online-inference", "batch-inference", "interactive", "idle", "unknown"]
-BottleneckLabel = Literal[
-    "compute",
-    "hbm-bandwidth",
-    "nvlink",
-    "network",
-    "pcie",
-    "host-input",
-    "straggler",
-    "latency",
-    "throttled",
-    "idle",
-    "mixed",
-    "unknown",
-]
 Severity = Literal["low", "medium", "high"]
 Action = Literal[
     "move-sku",

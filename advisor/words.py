@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Iterable
 
 from ..rules.catalog import Price
+from ..rules.plain import clean
 from .model import Interval, Recommendation, Summary
 from .moments import day
 
 NONE = "-"
-
-
-def clean(text: object) -> str:
-    """Outside text made harmless for one line of a terminal or file: controls, escapes and invisible marks are shown.
-
-    Control characters (ESC, newlines, C1), line separators, lone surrogates and format characters (bidirectional
-    overrides, zero-width) become ``\\xNN`` or ``\\uNNNN``: visible, and without effect.
-    """
-    return "".join(_visible(c) for c in str(text))
-
-
-def _visible(character: str) -> str:
-    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
-        code = ord(character)
-        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    return character
 
 
 def usd(value: float | None, per: str = "") -> str:

@@ -7,9 +7,9 @@ import io
 import math
 
 from ...rules.catalog import Price
+from ...rules.plain import clean
 from ..model import Advice, Interval
 from ..moments import rfc3339
-from ..words import clean
 
 COLUMNS = (
     "row", "id", "name", "workload", "node", "rule_or_action", "label", "bottleneck", "severity_or_risk", "confidence",

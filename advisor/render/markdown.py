@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ...rules.plain import clean
 from .. import words
 from ..model import Advice, Evidence, Recommendation
 from ..moments import rfc3339
@@ -15,7 +16,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~$<>&=:@-])")
 
 def escape(text: object) -> str:
     """Text that Markdown shows as it is, on one line. HTML's three characters become entities."""
-    plain = _SPECIAL.sub(_escaped, words.clean(text))
+    plain = _SPECIAL.sub(_escaped, clean(text))
     return re.sub(r"^(\s*\d+)\.", r"\1\\.", plain)
 
 

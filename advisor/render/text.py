@@ -1,6 +1,6 @@
 """The advice as a person reads it in a terminal or a pipe: what was found, what it costs, the ways out compared.
 
-All outside text passes through `words.clean` and enters as `rich.text.Text`, which knows no markup.
+All outside text passes through `clean` and enters as `rich.text.Text`, which knows no markup.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ...rules.plain import clean
 from .. import words
 from ..model import Advice, Recommendation
 from .groups import Case, best, best_way, cases, loose
@@ -72,11 +73,11 @@ def _plain(out: io.StringIO) -> str:
 
 
 def _line(console: Console, text: str, style: str = "") -> None:
-    console.print(Text(words.clean(text), style=style))
+    console.print(Text(clean(text), style=style))
 
 
 def _indented(console: Console, text: str) -> None:
-    console.print(Padding(Text(words.clean(text)), (0, 0, 0, 2)))
+    console.print(Padding(Text(clean(text)), (0, 0, 0, 2)))
 
 
 def _overview(console: Console, advice: Advice) -> None:
@@ -219,5 +220,5 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     for head in heads:
         table.add_column(head, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(words.clean(cell)) for cell in row))
+        table.add_row(*(Text(clean(cell)) for cell in row))
     return table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...agent.model import Absence, Workload
-from ..model import BottleneckLabel, KindLabel
+from ...rules.labels import BottleneckLabel, KindLabel
 from .hardware import SimNode
 from .load import Model
 

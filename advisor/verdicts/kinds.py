@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ...rules.labels import KindLabel
 from ...rules.thresholds import Threshold
-from ..model import Alternative, KindLabel, KindVerdict
+from ..model import Alternative, KindVerdict
 from .features import Features
 from .workloads import Session
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 
+from ...rules.plain import INVISIBLE
+
 NAME_LIMIT = 256
-# C*: controls, format characters (bidi overrides among them), surrogates, private use, unassigned.
-# Zl, Zp: line and paragraph separators.
-_DROPPED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def clean_text(raw: str | bytes, limit: int = NAME_LIMIT) -> str:
@@ -18,6 +17,6 @@ def clean_text(raw: str | bytes, limit: int = NAME_LIMIT) -> str:
     text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
     if not (text.isascii() and text.isprintable()):
         text = "".join(" " if c in "\t\n\r" else c for c in text)
-        text = "".join(c for c in text if unicodedata.category(c) not in _DROPPED)
+        text = "".join(c for c in text if unicodedata.category(c) not in INVISIBLE)
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 1] + "…"

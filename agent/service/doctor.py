@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ...rules.columns import columns
+from ...rules.plain import clean
 from ..model import Absence, Capability
 from ..sampler import Sampled, Survey
-from .tables import clean_lines, table
 
 # Reasons that only say that a first look has nothing to subtract from.
 _PASSING = frozenset({"first-reading"})
@@ -85,7 +86,7 @@ def as_table(capabilities: Sequence[Capability]) -> str:
     groups = grouped(capabilities)
     read = [(", ".join(g.sources), _who(g), _what(g), g.example.origin) for g in groups if g.example.absence is None]
     absent = [_sentence(g, g.example.absence) for g in groups if g.example.absence is not None]
-    parts = [table(("SOURCE", "OF", "READS", "FROM"), read) if read else "Nothing can be read here."]
+    parts = [columns(("SOURCE", "OF", "READS", "FROM"), read) if read else "Nothing can be read here."]
     return "\n".join([*parts, "", *(absent or ["Nothing is missing."])])
 
 
@@ -101,7 +102,9 @@ def _what(group: Group) -> str:
 
 def _sentence(group: Group, absence: Absence) -> str:
     of = "" if group.example.scope == "source" else f" of {_who(group)}"
-    lines = f"absent  {', '.join(group.sources)}: {_what(group)}{of} ({absence.reason})"
+    lines = [f"absent  {', '.join(group.sources)}: {_what(group)}{of} ({absence.reason})"]
     if absence.detail:
-        lines += f"\n        {absence.detail}"
-    return clean_lines(lines + (f"\n        Remedy: {absence.remedy}" if absence.remedy else ""))
+        lines.append(f"        {absence.detail}")
+    if absence.remedy:
+        lines.append(f"        Remedy: {absence.remedy}")
+    return "\n".join(clean(line) for line in lines)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 
+from ...rules.columns import columns
 from ..model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Gpu, Metric, Node, WorkloadUse
 from ..sampler import Sampled, Survey
-from .tables import quantity, table
+from .quantities import quantity
 
 # What the table shows of a GPU; JSON has everything.
 _SHOWN = (
@@ -68,7 +69,7 @@ def as_table(node: Node, survey: Survey, sampled: Sampled) -> str:
     parts = [f"{node.node}  {node.node_sku or 'node SKU unknown'}"]
     if survey.gpus:
         rows = [_gpu_row(gpu, tick.gpus.get(gpu.uuid, {})) for gpu in survey.gpus]
-        parts += ["", table(("GPU", "NAME", *(head for head, _ in _SHOWN)), rows)]
+        parts += ["", columns(("GPU", "NAME", *(head for head, _ in _SHOWN)), rows)]
     else:
         parts += ["", "No GPU can be read here."]
     if survey.ports:
@@ -82,9 +83,9 @@ def as_table(node: Node, survey: Survey, sampled: Sampled) -> str:
             )
             for port in survey.ports
         ]
-        parts += ["", table(("PORT", "ROLE", "STATE", "LINE RATE", "TX", "RX"), ports)]
+        parts += ["", columns(("PORT", "ROLE", "STATE", "LINE RATE", "TX", "RX"), ports)]
     host = [(m.name, quantity(tick.host.get(m.name), m.unit)) for m in HOST_METRICS]
-    parts += ["", table(("HOST", ""), host)]
+    parts += ["", columns(("HOST", ""), host)]
     if sampled.absences:
         parts += ["", f"{len(sampled.absences)} readings are absent; 'skuwise agent doctor' says why."]
     return "\n".join(parts)

@@ -16,28 +16,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from ...rules.labels import BottleneckLabel, KindLabel
 from ..model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Absence, FabricPort, Gpu, Node, Scope, Tick
 
 SCHEMA = "skuwise.recording/1"
 MAX_TEXT = 4096
-
-# The labels of kind and bottleneck are the advisor's (docs/architecture.md); the agent may not import them, so they
-# stand here again and tests/unit/test_recording.py holds the two lists equal.
-Kind = Literal["training", "fine-tuning", "online-inference", "batch-inference", "interactive", "idle", "unknown"]
-Bottleneck = Literal[
-    "compute",
-    "hbm-bandwidth",
-    "nvlink",
-    "network",
-    "pcie",
-    "host-input",
-    "straggler",
-    "latency",
-    "throttled",
-    "idle",
-    "mixed",
-    "unknown",
-]
 
 # What may stand under `truth`: known without asking the GPU's counters. Absent: the work has no such figure.
 TRUTH: Mapping[str, str] = {
@@ -73,8 +56,8 @@ class FormatError(ValueError):
 class Label:
     """What the recording shows, by construction of the work. `work` names what ran."""
 
-    kind: Kind
-    bottleneck: Bottleneck
+    kind: KindLabel
+    bottleneck: BottleneckLabel
     work: str
 
 

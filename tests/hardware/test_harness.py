@@ -8,13 +8,15 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from skuwise.agent.model import Tick
-from skuwise.agent.sources.recording_format import TRUTH, Bottleneck, Kind
+from skuwise.agent.sources.recording_format import TRUTH
 from skuwise.rules.catalog import GpuSku
 from skuwise.rules.errors import NothingToDo, SourceError
 from skuwise.rules.gpu_files import load_gpus
+from skuwise.rules.labels import BottleneckLabel, KindLabel
 from skuwise.tests.hardware import figures, impact, workloads
 from skuwise.tests.hardware.findings import Findings
 from skuwise.tests.hardware.nvml_device import PowerLog, no_gpu_reason
@@ -37,8 +39,8 @@ def h100() -> GpuSku:
 
 def test_every_workload_has_a_label_that_a_recording_takes() -> None:
     for work in workloads.WORKS.values():
-        assert work.kind in Kind.__args__
-        assert work.bottleneck in Bottleneck.__args__
+        assert work.kind in get_args(KindLabel)
+        assert work.bottleneck in get_args(BottleneckLabel)
         assert work.text
 
 

@@ -7,7 +7,7 @@ import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from skuwise.agent.clock import Clock
@@ -23,7 +23,7 @@ from skuwise.agent.sources.recording import (
     timeline,
     write_recording,
 )
-from skuwise.agent.sources.recording_format import Bottleneck, Header, Kind, Label, Made, RecordedAbsence
+from skuwise.agent.sources.recording_format import Header, Label, Made, RecordedAbsence
 from skuwise.rules.errors import SourceError
 
 START = 1_780_000_000.0
@@ -89,12 +89,6 @@ def test_missing_stays_missing_and_zero_stays_zero(path: Path) -> None:
     (read,) = read_recording(path).ticks
     assert read.gpus == {"GPU-0": {"tensor_active": 0.0}}
     assert read.fabric == {} and read.host == {} and read.port_states == {}
-
-
-def test_labels_are_the_advisors() -> None:
-    model = pytest.importorskip("skuwise.advisor.model")
-    assert get_args(Kind) == get_args(model.KindLabel)
-    assert get_args(Bottleneck) == get_args(model.BottleneckLabel)
 
 
 Edit = Callable[[list[Any]], object]

@@ -6,11 +6,11 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from skuwise.advisor.model import BottleneckLabel, KindLabel
 from skuwise.advisor.simulate import SCENARIOS
 from skuwise.advisor.simulate.grid import HOUR, WINDOW_SECONDS, stretches
 from skuwise.advisor.simulate.simulator import plan_fleet
 from skuwise.rules.errors import UsageError
+from skuwise.rules.labels import BottleneckLabel, KindLabel
 from skuwise.rules.library import load_catalog
 
 END = 1_763_683_200.0

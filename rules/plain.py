@@ -1,0 +1,28 @@
+"""Text from outside, made plain: what neither a terminal nor a reader's eye can be fooled by."""
+
+from __future__ import annotations
+
+import unicodedata
+
+# C*: controls, format characters (bidirectional overrides, zero width), surrogates, private use, unassigned.
+# Zl, Zp: line and paragraph separators.
+INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def clean(text: object) -> str:
+    """Outside text made harmless for one line of a terminal or file: controls, escapes and invisible marks are shown.
+
+    Control characters (ESC, newlines, C1), line separators, lone surrogates and format characters (bidirectional
+    overrides, zero-width) become ``\\xNN`` or ``\\uNNNN``: visible, and without effect.
+    """
+    plain = str(text)
+    if plain.isascii() and plain.isprintable():
+        return plain
+    return "".join(_visible(character) for character in plain)
+
+
+def _visible(character: str) -> str:
+    if unicodedata.category(character) in INVISIBLE:
+        code = ord(character)
+        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return character
