@@ -15,7 +15,7 @@ from .rules.errors import EXIT_FAILED, SkuwiseError
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "agent": ("skuwise.agent.commands", "", "sample this node's GPUs, links and host into SQLite"),
     "advise": ("skuwise.advisor.commands", "advisor", "say what each workload is, what is wasted, and what to move"),
-    "skus": ("skuwise.advisor.commands", "advisor", "the catalog of GPUs, nodes and prices"),
+    "skus": ("skuwise.advisor.commands", "", "the catalog of GPUs, nodes and prices"),
     "rules": ("skuwise.rules.commands", "", "list or check the rules and thresholds"),
     "simulate": ("skuwise.advisor.commands", "advisor", "make a labelled fleet, for trying and testing"),
     "demo": ("skuwise.advisor.commands", "advisor", "the whole way on this machine, no GPU needed"),
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SkuwiseError as error:
         if debug:
             raise
-        print(f"skuwise: {error}", file=sys.stderr)  # noqa: T201
+        print(f"skuwise: {_shown(str(error))}", file=sys.stderr)  # noqa: T201
         return error.exit_status
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -62,10 +62,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             raise
         print(  # noqa: T201
-            f"skuwise: unexpected {type(error).__name__}: {error}. Run again with --debug and report what it prints.",
+            f"skuwise: unexpected {type(error).__name__}: {_shown(str(error))}. Run again with --debug and report what it prints.",
             file=sys.stderr,
         )
         return EXIT_FAILED
+
+
+def _shown(text: str) -> str:
+    """What came from outside (file names, YAML, names in a database) without effect on the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 def _dispatch(command: str, arguments: list[str]) -> int:
@@ -73,19 +78,21 @@ def _dispatch(command: str, arguments: list[str]) -> int:
         print(f"skuwise: there is no command {command!r}. skuwise --help lists them.", file=sys.stderr)  # noqa: T201
         return 2
     module_name, extra, text = COMMANDS[command]
+    needs = f"It needs the extra {extra!r}: pip install 'skuwise[{extra}]'" if extra else None
     try:
         module = importlib.import_module(module_name)
+        parser = argparse.ArgumentParser(prog=f"skuwise {command}", description=text, epilog=needs)
+        module.configure(command, parser)
+        options = parser.parse_args(arguments)
+        return int(options.run(options))
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("skuwise"):
+        # Commands import what is heavy only where they use it, so the gap may show as late as here.
+        if error.name is None or error.name.partition(".")[0] == "skuwise":
             raise
         raise SkuwiseError(
             f"'skuwise {command}' needs the Python package {error.name}, which is not installed here.",
             f"Install it with: pip install 'skuwise[{extra or 'all'}]'",
         ) from error
-    parser = argparse.ArgumentParser(prog=f"skuwise {command}", description=text)
-    module.configure(command, parser)
-    options = parser.parse_args(arguments)
-    return int(options.run(options))
 
 
 if __name__ == "__main__":

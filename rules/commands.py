@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -106,7 +106,7 @@ def _print_thresholds(thresholds: Mapping[str, Threshold]) -> None:
         _wrapped(f"{threshold.reason} Source: {threshold.source}.", "      ")
 
 
-def _print_sentences(title: str, sentences: tuple[str, ...]) -> None:
+def _print_sentences(title: str, sentences: Sequence[str]) -> None:
     if sentences:
         _out(f"  {title}:")
     for sentence in sentences:

@@ -42,7 +42,7 @@ def bin_seconds(ratios: Iterable[float | None], seconds: Iterable[float]) -> lis
     for ratio, weight in zip(ratios, seconds, strict=True):
         if ratio is not None:
             seen = True
-            bins[max(0, bisect_right(BIN_EDGES, ratio) - 1)] += weight
+            bins[bin_index(ratio)] += weight
     return bins if seen else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from skuwise.agent.config import load_config
@@ -43,7 +44,7 @@ def test_each_layer_lies_over_the_one_before(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_refused_in_a_sentence(
-    tmp_path: Path, system: str, environ: dict[str, str], flags: dict[str, object], words: str
+    tmp_path: Path, system: str, environ: dict[str, str], flags: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(UsageError, match=words.replace("?", r"\?")):
         load(tmp_path, system=system, environ=environ, **flags)

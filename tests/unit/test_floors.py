@@ -79,6 +79,23 @@ def test_the_wheel_holds_every_module_and_every_piece_of_data(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("arguments", "absent"), [(["simulate", "founding", "--db", "x.db"], "numpy"), (["demo"], "rich")]
+)
+def test_a_command_whose_extra_is_not_installed_names_it(tmp_path: Path, arguments: list[str], absent: str) -> None:
+    code = f"import os, sys\nos.chdir({str(tmp_path)!r})\nsys.modules[{absent!r}] = None\n"
+    done = python(f"{code}from skuwise.__main__ import main\nsys.exit(main({arguments}))")
+    assert done.returncode == 1
+    assert "pip install 'skuwise[advisor]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_names_the_extra_that_a_command_needs() -> None:
+    done = python("from skuwise.__main__ import main\nmain(['advise', '--help'])")
+    assert "pip install 'skuwise[advisor]'" in done.stdout
+
+
+@pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
         ([], 2, "commands:"),
