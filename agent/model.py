@@ -159,6 +159,37 @@ HOST_METRICS: tuple[Metric, ...] = (
     Metric("disk_write_bytes_per_second", "bytes per second", _KIB, "written to physical disks", ("/proc/diskstats",)),
 )
 
+# What local inference servers tell of themselves, each over the time between two readings of their page.
+SERVING_METRICS: tuple[Metric, ...] = (
+    Metric(
+        "kv_cache_usage", "ratio", _RATIO, "share of the KV cache's blocks in use", ("the server's page",), False
+    ),
+    Metric("requests_running", "requests", 1.0, "requests being worked on", ("the server's page",), False),
+    Metric("requests_waiting", "requests", 1.0, "requests waiting to be taken up", ("the server's page",), False),
+    Metric(
+        "prompt_tokens_per_second", "tokens per second", 0.1, "prompt tokens taken in", ("the server's page",), False
+    ),
+    Metric(
+        "generation_tokens_per_second", "tokens per second", 0.1, "tokens generated", ("the server's page",), False
+    ),
+    Metric(
+        "time_to_first_token_seconds",
+        "seconds",
+        1e-4,
+        "mean over the requests that got their first token in the interval",
+        ("the server's page",),
+        False,
+    ),
+    Metric(
+        "preemptions_per_second",
+        "requests per second",
+        1e-3,
+        "requests thrown out of the KV cache for want of room",
+        ("the server's page",),
+        False,
+    ),
+)
+
 # Lower edges of the fixed bins in which the hours count seconds per ratio; the last bin is [1, inf).
 # Fine near zero, where the silence of a link is judged; 5 % steps above.
 _NEAR_ZERO = (0.0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05)
@@ -321,11 +352,31 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
+class ServingSample:
+    """What one local inference server told of itself, over the interval that ends at `ts` (Unix seconds).
+
+    `endpoint` is the page's address, `engine` what speaks there (vllm, sglang, tgi, triton, tensorrt-llm). `values` are
+    keyed by SERVING_METRICS; what is not in it the engine does not tell. `pids` listen there, as far as can be seen;
+    whose work they are is found out later (`workload_id`; None: not known, so the sample is the node's).
+    """
+
+    ts: float
+    interval_seconds: float
+    endpoint: str
+    engine: str
+    values: Mapping[str, float]
+    pids: frozenset[int] = frozenset()
+    workload_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """What one source read at one tick. Keys: gpu uuid, ``device/port``; inner keys are metric names.
 
     `absences` is the whole set that holds now for this source (not a difference). `port_states` maps a port's key to
-    its state text (``ACTIVE``, ``DOWN``, ...). `processes` is None where this tick did not look.
+    its state text (``ACTIVE``, ``DOWN``, ...). `processes` is None where this tick did not look. `provides` names the
+    (subject, metric) pairs that this source gives at a slower pace than the ticks: between two of its values they are
+    not absent, whatever another source says of them.
     """
 
     gpus: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -334,6 +385,8 @@ class Reading:
     host: Mapping[str, float] = field(default_factory=dict)
     processes: tuple[GpuProcess, ...] | None = None
     absences: frozenset[Absence] = frozenset()
+    provides: frozenset[tuple[str, str]] = frozenset()
+    serving: tuple[ServingSample, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +403,10 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class AgentStats:
-    """What watching cost: CPU of the whole process since the last record, and how late the ticks were."""
+    """What watching cost: CPU of the whole process since the last record, and how late the ticks were.
+
+    `clock_offset_seconds` is how far the wall clock was moved against the monotonic one since the agent started.
+    """
 
     ts: float
     cpu_seconds: float
