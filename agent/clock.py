@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import threading
+import os
+import select
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from .model import Instant
+
+_ATTEND_SECONDS = 5.0  # the longest time for which nobody looks after signals, requests and the watchdog
 
 
 class Clock(Protocol):
@@ -24,24 +28,42 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The real clocks. `wake` ends a wait early, also from a signal handler."""
+    """The real clocks. The monotonic one goes on while the machine sleeps, so a suspend is a gap like any other.
+
+    `attend` is called at least once in every wait and every few seconds of a long one, and whenever `wake` was called;
+    the wait ends early where it returns True.
+    """
 
     def __init__(self) -> None:
-        self._woken = threading.Event()
+        self.attend: Callable[[], bool] = lambda: False
+        # Unlike a threading.Event, which may be locked just then, a descriptor can be written from a signal handler.
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def __del__(self) -> None:
+        os.close(self._wake_fd)
 
     def now(self) -> Instant:
-        return Instant(time.time(), time.monotonic())
+        return Instant(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME))
 
     def cpu_seconds(self) -> float:
         return time.process_time()
 
+    def suspended_seconds(self) -> float:
+        """For how long this machine has slept since it booted."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+
     def wake(self) -> None:
-        self._woken.set()
+        """End a wait early, also from a signal handler or another thread."""
+        os.eventfd_write(self._wake_fd, 1)
 
     def wait_until(self, monotonic_seconds: float) -> None:
-        left = monotonic_seconds - time.monotonic()
-        if left > 0:
-            self._woken.wait(left)
+        while not self.attend():
+            left = monotonic_seconds - time.clock_gettime(time.CLOCK_BOOTTIME)
+            if left <= 0:
+                return
+            woken, _, _ = select.select((self._wake_fd,), (), (), min(left, _ATTEND_SECONDS))
+            if woken:
+                os.eventfd_read(self._wake_fd)
 
 
 class SteppedClock:

@@ -7,13 +7,29 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from .clock import Clock
-from .model import Absence, AgentStats, Capability, FabricPort, Gpu, GpuProcess, Instant, Probe, Reading, Tick
-from .sources.base import Source
+from .model import (
+    Absence,
+    AgentStats,
+    Capability,
+    FabricPort,
+    Gpu,
+    GpuProcess,
+    Instant,
+    Node,
+    Probe,
+    Reading,
+    ServingSample,
+    Tick,
+)
+from .sources.base import SlowSource, Source
 
 _V = TypeVar("_V")
 
 # Two GPM samples must lie more than 100 ms apart (NVML's documentation); two more for the jitter of a tick.
 MIN_SPACING_SECONDS = 0.102
+# Slewing moves a clock by at most 0.5 ms a second (adjtimex); half a second between two ticks was a step.
+CLOCK_STEP_SECONDS = 0.5
+_UNREAD = Reading()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +39,17 @@ class Sampled:
     tick: Tick
     processes: tuple[GpuProcess, ...] | None
     absences: frozenset[Absence]
+    serving: tuple[ServingSample, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What all sources found when they looked once."""
+    """What all sources found when they looked once. `node`: what the node is now, where that was looked at again."""
 
     gpus: tuple[Gpu, ...]
     ports: tuple[FabricPort, ...]
     capabilities: tuple[Capability, ...]
+    node: Node | None = None
 
 
 class Sampler:
@@ -39,10 +57,14 @@ class Sampler:
 
     def __init__(self, sources: Sequence[Source], interval_seconds: float, max_gap_seconds: float) -> None:
         self.sources = tuple(sources)
+        # Who may keep us waiting begins first and is waited for after the others have read; ranks stay.
+        places = range(len(self.sources))
+        self._slow = [source for source in self.sources if isinstance(source, SlowSource)]
+        self._order = sorted(places, key=lambda place: isinstance(self.sources[place], SlowSource))
         self.interval_seconds = interval_seconds
         self.max_gap_seconds = max_gap_seconds
         self._last: Instant | None = None
-        self._absence_parts: tuple[frozenset[Absence], ...] = ()
+        self._absence_parts: tuple[frozenset[Absence] | frozenset[tuple[str, str]], ...] = ()
         self._absences: frozenset[Absence] = frozenset()
 
     def probe(self) -> Survey:
@@ -56,13 +78,12 @@ class Sampler:
 
     def prime(self, instant: Instant) -> None:
         """Read once and keep nothing, so that the first stored tick has counters to subtract from."""
-        for source in self.sources:
-            self._read_one(source, instant)
+        self._read_all(instant)
         self._last = instant
 
     def sample(self, instant: Instant) -> Sampled:
         """Read every source at `instant`."""
-        readings = [self._read_one(source, instant) for source in self.sources]
+        readings = self._read_all(instant)
         tick = Tick(
             ts=instant.wall_seconds,
             interval_seconds=self._interval(instant),
@@ -74,7 +95,8 @@ class Sampler:
         looked = [r.processes for r in readings if r.processes is not None]
         processes = tuple(p for found in looked for p in found) if looked else None
         self._last = instant
-        return Sampled(tick, processes, self._all_absences(readings))
+        serving = tuple(one for r in readings for one in r.serving)
+        return Sampled(tick, processes, self._all_absences(readings), serving)
 
     def close(self) -> None:
         """Close every source, whatever one of them raises."""
@@ -84,6 +106,15 @@ class Sampler:
             except Exception:  # noqa: S112 - a source that cannot let go must not keep the others from doing so
                 continue
 
+    def _read_all(self, instant: Instant) -> list[Reading]:
+        """In the order of rank, not of reading."""
+        readings = [_UNREAD] * len(self.sources)
+        for source in self._slow:
+            source.begin(instant)
+        for place in self._order:
+            readings[place] = self._read_one(self.sources[place], instant)
+        return readings
+
     def _interval(self, instant: Instant) -> float:
         if self._last is None:
             return self.interval_seconds
@@ -92,13 +123,17 @@ class Sampler:
         return elapsed if elapsed <= self.max_gap_seconds else self.interval_seconds
 
     def _all_absences(self, readings: Sequence[Reading]) -> frozenset[Absence]:
-        parts = tuple(reading.absences for reading in readings)
+        parts = (*(reading.absences for reading in readings), *(reading.provides for reading in readings))
         unchanged = len(parts) == len(self._absence_parts) and all(
             new is old or new == old for new, old in zip(parts, self._absence_parts, strict=True)
         )
         if not unchanged:
             self._absence_parts = parts
-            self._absences = frozenset().union(*parts)
+            provided = frozenset[tuple[str, str]]().union(*(reading.provides for reading in readings))
+            absences = frozenset[Absence]().union(*(reading.absences for reading in readings))
+            if provided:
+                absences = frozenset(a for a in absences if (a.subject, a.metric) not in provided)
+            self._absences = absences
         return self._absences
 
     def _probe_one(self, source: Source) -> Probe:
@@ -151,16 +186,19 @@ def run_loop(
     *,
     duration_seconds: float | None = None,
     stopped: Callable[[], bool] = lambda: False,
+    stepped: Callable[[float, float], None] = lambda _step, _ts: None,
     report_every_seconds: float = 60.0,
 ) -> int:
     """Sample every `sampler.interval_seconds` until `duration_seconds` are over or `stopped()`. Returns ticks kept.
 
     Ticks stand on a fixed monotonic grid: a late one does not shift the rest, and ticks that could not be taken are
     counted as missed, never made up. No two are closer than `MIN_SPACING_SECONDS`, so that each has a GPM value: an
-    interval of 0.1 s gives some 9.8 ticks a second.
+    interval of 0.1 s gives some 9.8 ticks a second. `stepped` hears of every step of the wall clock: by how many
+    seconds, and the time after it.
     """
     interval = sampler.interval_seconds
     start = clock.now()
+    offset = offset_at_start = start.wall_seconds - start.monotonic_seconds
     sampler.prime(start)
     last_report, last_cpu = start.monotonic_seconds, clock.cpu_seconds()
     last_began = start.monotonic_seconds
@@ -177,6 +215,9 @@ def run_loop(
         began = clock.now()
         last_began = began.monotonic_seconds
         late = max(0.0, began.monotonic_seconds - due)
+        last_offset, offset = offset, began.wall_seconds - began.monotonic_seconds
+        if abs(offset - last_offset) >= CLOCK_STEP_SECONDS:
+            stepped(offset - last_offset, began.wall_seconds)
         skipped = int((began.monotonic_seconds - on_grid) // interval)
         missed, number = missed + skipped, number + skipped
         keep(sampler.sample(began))
@@ -186,11 +227,12 @@ def run_loop(
         worst_tick = max(worst_tick, ended.monotonic_seconds - began.monotonic_seconds)
         if ended.monotonic_seconds - last_report >= report_every_seconds:
             cpu = clock.cpu_seconds()
-            report(AgentStats(ended.wall_seconds, cpu - last_cpu, rss_bytes(), worst_tick, worst_late, missed))
+            spent = cpu - last_cpu
+            moved = offset - offset_at_start
+            report(AgentStats(ended.wall_seconds, spent, rss_bytes(), worst_tick, worst_late, missed, moved))
             last_report, last_cpu, missed, worst_late, worst_tick = ended.monotonic_seconds, cpu, 0, 0.0, 0.0
     end = clock.now()
     if kept:
-        report(
-            AgentStats(end.wall_seconds, clock.cpu_seconds() - last_cpu, rss_bytes(), worst_tick, worst_late, missed)
-        )
+        spent, moved = clock.cpu_seconds() - last_cpu, offset - offset_at_start
+        report(AgentStats(end.wall_seconds, spent, rss_bytes(), worst_tick, worst_late, missed, moved))
     return kept

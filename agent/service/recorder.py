@@ -56,7 +56,13 @@ class Recorder:
         self._last_absences = parts
         self._node_writer.set_absences(frozenset().union(*parts), ts)
 
+    def note(self, absence: Absence, ts: float) -> None:
+        """Record something that happened at `ts` and is over."""
+        self._node_writer.note(absence, ts)
+
     def _announce(self, survey: Survey, ts: float) -> None:
+        if survey.node is not None:
+            self._node_writer.set_node(survey.node, ts)
         self._node_writer.set_gpus(survey.gpus, ts)
         self._node_writer.set_ports(survey.ports, ts)
 

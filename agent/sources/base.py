@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..model import Instant, Probe, Reading
 
@@ -27,4 +27,15 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of every handle. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class SlowSource(Protocol):
+    """A source whose reading may take long: it begins, the others read, then `read` waits for what it began."""
+
+    name: str
+
+    def begin(self, instant: Instant) -> None:
+        """Begin what `read` of the same instant gives. Returns soon and never raises."""
         ...

@@ -94,6 +94,10 @@ class InfinibandSource:
         self.placements: Mapping[str, Placement] = {}
         self.wants_probe = False
 
+    def set_gpus(self, gpu_pci_bus_ids: Sequence[str]) -> None:
+        """Other GPUs are here now; the next `probe` places the NICs by them."""
+        self._bus_ids = tuple(gpu_pci_bus_ids)
+
     def probe(self) -> Probe:
         self._let_go()
         self._devices = find_devices(self._class)

@@ -46,6 +46,11 @@ void wait_ms(double milliseconds) {
     while (nanosleep(&left, &left) != 0 && errno == EINTR) {}
 }
 
+static void wait_delay(const series_t *delay) {
+    const step_t *step = delay ? series_at(delay, node_now()) : NULL;
+    if (step && step->value > 0) wait_ms(step->value);
+}
+
 static nvmlReturn_t series_fault(const series_t *series) {
     const step_t *step = series ? series_at(series, node_now()) : NULL;
     return step ? step->code : NVML_SUCCESS;
@@ -54,7 +59,7 @@ static nvmlReturn_t series_fault(const series_t *series) {
 nvmlReturn_t enter_system(function_id function) {
     atomic_fetch_add_explicit(&calls[function], 1, memory_order_relaxed);
     if (!node_open()) return NVML_UNINITIALIZED;
-    if (node->delay_ms[function] > 0) wait_ms(node->delay_ms[function]);
+    wait_delay(node->delay_ms[function]);
     return series_fault(node->fault[function]);
 }
 
@@ -67,7 +72,7 @@ nvmlReturn_t device_fault(function_id function, nvmlDevice_t gpu) {
     int known = 0;
     for (int i = 0; i < node->gpu_count; i++) known |= node->gpus[i] == gpu;
     if (!known) return NVML_INVALID_ARGUMENT;
-    if (gpu->delay_ms[function] > 0) wait_ms(gpu->delay_ms[function]);
+    wait_delay(gpu->delay_ms[function]);
     nvmlReturn_t fault = series_fault(gpu->any_fault);
     return fault ? fault : series_fault(gpu->fault[function]);
 }
@@ -123,7 +128,7 @@ static nvmlReturn_t init(function_id function) {
         if (!loaded || scenario_load(path, loaded) != 0) return NVML_UNKNOWN;
         node = loaded; /* kept for the life of the process: handles stay valid over shutdown and init */
     }
-    if (node->delay_ms[function] > 0) wait_ms(node->delay_ms[function]);
+    wait_delay(node->delay_ms[function]);
     nvmlReturn_t fault = series_fault(node->fault[function]);
     if (!fault) references++;
     return fault;

@@ -115,7 +115,7 @@ static int function_key(const char *key, const char *prefix, int *found) {
     return 1;
 }
 
-static const char *set_fault(series_t **slot, const char *value) {
+static const char *set_series(series_t **slot, const char *value) {
     if (!*slot) *slot = calloc(1, sizeof **slot);
     return *slot ? parse_series(value, *slot) : "does not fit into memory";
 }
@@ -125,10 +125,10 @@ static const char *set_system(node_t *node, const char *key, const char *value) 
     double number = 0;
     if (function_key(key, "fault", &function))
         return function < 0 || function == FUNCTION_COUNT ? "names an unknown function"
-                                                          : set_fault(&node->fault[function], value);
+                                                          : set_series(&node->fault[function], value);
     if (function_key(key, "delay_ms", &function))
         return function < 0 || function == FUNCTION_COUNT ? "names an unknown function"
-                                                          : parse_number(value, &node->delay_ms[function]);
+                                                          : set_series(&node->delay_ms[function], value);
     if (strcmp(key, "driver") == 0) return snprintf(node->driver, TEXT, "%s", value), NULL;
     if (strcmp(key, "cuda") == 0) {
         const char *wrong = parse_number(value, &number);
@@ -189,11 +189,11 @@ static const char *set_gpu(gpu_t *gpu, const char *key, const char *value) {
     int function;
     if (function_key(key, "fault", &function)) {
         if (function < 0) return "names an unknown function";
-        return set_fault(function == FUNCTION_COUNT ? &gpu->any_fault : &gpu->fault[function], value);
+        return set_series(function == FUNCTION_COUNT ? &gpu->any_fault : &gpu->fault[function], value);
     }
     if (function_key(key, "delay_ms", &function))
         return function < 0 || function == FUNCTION_COUNT ? "names an unknown function"
-                                                          : parse_number(value, &gpu->delay_ms[function]);
+                                                          : set_series(&gpu->delay_ms[function], value);
     for (int i = 0; i < SERIES_COUNT; i++)
         if (strcmp(key, series_names[i]) == 0) return parse_series(value, &gpu->series[i]);
     if (strcmp(key, "name") == 0) return snprintf(gpu->name, TEXT, "%s", value), NULL;

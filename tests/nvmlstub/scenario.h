@@ -65,7 +65,7 @@ typedef struct {
     series_t series[SERIES_COUNT];
     series_t *fault[FUNCTION_COUNT]; /* NULL: none */
     series_t *any_fault;
-    double delay_ms[FUNCTION_COUNT];
+    series_t *delay_ms[FUNCTION_COUNT];
     process_t processes[MAX_PROCESSES];
     int process_count;
 } gpu_t;
@@ -74,7 +74,7 @@ typedef struct {
     char driver[TEXT];
     int cuda, gpu_count;
     series_t *fault[FUNCTION_COUNT];
-    double delay_ms[FUNCTION_COUNT];
+    series_t *delay_ms[FUNCTION_COUNT];
     gpu_t *gpus[MAX_GPUS];
 } node_t;
 
