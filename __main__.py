@@ -62,7 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             raise
         print(  # noqa: T201
-            f"skuwise: unexpected {type(error).__name__}: {_shown(str(error))}. Run again with --debug and report what it prints.",
+            f"skuwise: unexpected {type(error).__name__}: {_shown(str(error))}. Run again with --debug and report what "
+            "it prints.",
             file=sys.stderr,
         )
         return EXIT_FAILED

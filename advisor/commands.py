@@ -138,7 +138,16 @@ def write_stdout(text: str) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old one or the new one, never a part."""
+    """Write a file so that a reader sees the old one or the new one, never a part.
+
+    A link is replaced, not followed. A device or a pipe is written into: it must not become a file.
+    """
+    if str(path).startswith(("/dev/", "/proc/")) or path.is_char_device() or path.is_fifo():
+        try:
+            path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+        except OSError as error:
+            raise SkuwiseError(f"Cannot write {path}: {error.strerror}.", "Name an ordinary file.") from error
+        return
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:

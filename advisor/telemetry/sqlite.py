@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,12 +12,12 @@ import pandas as pd
 
 from ...agent.store import queries
 from ...agent.store.queries import Query
-from ...agent.store.reader import open_reader
-from ...rules.errors import NothingToDo, SkuwiseError, StoreError, UsageError
+from ...agent.store.reader import Reader, open_reader
+from ...rules.errors import NothingToDo, SkuwiseError, UsageError
 from ..frame import Frame, Window
 from ..moments import minute
 from . import resolve
-from .tables import to_table
+from .tables import LAST_DAY, to_table
 
 # A port that exceeds this share of its line rate in some second of an hour was in use in that hour (advice.md: the
 # silence of a fabric is judged at 1 % of the line rate).
@@ -102,8 +100,8 @@ def database_files(paths: Sequence[Path]) -> list[Path]:
     return unique
 
 
-def _open_all(files: list[Path], *, tolerant: bool, notes: list[str]) -> dict[Path, sqlite3.Connection]:
-    opened: dict[Path, sqlite3.Connection] = {}
+def _open_all(files: list[Path], *, tolerant: bool, notes: list[str]) -> dict[Path, Reader]:
+    opened: dict[Path, Reader] = {}
     problem: SkuwiseError | None = None
     for path in files:
         try:
@@ -118,14 +116,18 @@ def _open_all(files: list[Path], *, tolerant: bool, notes: list[str]) -> dict[Pa
     return opened
 
 
-def _span(connection: sqlite3.Connection) -> tuple[float, float] | None:
+def _span(connection: Reader) -> tuple[float, float] | None:
     """Start and end of all the data in a database, Unix seconds; None where it has none."""
-    spans = [row for sql in queries.SPANS for row in _execute(connection, sql, {}) if row[0] is not None]
+    spans = [row for sql in queries.SPANS for row in connection.fetch(sql, {}) if row[0] is not None]
     if not spans:
         return None
-    values = [float(value) for row in spans for value in row if isinstance(value, (int, float))]
+    values = [
+        float(value) for row in spans for value in row if isinstance(value, (int, float)) and 0 < value < LAST_DAY
+    ]
+    if not values:
+        return None
     first, last = min(values), max(values)
-    seen = _execute(connection, queries.LAST_SEEN, {})[0][0]
+    seen = connection.fetch(queries.LAST_SEEN, {})[0][0]
     if isinstance(seen, (int, float)) and seen > first:
         last = min(last, float(seen))
     return first, last
@@ -147,30 +149,20 @@ def _default_window(
     return Window(math.floor((end - since_seconds) / resolve.HOUR) * resolve.HOUR, float(end))
 
 
-def _execute(connection: sqlite3.Connection, sql: str, parameters: dict[str, float]) -> list[tuple[object, ...]]:
-    try:
-        with closing(connection.execute(sql, parameters)) as cursor:
-            return cursor.fetchall()
-    except sqlite3.Error as error:
-        raise StoreError(
-            f"The database cannot be read: {error}.", "Take a snapshot of it, or check it with sqlite3."
-        ) from error
-
-
-def _read_one(connection: sqlite3.Connection, window: Window, parts: _Parts) -> None:
+def _read_one(connection: Reader, window: Window, parts: _Parts) -> None:
     bounds = {"start": window.start, "end": window.end}
 
     def fetch(query: Query, start: float, end: float) -> pd.DataFrame:
-        return to_table(_execute(connection, query.sql, {"start": start, "end": end}), query)
+        return to_table(connection.fetch(query.sql, {"start": start, "end": end}), query)
 
     def listing(query: Query, parameters: dict[str, float]) -> pd.DataFrame:
-        return to_table(_execute(connection, query.sql, parameters), query)
+        return to_table(connection.fetch(query.sql, parameters), query)
 
     nodes = listing(queries.NODES, {})
     last_seen: dict[str, float] = dict(zip(nodes["node"], nodes["last_seen"], strict=True))
     uses = listing(queries.USES, bounds)
     gpu = resolve.read_family(fetch, resolve.GPU, window, last_seen)
-    begin = _execute(connection, queries.MINUTES_BEGIN, {})[0][0]
+    begin = connection.fetch(queries.MINUTES_BEGIN, {})[0][0]
     minutes_from = float(begin) if isinstance(begin, (int, float)) else None
     gpu, note = resolve.refine(fetch, gpu, uses, window, minutes_from)
     if note:

@@ -8,11 +8,21 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from ...agent.model import THROTTLE_MASK
+from ...agent.model import BIN_EDGES, THROTTLE_MASK
 from ...agent.store.queries import Query
 
 # An SM counts as busy in a second from this activity on (the floor under which DCGM noise lies; advice.md "Idle").
 BUSY_SM_ACTIVE = 0.05
+
+# What a cell may hold at all. No measure in base units comes near 1e18 (a GPU's memory is below 1e13 bytes), moments
+# lie between 1970 and the last year that dates can be written of, and the agent's longest text is 1 kB.
+MAX_NUMBER = 1e18
+LAST_DAY = 253_370_764_800.0
+MAX_TEXT = 4096
+_MOMENTS = frozenset(
+    {"ts", "first_seen", "last_seen", "ts_start", "ts_end", "valid_from", "valid_to", "since", "until",
+     "last_active_ts", "first_ts"}
+)  # fmt: skip
 
 
 def to_table(rows: Sequence[Sequence[object]], query: Query) -> pd.DataFrame:
@@ -24,12 +34,35 @@ def to_table(rows: Sequence[Sequence[object]], query: Query) -> pd.DataFrame:
     data: dict[str, object] = {}
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(query.columns)
     for name, column in zip(query.text, columns[:texts], strict=True):
-        data[name] = pd.Series(column, dtype=object)
+        data[name] = pd.Series(_texts(column), dtype=object)
     for name, column in zip(query.numbers, columns[texts : texts + numbers], strict=True):
-        data[name] = np.array(column, dtype=float)
+        values = _numbers(column)
+        data[name] = np.clip(values, 0.0, LAST_DAY) if name in _MOMENTS else values
     for name, column in zip(query.bins, columns[texts + numbers :], strict=True):
         data[name] = pd.Series(_parse_bins(column), dtype=object)
     return pd.DataFrame(data, columns=list(query.columns), copy=False)
+
+
+def _texts(column: Sequence[object]) -> Sequence[object]:
+    """Text or None in each cell, whatever SQLite kept there, and no longer than a page."""
+    if set(map(type, column)) <= {str, type(None)} and all(c is None or len(c) <= MAX_TEXT for c in set(column)):  # type: ignore[arg-type]
+        return column
+    return [c if c is None else _text(c) for c in column]
+
+
+def _text(cell: object) -> str:
+    text = cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+
+
+def _numbers(column: Sequence[object]) -> np.ndarray:
+    """A number in each cell, NaN where it is missing, no number, or too large to be a measure of anything."""
+    try:
+        values = np.array(column, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        values = np.array([float(c) if isinstance(c, (int, float)) else np.nan for c in column])
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(values) <= MAX_NUMBER, values, np.nan)
 
 
 def _parse_bins(column: Sequence[object]) -> list[np.ndarray | None]:
@@ -40,10 +73,10 @@ def _parse_bins(column: Sequence[object]) -> list[np.ndarray | None]:
     try:
         # All arrays of one column have the same length, so they become one matrix, and each row a view of it.
         matrix = np.array(json.loads("[" + ",".join(texts) + "]"), dtype=float)
-        if matrix.ndim != 2 or len(matrix) != len(at):
+        if matrix.shape != (len(at), len(BIN_EDGES)) or not _are_seconds(matrix):
             raise ValueError("a cell is not an array")
         cells: Sequence[np.ndarray | None] = list(matrix)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError, RecursionError):
         cells = [_parse_cell(text) for text in texts]
     for n, cell in zip(at, cells, strict=True):
         out[n] = cell
@@ -53,9 +86,13 @@ def _parse_bins(column: Sequence[object]) -> list[np.ndarray | None]:
 def _parse_cell(text: str) -> np.ndarray | None:
     try:
         cell = np.array(json.loads(text), dtype=float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError, RecursionError):
         return None
-    return cell if cell.ndim == 1 else None
+    return cell if cell.shape == (len(BIN_EDGES),) and _are_seconds(cell) else None
+
+
+def _are_seconds(bins: np.ndarray) -> bool:
+    return bool(np.all((bins >= 0) & (bins <= MAX_NUMBER)))
 
 
 def gpu_minutes_from_samples(samples: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

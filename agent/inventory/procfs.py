@@ -11,7 +11,12 @@ from .text import clean_text
 _COMMAND_LIMIT = 65536
 _ENVIRON_LIMIT = 262144
 # The only variables that are looked at: environments hold secrets.
-ALLOWED_VARIABLES = frozenset({"SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_ACCOUNT"})
+ALLOWED_VARIABLES = frozenset(
+    {
+        "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_ACCOUNT", "SLURM_JOB_USER", "SLURM_JOB_GPUS",
+        "SLURM_JOB_START_TIME",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +70,26 @@ def read_process(procfs: Path, pid: int) -> Process | None:
     process = Process(
         stat,
         _uid(_read(f"{home}/status", 4096)),
-        _read(f"{home}/cgroup", 16384).decode("utf-8", "replace"),
+        read_cgroup(procfs, pid),
         tuple(word.decode("utf-8", "replace") for word in words),
     )
     after = read_stat(procfs, pid)
     return process if after is not None and after.start_ticks == stat.start_ticks else None
+
+
+def read_start_ticks(procfs: str, pid: int) -> int | None:
+    """Only `Stat.start_ticks`, as cheaply as can be: this is asked of every known process at every scan."""
+    raw = _read(f"{procfs}/{pid}/stat", 4096)
+    fields = raw[raw.rfind(b")") + 2 :].split(None, 20)
+    try:
+        return int(fields[19])
+    except (IndexError, ValueError):
+        return None
+
+
+def read_cgroup(procfs: Path, pid: int) -> str:
+    """The process's cgroup paths; empty where they cannot be read."""
+    return _read(f"{procfs}/{pid}/cgroup", 16384).decode("utf-8", "replace")
 
 
 def read_variables(procfs: Path, pid: int) -> dict[str, str]:
@@ -93,7 +113,7 @@ def _uid(status: bytes) -> int | None:
 def _read(path: str, limit: int) -> bytes:
     """Up to `limit` bytes; empty where nothing can be read. Plain descriptors: hundreds of these are read at a time."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return b""
     parts: list[bytes] = []

@@ -31,7 +31,7 @@ class KeptFile:
                 self.close()
                 if error.errno not in _STALE:
                     raise
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             data = os.pread(fd, size, 0)
         except OSError:

@@ -40,6 +40,7 @@ class Batch:
         self.lost_ticks = 0
         self.before_write: list[Callable[[], None]] = []
         self._connection: sqlite3.Connection | None = connection
+        self._file = _identity(path)
         self._rows: dict[str, dict[object, Sequence[Cell]]] = {table: {} for table in TABLES}
         self._ticks: list[Sequence[Cell]] = []
         self._gpu_samples: list[Sequence[Cell]] = []
@@ -146,6 +147,12 @@ class Batch:
 
     def _transact(self, write: Callable[[sqlite3.Connection], object]) -> None:
         connection = self.connection
+        if _identity(self.path) != self._file:
+            # Written on, an unlinked file would take every sample and show none.
+            raise StoreError(
+                f"{self.path} was removed or replaced while it was being written, so the agent stops.",
+                "Start it again; to clear a database, stop the agent first.",
+            )
         try:
             connection.execute("BEGIN IMMEDIATE")
             holder = connection.execute("SELECT value FROM meta WHERE key = 'writer'").fetchone()
@@ -202,6 +209,19 @@ class Batch:
             f"{self.path.name} cannot be written ({error}); up to {self.hold_ticks} ticks are held in memory.",
             remedy,
         )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file stands under this name; None where there is none. Raises OperationalError where nobody can tell."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        failed = sqlite3.OperationalError(f"{path} cannot be reached: {error.strerror}")
+        failed.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+        raise failed from error
+    return found.st_dev, found.st_ino
 
 
 def write_error(path: Path, error: sqlite3.Error) -> StoreError:

@@ -7,7 +7,9 @@ leaves the version before it. Only the agent (and the simulator) migrates; reade
 from __future__ import annotations
 
 import datetime
+import os
 import sqlite3
+import stat
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ SCHEMA_VERSION = _STEPS[-1][0]
 
 _MAGIC = b"SQLite format 3\x00"
 _BUSY_SECONDS = 1.0
+_MODE = 0o640
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +71,14 @@ def migrations() -> tuple[Migration, ...]:
 
 
 def read_header(path: Path) -> Header:
-    """Look at a file without SQLite, which would create side files or wait for locks. Raises OSError."""
-    with path.open("rb") as file:
+    """Look at a file without SQLite, which would create side files or wait for locks. Raises OSError.
+
+    What is no ordinary file (a pipe, a device) is not ours; it is not waited for either. Not for a process that has
+    the database open already: see `connect_ours`.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return Header(False, False, 0)
         head = file.read(100)
     if not head:
         return Header(True, False, 0)
@@ -188,7 +197,8 @@ def open_for_writing(
             connection = _connect(path, fresh=True)
     except OSError as error:
         raise StoreError(
-            f"{path} cannot be opened: {error.strerror}.", "Check the path and its permissions."
+            f"{path} cannot be opened: {error.strerror}.",
+            "Check that its folder exists and that this user may write there.",
         ) from error
     except sqlite3.Error as error:
         raise _open_error(path, error) from error
@@ -203,7 +213,30 @@ def open_for_writing(
     return connection, aside
 
 
+def connect_ours(path: Path, timeout: float) -> sqlite3.Connection:
+    """A second connection to a database of ours that is there. Raises StoreError, OSError or sqlite3.Error.
+
+    Whose it is, is asked of SQLite and not of the file: closing a descriptor of one's own drops every lock that this
+    process holds on the database (POSIX), the writer's among them, and the next to leave would delete the writer's log.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise foreign_error(path, Header(False, False, 0))
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=timeout, isolation_level=None)
+    try:
+        application_id = int(connection.execute("PRAGMA application_id").fetchone()[0])
+        if application_id != APPLICATION_ID:
+            raise foreign_error(path, Header(False, True, application_id))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 def _connect(path: Path, *, fresh: bool) -> sqlite3.Connection:
+    if fresh:
+        # Born readable for its owner and group alone: it names people and their commands. SQLite gives its side files
+        # the same mode. A file that is there keeps its own.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE))
     connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
     try:
         if fresh:

@@ -17,7 +17,7 @@ from ...rules.errors import StoreError
 from ..model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from .batch import write_error
 from .codec import DEVICES, PERIOD_SECONDS, Cell, Period, RollupTable, rollup_columns, row_encoder
-from .migrations import foreign_error, read_header
+from .migrations import connect_ours
 from .summaries import GpuLimits, Row, Samples, Values, roll_fabric, roll_gpu, roll_host
 from .tables import insert_rollup
 
@@ -114,10 +114,7 @@ class RollupJob:
         return RolledUp(done["minute"], done["hour"])
 
     def _connect(self) -> sqlite3.Connection:
-        header = read_header(self.path)
-        if not header.ours:
-            raise foreign_error(self.path, header)
-        connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
+        connection = connect_ours(self.path, _BUSY_SECONDS)
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA cache_size = -512")  # each page is read once: a large cache is only memory
         return connection

@@ -163,6 +163,8 @@ def test_a_stopped_database_in_a_read_only_folder(folder: Path, path: Path) -> N
 
 def test_a_live_database_of_another_user(folder: Path, path: Path) -> None:
     writer = begin(path)
+    for file in folder.iterdir():
+        file.chmod(0o644)
     folder.chmod(0o555)
     try:
         assert unprivileged(lambda: count(path)) == "1"

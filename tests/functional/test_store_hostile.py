@@ -1,0 +1,140 @@
+"""Files that are not what they seem: removed under the writer, pipes, read by strangers, with views of their own."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from skuwise.agent.model import Node, Tick
+from skuwise.agent.store.reader import open_reader
+from skuwise.agent.store.rollups import RollupJob
+from skuwise.agent.store.writer import Writer
+from skuwise.rules.errors import StoreError
+
+START = 1_700_000_000.0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "node.db"
+
+
+def tick(number: int) -> Tick:
+    return Tick(ts=START + number, interval_seconds=1.0, host={"cpu_util": 0.5})
+
+
+def fill(path: Path, ticks: int = 3) -> None:
+    with Writer.open(path) as writer:
+        node = writer.for_node(Node("n"), START)
+        for number in range(ticks):
+            node.add_tick(tick(number))
+
+
+def change(path: Path, script: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(script)
+
+
+def seen_by_others(path: Path) -> int:
+    """How many ticks another process finds, which may be the last to let go of the file."""
+    code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); print(c.execute('SELECT count(*) FROM tick').fetchone()[0]); c.close()"  # noqa: E501
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_a_new_database_is_not_readable_by_everybody(path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        with Writer.open(path) as writer:
+            writer.for_node(Node("n"), START)
+            writer.commit()
+            modes = [stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()]
+    finally:
+        os.umask(before)
+    assert modes == [0o640 & ~umask] * 3
+
+
+def test_a_database_that_is_there_keeps_its_mode(path: Path) -> None:
+    fill(path)
+    path.chmod(0o664)
+    fill(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o664
+
+
+def test_rolling_up_beside_the_writer_keeps_the_writers_locks(path: Path) -> None:
+    """Else the next process to close the file would delete the log that the writer goes on writing."""
+    with Writer.open(path, commit_every=1) as writer:
+        node = writer.for_node(Node("n"), START)
+        for number in range(1, 4):
+            node.add_tick(tick(number))
+            RollupJob(path).run(time.time(), periods=("minute",))
+            assert seen_by_others(path) == number
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_was_taken_away_is_said_not_written_on(path: Path, replaced: bool) -> None:
+    with pytest.raises(StoreError, match="removed or replaced"), Writer.open(path, commit_every=1) as writer:
+        node = writer.for_node(Node("n"), START)
+        node.add_tick(tick(1))
+        path.rename(path.with_name("taken.db"))
+        if replaced:
+            path.write_bytes(b"somebody else's")
+        node.add_tick(tick(2))
+    if replaced:
+        assert path.read_bytes() == b"somebody else's"
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_what_is_no_file_is_refused_at_once(path: Path, make) -> None:
+    make(path)
+    for attempt in (open_reader, Writer.open):
+        with pytest.raises(StoreError, match="not an SQLite database"):
+            attempt(path)
+
+
+ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT 'n' || x AS node FROM n"
+MANY = " CROSS JOIN ".join(f"tick AS t{i}" for i in range(9))
+
+
+@pytest.mark.parametrize(
+    ("view", "said"),
+    [
+        (ENDLESS, "not authorized"),
+        ("SELECT printf('%.*c', 900000, 'x') AS node", "not authorized to use function"),
+        ("SELECT load_extension('x') AS node", "unsafe use|not authorized|no such function"),
+        ("SELECT * FROM nodes", "circular"),
+        (f"SELECT sum(t0.ts) AS node FROM {MANY}", "far more work"),
+        (f"SELECT t0.ts AS node FROM {MANY}", "more rows than its size|far more work"),
+        ("SELECT other.x AS node FROM other", "no such table"),
+    ],
+    ids=["endless", "huge", "extension", "circle", "product", "rows", "missing"],
+)
+def test_views_that_are_not_ours_cost_no_more_than_the_file_is_worth(path: Path, view: str, said: str) -> None:
+    fill(path, 12)
+    change(path, f"DROP VIEW nodes; CREATE VIEW nodes AS {view}")
+    with open_reader(path) as reader, pytest.raises(StoreError, match=said):
+        reader.fetch("SELECT node FROM nodes")
+
+
+def test_a_name_that_is_not_utf8_does_not_hide_the_others(path: Path) -> None:
+    fill(path)
+    change(path, "UPDATE node SET cluster = CAST(X'61FF62' AS TEXT)")
+    with open_reader(path) as reader:
+        assert reader.fetch("SELECT node, cluster FROM nodes") == [("n", "a�b")]
+
+
+def test_a_trigger_that_a_stranger_left_never_runs(path: Path) -> None:
+    fill(path)
+    change(path, "CREATE TRIGGER t INSTEAD OF INSERT ON nodes BEGIN DELETE FROM tick; END")
+    with open_reader(path) as reader:
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            reader.execute("INSERT INTO nodes (node) VALUES ('x')")
+        assert reader.fetch("SELECT count(*) FROM host_samples") == [(3,)]
