@@ -11,8 +11,8 @@ from ..rules.library import Catalog
 from ..rules.thresholds import Threshold, WasteRule
 from .frame import Frame
 from .model import Advice, Summary
-from .moments import rfc3339
-from .moves.found import Found
+from .moments import minute, span
+from .moves.found import HOUR_SECONDS, Found, listed, when_possible
 from .moves.groups import groups_of
 from .moves.money import PriceBook, reconcile, unique, with_costs
 from .moves.options import enumerate_options, order, recoverable
@@ -56,7 +56,7 @@ def advise_on(
     book = PriceBook(catalog, tuple(prices))
     window = verdicts.window
     groups = groups_of(verdicts)
-    found, waste_notes = find_waste(verdicts, groups, rules, book)
+    found, waste_notes = find_waste(verdicts, groups, rules, book, at=generated_at)
     scene = Scene(
         catalog=catalog,
         book=book,
@@ -75,6 +75,7 @@ def advise_on(
     ]
     fleet = {p.id for p in unique(book.of(n) for n in verdicts.nodes)}
     priced = reconciliation.total is not None
+    short = (*_beginning(verdicts), *_too_little(verdicts, rules, generated_at))
     return Advice(
         generated_at=generated_at,
         start=window.start,
@@ -93,7 +94,7 @@ def advise_on(
         workloads=with_costs(verdicts, book),
         findings=tuple(f.finding for f in found),
         recommendations=recommendations,
-        notes=(*verdicts.notes, *_too_little(verdicts, rules), *waste_notes, *over, *money_notes),
+        notes=(*verdicts.notes, *short, *waste_notes, *over, *money_notes),
     )
 
 
@@ -117,15 +118,24 @@ def wasted(found: Sequence[Found]) -> float:
     return total
 
 
-def _too_little(verdicts: Verdicts, rules: Mapping[str, WasteRule]) -> tuple[str, ...]:
-    """Where the window holds less data than any verdict on waste needs: from when there will be one."""
+def _beginning(verdicts: Verdicts) -> tuple[str, ...]:
+    """Where telemetry begins within the window: the window asked for is no proof of data."""
+    first = min((n.first_seen for n in verdicts.nodes), default=verdicts.window.start)
+    if first <= verdicts.window.start + HOUR_SECONDS:
+        return ()
+    return (f"The window is {span(verdicts.window.seconds)} long, and telemetry begins at {minute(first)}.",)
+
+
+def _too_little(verdicts: Verdicts, rules: Mapping[str, WasteRule], at: float) -> tuple[str, ...]:
+    """Where the window holds less data than any verdict on waste needs: what it takes to have one."""
     floor = min(rule.value("coverage_hours") for rule in rules.values())
     short = [n for n in verdicts.nodes if n.hours_observed < floor]
     if not short:
         return ()
-    first = min(short, key=lambda n: n.first_seen)
-    names = ", ".join(n.node for n in short[:3]) + (f" and {len(short) - 3} more" if len(short) > 3 else "")
+    most = max(short, key=lambda n: n.hours_observed)
+    held = ("up to " if len(short) > 1 else "") + span(most.hours_observed * 3600)
     return (
-        f"{names}: {first.hours_observed:.1f} h of data, and waste is judged from {floor:g} h on. A verdict will be "
-        f"possible from {rfc3339(first.first_seen + floor * 3600)} on.",
+        f"No verdict on waste for {listed([n.node for n in short])}: {held} of data, "
+        f"and waste is judged from {floor:g} h on. "
+        + when_possible(most.hours_observed, floor, verdicts.window, at, most),
     )

@@ -34,6 +34,15 @@ def day(ts: float) -> str:
     return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%d")
 
 
+def span(seconds: float) -> str:
+    """A length of time as a person says it: ``15 s``, ``12 min``, ``23.8 h``, ``14.0 days``."""
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    if seconds < 3570:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 10 * 86400 else f"{seconds / 86400:.1f} days"
+
+
 def minute(ts: float) -> str:
     """A moment to the minute, for a sentence: ``2026-03-01 14:05 UTC``."""
     return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%d %H:%M UTC")

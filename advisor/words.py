@@ -24,11 +24,23 @@ def usd(value: float | None, per: str = "") -> str:
 def hours(value: float | None, unit: str = "GPU-hours") -> str:
     if value is None or not math.isfinite(value):
         return "unknown"
+    if 0 < abs(value) < 1:
+        return f"{value:.3f} {unit}"
     return f"{value:,.1f} {unit}" if abs(value) < 100 else f"{value:,.0f} {unit}"
 
 
+def figure(value: float | str | None) -> str:
+    """A measured value, to four digits, never in powers of ten: what is tiny is written out."""
+    if value is None or isinstance(value, str):
+        return value or NONE
+    if 0 < abs(value) < 1e-4:
+        return f"{value:.6f}"
+    return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:,.4g}"
+
+
 def percent(value: float | None) -> str:
-    return "unknown" if value is None or not math.isfinite(value) else f"{value * 100:.3g} %"
+    """Whole percents: what it says is an estimate."""
+    return "unknown" if value is None or not math.isfinite(value) else f"{value * 100:.0f} %"
 
 
 def time_words(ratio: Interval | None) -> str:
@@ -101,6 +113,13 @@ def clause(text: str) -> str:
     """A sentence made part of a longer one: no full stop, no capital unless it is an abbreviation or a name."""
     bare = text.strip().rstrip(".")
     return bare[:1].lower() + bare[1:] if bare[1:2].islower() or bare[1:2] == " " else bare
+
+
+def nothing_found(notes: Iterable[str]) -> str:
+    """No finding, in a sentence that does not claim more than was judged."""
+    if any(True for _ in notes):
+        return "No waste was found; the notes say what could not be judged."
+    return "No waste was found in this window."
 
 
 def recoverable(summary: Summary) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from ...rules.templates import fill
 from ...rules.thresholds import WasteRule
+from ..frame import Window
 from ..model import Evidence, Finding
-from ..moments import day
+from ..moments import day, span
 from ..verdicts.facts import FabricFacts, NodeFacts, Verdicts
 from ..words import dated, usd
-from .found import Found, called, certainty, node_words, possible_from, sampling
+from .found import Found, called, certainty, listed, node_words, sampling, when_possible
 from .groups import HOURS_PER_MONTH, TRAINING, Group
 from .ids import stable_id
 from .money import Premium, PriceBook, fabric_premium
@@ -23,10 +24,13 @@ FAULT_SHARE = 0.05
 
 
 def idle_fabric(
-    verdicts: Verdicts, groups: Sequence[Group], rule: WasteRule, book: PriceBook
+    verdicts: Verdicts, groups: Sequence[Group], rule: WasteRule, book: PriceBook, *, at: float
 ) -> tuple[list[Found], list[str]]:
-    """One finding per set of series that sit together on silent fabrics, and notes where no verdict is possible."""
-    notes: list[str] = []
+    """One finding per set of series that sit together on silent fabrics, and notes where no verdict is possible.
+
+    `at`: the moment of the advice, Unix seconds.
+    """
+    unjudged: dict[str, list[str]] = {}
     hours = _hours_by_node(verdicts, groups)
     by_series = {g.series_id: g for g in groups}
     sets: dict[tuple[str, ...], list[NodeFacts]] = {}
@@ -35,9 +39,9 @@ def idle_fabric(
         working = {s: h for s, h in occupants.items() if by_series[s].kind != "idle"}
         if node.fabric is None or not working:
             continue
-        reason = _unjudged(node.node, node.fabric, node.first_seen, rule)
-        if reason:
-            notes.append(reason)
+        reason = _unjudged(node, node.fabric, rule, verdicts.window, at)
+        if reason is not None:
+            unjudged.setdefault(reason, []).append(node.node)
             continue
         if not _silent(node.fabric, rule) or _may_need_it(working, by_series):
             continue
@@ -52,6 +56,7 @@ def idle_fabric(
             (by_series[s] for s in series), key=lambda g: sum(hours[n.node].get(g.series_id, 0.0) for n in nodes)
         )
         found.append(_finding(lead, series, nodes, hours, rule=rule, book=book))
+    notes = [f"No verdict on the fabric of {listed(nodes)}: {reason}" for reason, nodes in unjudged.items() if reason]
     return found, notes
 
 
@@ -71,15 +76,17 @@ def _hours_by_node(verdicts: Verdicts, groups: Sequence[Group]) -> dict[str, dic
     return hours
 
 
-def _unjudged(name: str, fabric: FabricFacts, first_seen: float, rule: WasteRule) -> str | None:
+def _unjudged(node: NodeFacts, fabric: FabricFacts, rule: WasteRule, window: Window, at: float) -> str | None:
+    """Why there is no verdict; None: there is one; empty: for want of data, which is said of the whole node already."""
+    floor = rule.value("coverage_hours")
     if not fabric.readable:
-        return f"No verdict on the fabric of {name}: {fabric.reason or 'its counters cannot be read'}."
-    if fabric.hours < rule.value("coverage_hours") or fabric.util_p995 is None:
-        return (
-            f"No verdict on the fabric of {name} yet: {fabric.hours:.1f} h observed of "
-            f"{rule.value('coverage_hours'):g} h needed; possible from {possible_from(first_seen, rule)} on."
-        )
-    return None
+        return f"{(fabric.reason or 'Its counters cannot be read').rstrip('.')}."
+    if fabric.hours >= floor and fabric.util_p995 is not None:
+        return None
+    if node.hours_observed < floor:
+        return ""
+    observed = f"{span(fabric.hours * 3600)} observed of {floor:g} h needed."
+    return f"{observed} {when_possible(fabric.hours, floor, window, at, node)}"
 
 
 def _silent(fabric: FabricFacts, rule: WasteRule) -> bool:
@@ -120,7 +127,7 @@ def _finding(
     rented = all(book.of(n) is not None for n in nodes)
     # A fabric that costs nothing extra is idle all the same, but nothing hangs on it.
     free = cost == 0 or (cost is None and rented)
-    util = max(f.util_p995 or 0.0 for f in fabrics)
+    util = _util(fabrics)
     observed = min(f.hours for f in fabrics)
     values = {
         "workload": called(lead),
@@ -174,7 +181,7 @@ def _evidence(fabrics: Sequence[FabricFacts], rule: WasteRule, premium: Premium 
     rows = [
         Evidence(
             "fabric_util_p995",
-            max(f.util_p995 or 0.0 for f in fabrics),
+            _util(fabrics),
             rule.value("util_p995_max"),
             "ratio of line rate",
         ),
@@ -188,6 +195,12 @@ def _evidence(fabrics: Sequence[FabricFacts], rule: WasteRule, premium: Premium 
     if premium is not None:
         rows.append(Evidence("fabric_premium", premium.usd_per_hour, None, "USD per node-hour"))
     return tuple(rows)
+
+
+def _util(fabrics: Sequence[FabricFacts]) -> float:
+    """The 99.5th percentile is its bin's upper edge, the highest second is exact: the lower of the two bounds holds."""
+    bounds = ((f.util_p995 or 0.0, f.util_max) for f in fabrics)
+    return max(p995 if highest is None else min(p995, highest) for p995, highest in bounds)
 
 
 def _line_rate(fabric: FabricFacts) -> str | None:
@@ -208,7 +221,7 @@ def _last_active(fabrics: Sequence[FabricFacts]) -> str:
 def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], cost: float | None, rented: bool) -> str:
     if cost is None or not premiums:
         if rented:
-            return "What it costs is not known: no node without it tells, and the catalog counts it as no RDMA fabric."
+            return "What it costs is not known: the catalog has no such node without it, and calls it no RDMA fabric."
         return "What the fabric costs is not known, because the price of the node is not."
     first = premiums[0]
     when = dated((first.price,))

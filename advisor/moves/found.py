@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...rules.thresholds import WasteRule
+from ..frame import Window
 from ..model import Finding, Severity
 from ..moments import rfc3339
 from ..verdicts.facts import BareGpu, NodeFacts
 from .groups import Group
 from .money import Premium
 
+HOUR_SECONDS = 3600.0
 LISTED = 4  # names in one sentence; the rest is counted
 
 
@@ -48,9 +50,18 @@ def called(group: Group) -> str:
     return f"The {kind} {lead.name}" + (f" ({owner})" if owner else "")
 
 
-def possible_from(first_seen: float, rule: WasteRule) -> str:
-    """From when a verdict under this rule's coverage floor can be given."""
-    return rfc3339(first_seen + rule.value("coverage_hours") * 3600)
+def when_possible(hours: float, floor: float, window: Window, at: float, node: NodeFacts) -> str:
+    """A sentence: what it takes to reach a coverage floor (hours) of which `hours` were observed on a node.
+
+    Another window, where the node was seen for long enough outside this one; else the hours that are missing, counted
+    from `at` (Unix seconds), the moment of the advice: what was not sampled while an agent stood still is lost.
+    """
+    if window.hours < floor and window.end - node.first_seen >= floor * HOUR_SECONDS:
+        return f"A verdict is possible over a longer window: --since {floor:g}h or more."
+    if node.last_seen > window.end + HOUR_SECONDS:
+        return "A verdict may be possible over a later window: there is newer data, see --until."
+    ready = max(at, window.end) + max(floor - hours, 0.0) * HOUR_SECONDS
+    return f"A verdict will be possible from {rfc3339(ready)} on, if the agent keeps running."
 
 
 def graded(share: float, rule: WasteRule) -> Severity:

@@ -14,10 +14,11 @@ import pandas as pd
 from ...rules.templates import fill
 from ...rules.thresholds import WasteRule
 from ..model import Evidence, Finding
+from ..moments import span
 from ..verdicts.facts import BareGpu, NodeFacts, Verdicts
 from ..words import dated, usd
 from .fabric_waste import FAULT_SHARE, idle_fabric
-from .found import Found, called, certainty, graded, node_words, possible_from, sampling
+from .found import Found, called, certainty, graded, node_words, sampling, when_possible
 from .groups import AVAILABLE, TRAINING, Group
 from .ids import stable_id
 from .money import PriceBook
@@ -29,13 +30,16 @@ IDLE_OF_UNHELD = 0.9
 
 
 def find_waste(
-    verdicts: Verdicts, groups: Sequence[Group], rules: Mapping[str, WasteRule], book: PriceBook
+    verdicts: Verdicts, groups: Sequence[Group], rules: Mapping[str, WasteRule], book: PriceBook, *, at: float
 ) -> tuple[tuple[Found, ...], tuple[str, ...]]:
-    """Every finding of the window, and the notes that say where no verdict was possible and from when one will be."""
-    found, notes = idle_fabric(verdicts, groups, rules["idle-fabric"], book)
+    """Every finding of the window, and the notes that say where no verdict was possible and from when one will be.
+
+    `at`: the moment of the advice, Unix seconds.
+    """
+    found, notes = idle_fabric(verdicts, groups, rules["idle-fabric"], book, at=at)
     for part, more in (
-        _idle(verdicts, rules["idle"], book),
-        _held_idle(verdicts, groups, rules["held-idle"], book),
+        _idle(verdicts, rules["idle"], book, at),
+        _held_idle(verdicts, groups, rules["held-idle"], book, at),
         _too_many(verdicts, groups, rules["too-many-gpus"], book),
     ):
         found += part
@@ -43,7 +47,7 @@ def find_waste(
     return tuple(found), tuple(dict.fromkeys(notes))
 
 
-def _idle(verdicts: Verdicts, rule: WasteRule, book: PriceBook) -> tuple[list[Found], list[str]]:
+def _idle(verdicts: Verdicts, rule: WasteRule, book: PriceBook, at: float) -> tuple[list[Found], list[str]]:
     found: list[Found] = []
     notes: list[str] = []
     for node in verdicts.nodes:
@@ -63,8 +67,8 @@ def _idle(verdicts: Verdicts, rule: WasteRule, book: PriceBook) -> tuple[list[Fo
             continue
         if node.hours_observed < rule.value("coverage_hours"):
             notes.append(
-                f"{node.node} looks idle, but only {node.hours_observed:.1f} h were observed: a verdict is possible "
-                f"from {possible_from(node.first_seen, rule)} on."
+                f"{node.node} looks idle, but only {span(node.hours_observed * 3600)} of it were observed. "
+                + when_possible(node.hours_observed, rule.value("coverage_hours"), verdicts.window, at, node)
             )
             continue
         found.append(_idle_finding(node, idle, hours, share, rule=rule, book=book))
@@ -130,7 +134,7 @@ def _idle_finding(
 
 
 def _held_idle(
-    verdicts: Verdicts, groups: Sequence[Group], rule: WasteRule, book: PriceBook
+    verdicts: Verdicts, groups: Sequence[Group], rule: WasteRule, book: PriceBook, at: float
 ) -> tuple[list[Found], list[str]]:
     found: list[Found] = []
     notes: list[str] = []
@@ -147,12 +151,13 @@ def _held_idle(
         share = held / group.gpu_hours if group.gpu_hours else 0.0
         if share < MIN_IDLE_SHARE:
             continue
-        observed = [n.hours_observed for n in group.nodes]
-        if not observed or min(observed) < rule.value("coverage_hours"):
-            first = max((n.first_seen for n in group.nodes), default=verdicts.window.start)
+        least = min(group.nodes, key=lambda n: n.hours_observed, default=None)
+        if least is None:
+            continue
+        if least.hours_observed < rule.value("coverage_hours"):
             notes.append(
-                f"{group.lead.name} seems to hold GPUs without using them; a verdict is possible from "
-                f"{possible_from(first, rule)} on."
+                f"{group.lead.name} seems to hold GPUs without using them, in {span(least.hours_observed * 3600)} of "
+                f"data. {when_possible(least.hours_observed, rule.value('coverage_hours'), verdicts.window, at, least)}"
             )
             continue
         found.append(_held_finding(verdicts, group, held, share, rule=rule, book=book))

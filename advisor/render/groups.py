@@ -18,15 +18,15 @@ class Case:
 
 
 def cases(advice: Advice) -> tuple[Case, ...]:
-    """Every finding with its ways out: the fabric first (it has most to weigh), then by severity and cost."""
+    """Every finding with its ways out: what saves most first, then by severity and cost."""
+    every = (Case(f, tuple(r for r in advice.recommendations if f.id in r.findings)) for f in advice.findings)
 
-    def order(f: Finding) -> tuple[int, int, float, str]:
-        return (f.rule != "idle-fabric", _SEVERITY[f.severity], -(f.cost_usd or 0.0), f.id)
+    def order(case: Case) -> tuple[float, int, float, str]:
+        f, way = case.finding, best_way(case)
+        saving = way.saving_usd_per_month.p50 if way is not None and way.saving_usd_per_month is not None else 0.0
+        return (-saving, _SEVERITY[f.severity], -(f.cost_usd or 0.0), f.id)
 
-    return tuple(
-        Case(f, tuple(r for r in advice.recommendations if f.id in r.findings))
-        for f in sorted(advice.findings, key=order)
-    )
+    return tuple(sorted(every, key=order))
 
 
 def loose(advice: Advice) -> tuple[Recommendation, ...]:

@@ -35,7 +35,7 @@ def render_markdown(advice: Advice) -> str:
     for number, case in enumerate(found, 1):
         lines += _case(number, case)
     if not found:
-        lines += ["## Findings", "", "No waste was found in this window.", ""]
+        lines += ["## Findings", "", words.nothing_found(advice.notes), ""]
     lines += _loose(advice) + _workloads(advice) + _prices(advice) + _notes(advice)
     return "\n".join(lines).rstrip() + "\n"
 
@@ -101,7 +101,7 @@ def _evidence(e: Evidence) -> str:
 
 
 def _value(value: float | str | None) -> str:
-    return words.NONE if value is None else escape(value) if isinstance(value, str) else f"{value:,.4g}"
+    return escape(value) if isinstance(value, str) else words.figure(value)
 
 
 def _way_out(r: Recommendation) -> str:
@@ -135,7 +135,9 @@ def _workloads(advice: Advice) -> list[str]:
             w.name, f"{w.kind.label} ({words.percent(w.kind.confidence)})", w.bottleneck.label,
             f"{len(w.gpus)} {w.gpu_sku or 'unknown GPU'}", " ".join(w.nodes),
         )  # fmt: skip
-        lines.append(f"| {' | '.join(escape(c) for c in cells)} | {w.gpu_hours:,.1f} | {words.usd(w.cost_usd)} |")
+        lines.append(
+            f"| {' | '.join(escape(c) for c in cells)} | {w.gpu_hours:,.{1 if w.gpu_hours >= 1 else 3}f} | {words.usd(w.cost_usd)} |"
+        )
     return [*lines, ""]
 
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ...rules.plain import clean
 from .. import words
-from ..model import Advice, Recommendation
+from ..model import Advice, Recommendation, WorkloadVerdict
 from .groups import Case, best, best_way, cases, loose
 
 MIN_WIDTH = 60
@@ -88,7 +88,7 @@ def _overview(console: Console, advice: Advice) -> None:
         rows = [(str(number), *_found_row(advice, case)) for number, case in enumerate(found, 1)]
         console.print(_table(("", "finding", "of", "cost so far", "best way out", "comes to"), rows))
     else:
-        _line(console, "No waste was found in this window.")
+        _line(console, words.nothing_found(advice.notes))
     console.print()
     _workloads(console, advice)
 
@@ -134,8 +134,8 @@ def _case(console: Console, number: int, case: Case) -> None:
     _indented(console, f.text)
     if f.evidence:
         told = "; ".join(
-            f"{e.metric} {_value(e.value)} {e.unit}".rstrip()
-            + ("" if e.threshold is None else f" (threshold {_value(e.threshold)} {e.unit}".rstrip() + ")")
+            f"{e.metric} {words.figure(e.value)} {e.unit}".rstrip()
+            + ("" if e.threshold is None else f" (threshold {words.figure(e.threshold)} {e.unit}".rstrip() + ")")
             for e in f.evidence
         )
         _indented(console, f"Measured: {told}.")
@@ -177,10 +177,6 @@ def _or(conditions: Sequence[str]) -> str:
     return ", or if ".join(words.clause(c) for c in conditions)
 
 
-def _value(value: float | str | None) -> str:
-    return words.NONE if value is None else value if isinstance(value, str) else f"{value:,.4g}"
-
-
 def _ways_out(ways: Sequence[Recommendation]) -> Table:
     rows = []
     for letter, r in zip(_letters(), ways, strict=False):
@@ -197,17 +193,33 @@ def _workloads(console: Console, advice: Advice) -> None:
         _line(console, "No workload was seen in this window.")
         return
     _line(console, "Workloads", "bold")
-    rows = [
-        (
-            w.name, f"{w.kind.label} {words.percent(w.kind.confidence)}", w.bottleneck.label,
-            f"{len(w.gpus)} {w.gpu_sku or 'unknown GPU'}", words.hours(w.gpu_hours), words.usd(w.cost_usd),
-        )
-        for w in advice.workloads[:SHOWN_WORKLOADS]
-    ]  # fmt: skip
-    console.print(_table(("workload", "kind", "held back by", "GPUs", "held", "cost"), rows))
-    if len(advice.workloads) > SHOWN_WORKLOADS:
-        _line(console, f"and {len(advice.workloads) - SHOWN_WORKLOADS} smaller ones: --format json lists them all.")
+    alike = _alike(advice.workloads)
+    console.print(
+        _table(("workload", "kind", "held back by", "GPUs", "held", "cost"), [_row(w) for w in alike[:SHOWN_WORKLOADS]])
+    )
+    if len(alike) > SHOWN_WORKLOADS:
+        _line(console, f"and {len(alike) - SHOWN_WORKLOADS} smaller ones: --format json lists them all.")
     console.print()
+
+
+def _alike(workloads: Sequence[WorkloadVerdict]) -> list[list[WorkloadVerdict]]:
+    """Replicas and restarts of one series with the same verdict on the same GPU, the largest first."""
+    rows: dict[tuple[str | None, ...], list[WorkloadVerdict]] = {}
+    for w in workloads:
+        rows.setdefault((w.series_id, w.name, w.kind.label, w.bottleneck.label, w.gpu_sku), []).append(w)
+    return sorted(rows.values(), key=lambda same: -sum(w.gpu_hours for w in same))
+
+
+def _row(same: Sequence[WorkloadVerdict]) -> tuple[str, ...]:
+    first = same[0]
+    gpus = len({gpu for w in same for gpu in w.gpus})
+    costs = [w.cost_usd for w in same if w.cost_usd is not None]
+    return (
+        first.name if len(same) == 1 else f"{first.name} ({len(same)} runs)",
+        f"{first.kind.label} {words.percent(min(w.kind.confidence for w in same))}", first.bottleneck.label,
+        f"{gpus} {first.gpu_sku or 'unknown GPU'}", words.hours(sum(w.gpu_hours for w in same)),
+        words.usd(sum(costs) if len(costs) == len(same) else None),
+    )  # fmt: skip
 
 
 def _prices(console: Console, advice: Advice) -> None:

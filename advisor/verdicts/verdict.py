@@ -11,7 +11,7 @@ import pandas as pd
 from ...rules.thresholds import Threshold, load_bottleneck_thresholds, load_kind_thresholds
 from ..frame import Frame
 from ..model import BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
-from ..moments import minute
+from ..moments import minute, span
 from .bottlenecks import judge_bottleneck, label_rows
 from .facts import BareGpu, FabricFacts, NodeFacts, Verdicts
 from .features import FlatRule, features
@@ -229,13 +229,16 @@ def _with_floor(kind: KindVerdict, session: Session, found: Mapping[str, float],
     if hours >= context.floor_hours:
         return kind
     if session.last_seen < context.frame.window.end - 3600:
+        sentence = f"It ended after {span(hours * 3600)} of data: too little for a verdict on waste ({context.floor_hours:.0f} h)."
+    elif context.frame.window.hours < context.floor_hours <= (context.frame.window.end - session.first_seen) / 3600:
         sentence = (
-            f"It ended after {hours:.1f} h of data: too little for a verdict on waste ({context.floor_hours:.0f} h)."
+            f"A window of {span(context.frame.window.seconds)} is too short for a verdict on waste; over "
+            f"{context.floor_hours:.0f} h or more (--since) one may be possible."
         )
     else:
         ready = context.frame.window.end + (context.floor_hours - hours) * 3600
         sentence = (
-            f"{hours:.1f} h of data are too little for a verdict on waste; at {context.floor_hours:.0f} h, from "
+            f"{span(hours * 3600)} of data are too little for a verdict on waste; at {context.floor_hours:.0f} h, from "
             f"{minute(ready)} on if it keeps running, one will be possible."
         )
     return KindVerdict(kind.label, kind.confidence, (*kind.evidence, sentence), kind.alternatives)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
+import pandas as pd
 import pytest
 from moves_builders import DAYS, END, START, advice_of, bare, founding, node, usage, verdicts, workload
 from skuwise.advisor import words
@@ -17,7 +18,7 @@ from skuwise.advisor.render import FORMATS, render
 from skuwise.advisor.render.csv import COLUMNS, cell
 from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.render.markdown import escape
-from skuwise.advisor.render.text import render_story
+from skuwise.advisor.render.text import render_overview, render_story
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 HOSTILE = (
@@ -202,6 +203,27 @@ def test_words_carry_units_and_never_invent():
     assert "slower" in words.time_words(Interval(1.2, 1.3, 1.4))
     assert words.clause("The end.") == "the end"
     assert words.clause("RDMA is used.") == "RDMA is used"
+
+
+def test_what_saves_most_is_read_first_and_runs_of_a_series_are_one_line():
+    quiet = founding()
+    spare = node("spare", fabric=None)
+    advice = advice_of(
+        replace(quiet, nodes=(*quiet.nodes, spare), bare=tuple(bare("spare", i) for i in range(8)),
+                occupancy=pd.concat([quiet.occupancy, verdicts([spare]).occupancy], ignore_index=True))
+    )  # fmt: skip
+    page = render_overview(advice, width=120)
+    assert page.index("1  idle ") < page.index("2  idle-fabric")
+    assert "chat (2 runs)" in page
+    assert "16 H100-SXM5" in page
+
+
+def test_nothing_found_claims_no_more_than_was_judged():
+    young = advice_of(verdicts([node(hours_observed=0.004, fabric=None)], []))
+    for form in ("table", "markdown"):
+        text = render(young, form)
+        assert "No waste was found in this window" not in text
+        assert "14 s of data" in text
 
 
 def test_the_story_tells_the_case_and_each_way_out_in_sentences():
