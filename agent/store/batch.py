@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -10,6 +11,8 @@ from pathlib import Path
 from ...rules.errors import StoreError
 from ..model import Absence
 from .codec import DEVICES, Cell, storable
+from .health import mark_of, marked
+from .log import checkpoint, log_bytes
 from .migrations import damaged_error
 from .tables import INSERTS, TABLES, upsert
 
@@ -24,6 +27,8 @@ _PASSING: dict[int, tuple[str, str]] = {
 }
 _DAMAGED = (11, 26)  # SQLITE_CORRUPT, SQLITE_NOTADB
 _CACHED_WORKLOADS = 4096
+# The jobs bring the log home each minute. A writer without them does it itself, at every so many refused commits.
+_REFUSED_COMMITS = 12
 
 
 class Batch:
@@ -33,9 +38,10 @@ class Batch:
     called at the beginning of each commit, to add what only then is known.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, hold_ticks: int) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, hold_ticks: int, max_log_bytes: int) -> None:
         self.path = path
         self.hold_ticks = hold_ticks
+        self.max_log_bytes = max_log_bytes
         self.fault: Absence | None = None
         self.lost_ticks = 0
         self.before_write: list[Callable[[], None]] = []
@@ -46,12 +52,21 @@ class Batch:
         self._gpu_samples: list[Sequence[Cell]] = []
         self._fabric_samples: list[Sequence[Cell]] = []
         self._workloads: dict[str, Sequence[Cell]] = {}
+        # Ticks that were let go, by node: when the first of them began, when the last ended.
+        self._gaps: dict[int, tuple[float, float]] = {}
+        self._refused = 0
         self._token = secrets.token_hex(8)
         connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('writer', ?)", (self._token,))
+        # Ids below zero are those of retention's own notes.
         self._next_ids: dict[str, int] = {
-            table: connection.execute(f"SELECT coalesce(max(id), 0) + 1 FROM {table}").fetchone()[0]  # noqa: S608
+            table: connection.execute(f"SELECT max(coalesce(max(id), 0), 0) + 1 FROM {table}").fetchone()[0]  # noqa: S608
             for table in (*TABLES, "tick")
             if table != "agent_stat"
+        }
+        # Ids of devices that retention took out may be given again, lowest first, once the highest is given.
+        self._free_ids: dict[str, list[int]] = {
+            table: _holes(connection, table) if self._next_ids[table] >= DEVICES // 2 else []
+            for table in ("gpu", "port")
         }
 
     @property
@@ -77,17 +92,27 @@ class Batch:
 
     def next_id(self, table: str) -> int:
         """A fresh id of `table`."""
+        free = self._free_ids.get(table)
+        if free:
+            return free.pop()
         number = self._next_ids[table]
         self._next_ids[table] = number + 1
         return number
 
     def ids_left(self, table: str) -> bool:
         """Whether `table` (gpu, port) can take another device: ids of samples hold `DEVICES` of them."""
-        return self._next_ids[table] < DEVICES
+        return bool(self._free_ids[table]) or self._next_ids[table] < DEVICES
 
     def put_row(self, table: str, key: object, row: Sequence[Cell]) -> None:
         """Let a row of a small table wait; a later one of the same key takes its place."""
         self._rows[table][key] = storable(row)
+
+    def put_serving(self, number: int, row: Sequence[Cell]) -> None:
+        """Let an inference server's sample wait; of more than `hold_ticks` the oldest is let go."""
+        self.put_row("serving_sample", number, row)
+        rows = self._rows["serving_sample"]
+        if len(rows) > self.hold_ticks:
+            del rows[next(iter(rows))]
 
     def put_tick(self, tick: Sequence[Cell], gpus: list[list[Cell]], ports: list[list[Cell]]) -> None:
         """Let one tick's rows wait."""
@@ -118,6 +143,13 @@ class Batch:
 
         Raises StoreError where waiting does not help: the file is damaged, or another writer took it over.
         """
+        if self._log_is_held():
+            return False
+        if (said := marked(self.path)) is not None:
+            raise StoreError(
+                f"{self.path} is damaged ({said}).",
+                "Start the agent again: it sets the file aside and begins a new one.",
+            )
         try:
             try:
                 self._write()
@@ -130,6 +162,7 @@ class Batch:
             self._give_way(error)
             return False
         self.fault = None
+        self._refused = 0
         return True
 
     def commit_or_raise(self) -> None:
@@ -172,7 +205,9 @@ class Batch:
     def _write(self) -> None:
         for prepare in self.before_write:
             prepare()
+        self._put_gaps()
         self._transact(self._write_rows)
+        self._gaps.clear()
         for rows in self._rows.values():
             rows.clear()
         self._ticks.clear()
@@ -191,12 +226,43 @@ class Batch:
 
     def _give_way(self, error: sqlite3.Error) -> None:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _DAMAGED:
+            # Whoever opens it next must know, even where that look would not find it.
+            with contextlib.suppress(OSError):
+                mark_of(self.path).write_text(str(error), encoding="utf-8")
         if code not in _PASSING:
             raise write_error(self.path, error) from error
         reason, remedy = _PASSING[code]
+        self._hold(reason, str(error), remedy)
+
+    def _log_is_held(self) -> bool:
+        """Whether the log outgrew its limit because a reader holds it; then nothing more is written into it."""
+        if log_bytes(self.path) <= self.max_log_bytes:
+            return False
+        self._refused += 1
+        if self._refused % _REFUSED_COMMITS == 1:
+            try:
+                if checkpoint(self.path).log_bytes <= self.max_log_bytes:
+                    return False
+            except sqlite3.Error as error:
+                self._give_way(error)
+                return True
+        self._hold(
+            "log-held",
+            f"a reader has held its log of {log_bytes(self.path) / 1e6:.0f} MB in one long transaction",
+            f"End the program that reads {self.path.name} (fuser names it), or let it read a snapshot.",
+        )
+        return True
+
+    def _hold(self, reason: str, why: str, remedy: str) -> None:
+        """Keep what waits, up to `hold_ticks`, and say why."""
         excess = len(self._ticks) - self.hold_ticks
         if excess > 0:
             self.lost_ticks += excess
+            for _, node_id, ts, interval_ms, *_ in self._ticks[:excess]:
+                began, end = float(ts or 0) - float(interval_ms or 0) / 1000, float(ts or 0)
+                since, until = self._gaps.get(int(node_id or 0), (began, end))
+                self._gaps[int(node_id or 0)] = (min(since, began), max(until, end))
             del self._ticks[:excess]
             oldest = int(self._ticks[0][0] or 0) * DEVICES
             for rows in (self._gpu_samples, self._fabric_samples):
@@ -206,9 +272,23 @@ class Batch:
             "store",
             "*",
             reason,
-            f"{self.path.name} cannot be written ({error}); up to {self.hold_ticks} ticks are held in memory.",
+            f"{self.path.name} cannot be written ({why}); up to {self.hold_ticks} ticks are held in memory.",
             remedy,
         )
+
+    def _put_gaps(self) -> None:
+        """Record the ticks that were let go, with what is written next."""
+        reason = self.fault.reason if self.fault else "not written"
+        for node_id, (since, until) in self._gaps.items():
+            self.put_row(
+                "absence",
+                ("gap", node_id),
+                (
+                    self.next_id("absence"), node_id, "source", "store", "*", "ticks-lost",
+                    f"The database could not be written ({reason}) for longer than {self.hold_ticks} ticks.",
+                    "See the reason that stood before it.", since, until,
+                ),
+            )  # fmt: skip
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -222,6 +302,12 @@ def _identity(path: Path) -> tuple[int, int] | None:
         failed.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
         raise failed from error
     return found.st_dev, found.st_ino
+
+
+def _holes(connection: sqlite3.Connection, table: str) -> list[int]:
+    """The ids of `table` below its highest that no row has, highest first."""
+    used = {row[0] for row in connection.execute(f"SELECT id FROM {table}").fetchall()}  # noqa: S608 - gpu or port
+    return [number for number in range(max(used, default=0) - 1, 0, -1) if number not in used]
 
 
 def write_error(path: Path, error: sqlite3.Error) -> StoreError:

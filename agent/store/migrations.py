@@ -17,6 +17,8 @@ from importlib import resources
 from pathlib import Path
 
 from ...rules.errors import StoreError
+from .health import MARK_SUFFIX, is_damage, look_over, marked
+from .log import WRITER_CHECKPOINT_PAGES, set_up
 
 # "skuw": stands in the file's header (offset 68) and tells our databases from foreign ones.
 APPLICATION_ID = 0x736B7577
@@ -26,6 +28,7 @@ _STEPS: tuple[tuple[int, str], ...] = ((1000, "0001_spine"),)
 SCHEMA_VERSION = _STEPS[-1][0]
 
 _MAGIC = b"SQLite format 3\x00"
+_LOG_MAGIC = (0x377F0682, 0x377F0683)  # https://www.sqlite.org/fileformat2.html#walformat
 _BUSY_SECONDS = 1.0
 _MODE = 0o640
 
@@ -54,10 +57,23 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """A database that was moved out of the way, kept whole at `kept_as`, and why."""
+    """A database that was moved out of the way, kept whole at `kept_as`, and why.
+
+    `reason` is the code under which the event is recorded (an absence of the store).
+    """
 
     kept_as: Path
     why: str
+    reason: str = "newer-database-set-aside"
+    remedy: str = "Update skuwise on this node, or query the kept file with the newer version."
+
+
+class _Unusable(Exception):  # noqa: N818 - a signal within this file
+    """A database of ours that cannot be written: it is set aside under `label`."""
+
+    def __init__(self, why: str, label: str, reason: str, remedy: str) -> None:
+        super().__init__(why)
+        self.why, self.label, self.reason, self.remedy = why, label, reason, remedy
 
 
 def _load(version: int, name: str) -> Migration:
@@ -142,9 +158,10 @@ def set_aside(path: Path, why: str, label: str, now: float) -> SetAside:
     while kept.exists():
         number += 1
         kept = path.with_name(f"{path.name}.{label}-{stamp}-{number}")
-    # The write-ahead log first: were we killed in between, the database alone under its old name would lose it.
+    # The write-ahead log before the database: were we killed in between, it alone under its old name would lose it.
+    # The mark of damage before both: left behind, it would speak of the new file.
     try:
-        for suffix in ("-wal", "-shm", ""):
+        for suffix in (MARK_SUFFIX, "-wal", "-shm", ""):
             side = path.with_name(path.name + suffix)
             if side.exists():
                 side.rename(kept.with_name(kept.name + suffix))
@@ -176,25 +193,17 @@ def open_for_writing(
     """Open or create a database and bring its schema up to date.
 
     A missing or empty file becomes a new database. A foreign database or another kind of file is refused, untouched.
-    A database of a newer major version is set aside and a new one begun. A newer minor version only added, so it is
-    written as it is. Returns the connection (autocommit mode) and what was set aside.
+    A database of a newer major version, or one that is damaged, is set aside and a new one begun. A newer minor version
+    only added, so it is written as it is. Returns the connection (autocommit mode) and what was set aside.
     """
     steps = migrations() if steps is None else steps
     try:
-        header = read_header(path) if path.exists() else Header(True, False, 0)
-        if not header.empty and not header.ours:
-            raise foreign_error(path, header)
-        connection = _connect(path, fresh=header.empty)
-        aside = None
-        if schema_version(connection) // 1000 > steps[-1].version // 1000:
-            version = schema_version(connection)
-            connection.close()
-            why = (
-                f"it was written by a newer skuwise (schema {version // 1000}.{version % 1000}, "
-                f"this one knows {steps[-1].version // 1000}.{steps[-1].version % 1000})"
-            )
-            aside = set_aside(path, why, f"newer-{version}", now())
-            connection = _connect(path, fresh=True)
+        try:
+            return _open(path, steps), None
+        except _Unusable as found:
+            kept = set_aside(path, found.why, found.label, now())
+            aside = SetAside(kept.kept_as, found.why, found.reason, found.remedy)
+            return _open(path, steps), aside
     except OSError as error:
         raise StoreError(
             f"{path} cannot be opened: {error.strerror}.",
@@ -202,15 +211,59 @@ def open_for_writing(
         ) from error
     except sqlite3.Error as error:
         raise _open_error(path, error) from error
+
+
+def _open(path: Path, steps: Sequence[Migration]) -> sqlite3.Connection:
+    """The database, migrated and looked over. Raises _Unusable where it must be set aside."""
+    header = read_header(path) if path.exists() else Header(True, False, 0)
+    if not header.empty:
+        if (said := marked(path)) is not None:
+            raise _damaged(said)
+        if not header.ours:
+            if not header.sqlite and _was_ours(path):
+                raise _damaged("its header is gone")
+            raise foreign_error(path, header)
+    connection = None
     try:
+        connection = _connect(path, fresh=header.empty)
+        version, known = schema_version(connection), steps[-1].version
+        if version // 1000 > known // 1000:
+            raise _Unusable(
+                f"it was written by a newer skuwise (schema {version // 1000}.{version % 1000}, "
+                f"this one knows {known // 1000}.{known % 1000})",
+                f"newer-{version}",
+                "newer-database-set-aside",
+                "Update skuwise on this node, or query the kept file with the newer version.",
+            )
         migrate(connection, steps)
-    except sqlite3.Error as error:
-        connection.close()
-        raise _open_error(path, error) from error
-    except BaseException:
-        connection.close()
+        said = look_over(connection) if not header.empty else None
+        if said is not None:
+            raise _damaged(said)
+    except BaseException as error:
+        if connection is not None:
+            connection.close()
+        if isinstance(error, sqlite3.Error) and not header.empty and is_damage(error):
+            raise _damaged(str(error)) from error
         raise
-    return connection, aside
+    return connection
+
+
+def _damaged(said: str) -> _Unusable:
+    return _Unusable(
+        f"it is damaged ({said})",
+        "damaged",
+        "damaged-database-set-aside",
+        "Save what is left of the kept file with: sqlite3 FILE .recover; look at the disk.",
+    )
+
+
+def _was_ours(path: Path) -> bool:
+    """Whether a file without SQLite's header is a database that lost it: its write-ahead log still lies beside it."""
+    try:
+        with path.with_name(path.name + "-wal").open("rb") as file:
+            return struct.unpack(">I", file.read(4))[0] in _LOG_MAGIC
+    except (OSError, struct.error):
+        return False
 
 
 def connect_ours(path: Path, timeout: float) -> sqlite3.Connection:
@@ -245,8 +298,7 @@ def _connect(path: Path, *, fresh: bool) -> sqlite3.Connection:
             connection.execute("PRAGMA auto_vacuum = incremental")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA journal_size_limit = 67108864")
+        set_up(connection, WRITER_CHECKPOINT_PAGES)
         schema_version(connection)
     except BaseException:
         connection.close()

@@ -40,7 +40,7 @@ class Schedule:
         if not self._ticks:
             self._first_ts = ts
         self._ticks += 1
-        return self._ticks >= self.every_ticks or ts - self._first_ts >= self.every_seconds
+        return self._ticks >= self.every_ticks or abs(ts - self._first_ts) >= self.every_seconds
 
     def restart(self) -> None:
         self._ticks = 0
@@ -125,7 +125,7 @@ class NodeWriter:
         wanted = {(a.scope, a.subject, a.metric, a.reason): a for a in wanted_set}
         for key in [key for key in self._absences if key not in wanted]:
             row = self._absences.pop(key)
-            row[-1] = ts
+            row[-1] = max(ts, float(row[-2] or 0))  # a clock that was put back must not end it before it began
             self._batch.put_row("absence", row[0], row)
         for key, absence in wanted.items():
             if key not in self._absences:
@@ -156,7 +156,8 @@ class NodeWriter:
                 continue
             key = (use.workload_id, use.gpu_uuid, use.basis, use.shared)
             current = known.get(key)
-            if current is None or float(current.row[5] or 0) <= ts - 2 * scan_interval_seconds:
+            # A clock that was put back begins a new use, so that none ends before it began.
+            if current is None or not 0 <= ts - float(current.row[5] or 0) < 2 * scan_interval_seconds:
                 current = known[key] = self._new_use(workload_row, use, ts, ts)
             current.row[5] = ts
             if use.mem_used_bytes is not None:
@@ -308,7 +309,10 @@ class NodeWriter:
 
     def _put_device(self, table: str, held: _Validity, valid_to: float | None) -> None:
         values = dataclasses.astuple(held.value)
-        self._batch.put_row(table, held.id, (held.id, self.id, *values, held.rows[-1][0], valid_to))
+        valid_from = held.rows[-1][0]
+        if valid_to is not None:
+            valid_to = max(valid_to, valid_from)
+        self._batch.put_row(table, held.id, (held.id, self.id, *values, valid_from, valid_to))
 
     def _put_absence(self, a: Absence, since: float, until: float | None) -> list[Cell]:
         number = self._batch.next_id("absence")

@@ -15,6 +15,7 @@ from types import TracebackType
 from ...rules.errors import StoreError
 from ..model import Absence, Node
 from .batch import Batch, write_error
+from .limits import Limits
 from .migrations import SetAside, open_for_writing
 from .node_writer import NodeWriter, Schedule
 
@@ -41,16 +42,19 @@ class Writer:
         commit_every: int = 10,
         commit_seconds: float = 10.0,
         hold_ticks: int = 600,
+        max_log_bytes: int = Limits().log_bytes,
         now: Callable[[], float] = time.time,
     ) -> Writer:
         """Open or create the database at `path`. Raises StoreError for a file that is not ours or cannot be written.
+
+        While a reader holds more than `max_log_bytes` of log, ticks wait in memory as they do on a full disk.
 
         Whoever opens last writes: an earlier writer of the same file is told so at its next commit and stops. (A lock
         would stay held by a process that a broken GPU keeps from dying.)
         """
         connection, aside = open_for_writing(path, now)
         try:
-            batch = Batch(path, connection, hold_ticks)
+            batch = Batch(path, connection, hold_ticks, max_log_bytes)
         except sqlite3.Error as error:
             connection.close()
             raise write_error(path, error) from error
@@ -78,9 +82,9 @@ class Writer:
                 "source",
                 "store",
                 "*",
-                "newer-database-set-aside",
+                self.set_aside.reason,
                 f"The database was set aside as {self.set_aside.kept_as.name}: {self.set_aside.why}.",
-                "Update skuwise on this node, or query the kept file with the newer version.",
+                self.set_aside.remedy,
             )
             writer.note(absence, ts)
         return writer

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Node, Tick
+from skuwise.agent.store.health import check_whole, mark_of
 from skuwise.agent.store.migrations import (
     APPLICATION_ID,
     SCHEMA_VERSION,
@@ -67,16 +68,59 @@ def test_what_is_not_ours_is_refused_and_left_as_it_is(tmp_path: Path, kind: str
     assert [p.name for p in tmp_path.iterdir()] == ["other.db"]
 
 
-def test_a_damaged_database_is_said_and_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", [slice(100, 4096), slice(4096, None), slice(12288, None)], ids=str)
+def test_a_damaged_database_is_set_aside_and_a_new_one_begun(tmp_path: Path, where: slice) -> None:
     path = tmp_path / "node.db"
     make(path)
     content = bytearray(path.read_bytes())
-    content[100:4096] = b"\xff" * 3996
+    content[where] = b"\xff" * len(content[where])
     path.write_bytes(content)
-    with pytest.raises(StoreError, match="damaged") as caught:
-        Writer.open(path)
-    assert "recover" in caught.value.remedy
-    assert path.exists()
+    with Writer.open(path, now=lambda: NOW) as writer:
+        assert writer.set_aside is not None
+        kept = writer.set_aside.kept_as
+        writer.for_node(Node("n1"), NOW + 50)
+    assert kept.name == "node.db.damaged-20260921T141320Z"
+    assert kept.read_bytes() == content
+    assert ".recover" in writer.set_aside.remedy
+    assert pragma(path, "integrity_check") == "ok"
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT reason, since FROM absences").fetchall() == [
+            ("damaged-database-set-aside", NOW + 50)
+        ]
+
+
+def test_a_database_whose_header_is_gone_is_known_by_its_log(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    with Writer.open(path) as writer:
+        writer.for_node(Node("n1"), NOW).add_tick(Tick(NOW + 1, 1.0))
+        writer.commit()
+        log = path.with_name("node.db-wal").read_bytes()
+    path.write_bytes(bytes(4096))
+    path.with_name("node.db-wal").write_bytes(log)
+    with Writer.open(path) as writer:
+        assert writer.set_aside is not None
+        assert writer.set_aside.kept_as.with_name(writer.set_aside.kept_as.name + "-wal").read_bytes() == log
+
+
+def test_damage_that_only_a_look_at_the_whole_file_finds_is_marked_and_then_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    with Writer.open(path) as writer:
+        writer.for_node(Node("n1"), NOW).put_ticks(Tick(NOW + i, 1.0) for i in range(20_000))
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2 // 4096 * 4096
+    content[middle : middle + 8192] = b"\xff" * 8192
+    path.write_bytes(content)
+    writer = Writer.open(path)
+    assert writer.set_aside is None
+    with pytest.raises(StoreError, match="damaged"):
+        check_whole(path)
+    with pytest.raises(StoreError, match="Start the agent again"):
+        writer.close()
+    with Writer.open(path) as writer:
+        assert writer.set_aside is not None
+        assert writer.set_aside.reason == "damaged-database-set-aside"
+    check_whole(path)
+    assert not mark_of(path).exists()
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:

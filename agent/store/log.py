@@ -1,0 +1,58 @@
+"""The write-ahead log: how it is set up, brought home, and kept from growing for ever.
+
+Committed pages wait in the log until a checkpoint copies them home; a reader that stays in one transaction keeps the
+log from beginning anew, so that it grows with each commit. The agent's own thread never checkpoints (its fsync would
+cost a tick): the jobs do, and the writer stops at a limit (`Batch`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+# The log is cut to this size when it begins anew: below it, SQLite writes over what is there.
+LOG_KEPT_BYTES = 16_000_000
+# Pages of log after which a connection checkpoints by itself: the jobs at 1 MB; the writer only where no job did for
+# a long time.
+JOB_CHECKPOINT_PAGES = 256
+WRITER_CHECKPOINT_PAGES = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a checkpoint left. `held`: a reader kept some of the log from being copied home."""
+
+    log_bytes: int
+    held: bool
+
+
+def log_bytes(path: Path) -> int:
+    """The size of a database's write-ahead log in bytes; 0 where it has none."""
+    try:
+        return path.with_name(path.name + "-wal").stat().st_size
+    except OSError:
+        return 0
+
+
+def set_up(connection: sqlite3.Connection, checkpoint_pages: int) -> None:
+    """Log settings of a connection that writes."""
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages:d}").fetchone()
+    connection.execute(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES:d}").fetchone()
+
+
+def checkpoint(path: Path) -> Checkpoint:
+    """Copy home what can be, without making anyone wait; a log that grew large is cut where no reader holds it.
+
+    Raises sqlite3.Error where the database cannot be opened.
+    """
+    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
+        set_up(connection, 0)
+        busy, in_log, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        held = bool(busy) or copied < in_log
+        if not held and log_bytes(path) > LOG_KEPT_BYTES:
+            # All is home: only the file is left to be cut, with the lock for a moment (timeout 0: or not at all).
+            held = bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+    return Checkpoint(log_bytes(path), held)
