@@ -38,7 +38,7 @@ def advise(
     `generated_at`: Unix seconds; `rng` draws the intervals, so a seed makes the advice repeatable.
     `kinds`, `bottlenecks`: thresholds of the verdicts; the packaged ones where None.
     """
-    verdicts = judge(frame, catalog, kinds, bottlenecks)
+    verdicts = judge(frame, catalog, kinds, bottlenecks, floor_hours=_floor_hours(rules))
     return advise_on(verdicts, catalog, rules, prices, generated_at=generated_at, rng=rng, source=frame.source)
 
 
@@ -126,9 +126,14 @@ def _beginning(verdicts: Verdicts) -> tuple[str, ...]:
     return (f"The window is {span(verdicts.window.seconds)} long, and telemetry begins at {minute(first)}.",)
 
 
+def _floor_hours(rules: Mapping[str, WasteRule]) -> float:
+    """Hours per GPU below which no rule gives a verdict."""
+    return min(rule.value("coverage_hours") for rule in rules.values())
+
+
 def _too_little(verdicts: Verdicts, rules: Mapping[str, WasteRule], at: float) -> tuple[str, ...]:
     """Where the window holds less data than any verdict on waste needs: what it takes to have one."""
-    floor = min(rule.value("coverage_hours") for rule in rules.values())
+    floor = _floor_hours(rules)
     short = [n for n in verdicts.nodes if n.hours_observed < floor]
     if not short:
         return ()

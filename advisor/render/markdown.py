@@ -135,9 +135,8 @@ def _workloads(advice: Advice) -> list[str]:
             w.name, f"{w.kind.label} ({words.percent(w.kind.confidence)})", w.bottleneck.label,
             f"{len(w.gpus)} {w.gpu_sku or 'unknown GPU'}", " ".join(w.nodes),
         )  # fmt: skip
-        lines.append(
-            f"| {' | '.join(escape(c) for c in cells)} | {w.gpu_hours:,.{1 if w.gpu_hours >= 1 else 3}f} | {words.usd(w.cost_usd)} |"
-        )
+        hours = f"{w.gpu_hours:,.{1 if w.gpu_hours >= 1 else 3}f}"
+        lines.append(f"| {' | '.join(escape(c) for c in cells)} | {hours} | {words.usd(w.cost_usd)} |")
     return [*lines, ""]
 
 

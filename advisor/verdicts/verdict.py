@@ -229,7 +229,8 @@ def _with_floor(kind: KindVerdict, session: Session, found: Mapping[str, float],
     if hours >= context.floor_hours:
         return kind
     if session.last_seen < context.frame.window.end - 3600:
-        sentence = f"It ended after {span(hours * 3600)} of data: too little for a verdict on waste ({context.floor_hours:.0f} h)."
+        floor = f"{context.floor_hours:.0f} h"
+        sentence = f"It ended after {span(hours * 3600)} of data: too little for a verdict on waste ({floor})."
     elif context.frame.window.hours < context.floor_hours <= (context.frame.window.end - session.first_seen) / 3600:
         sentence = (
             f"A window of {span(context.frame.window.seconds)} is too short for a verdict on waste; over "
