@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
+from skuwise.advisor.advice import advise
 from skuwise.advisor.frame import Frame
 from skuwise.advisor.model import WorkloadVerdict
 from skuwise.advisor.verdicts.features import CATALOGUE
 from skuwise.advisor.verdicts.verdict import Verdicts, judge
 from skuwise.agent.model import BIN_EDGES
 from skuwise.rules.library import Catalog, load_catalog
+from skuwise.rules.thresholds import load_waste_rules
 from skuwise.tests.frames import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder, bins_at
 
 
@@ -208,6 +211,21 @@ def test_below_the_floor_no_waste_and_the_text_says_from_when(catalog: Catalog) 
     assert verdicts.waste_ready == {"w": False}
     assert any("30 h, from 20" in sentence for sentence in verdicts.workloads[0].kind.evidence)
     assert _judged(catalog, TRAINING, hours=31).waste_ready == {"w": True}
+
+
+def test_a_sites_floor_is_the_one_that_counts_and_is_told(catalog: Catalog, tmp_path: Path) -> None:
+    waste = tmp_path / "waste"
+    waste.mkdir()
+    for rule in load_waste_rules():
+        text = f"id: {rule}\nthresholds:\n  coverage_hours:\n    value: 40\n"
+        (waste / f"{rule}.yaml").write_text(text)
+    b = FrameBuilder(hours=36)
+    (uuid,) = b.node(gpus=1)
+    b.use(TRAINING, uuid=uuid)
+    b.work("w", [("n1", uuid)])
+    rng = np.random.default_rng(1)
+    advice = advise(b.frame(), catalog, load_waste_rules(tmp_path), (), generated_at=0.0, rng=rng)
+    assert any("40 h, from 20" in sentence for sentence in advice.workloads[0].kind.evidence)
 
 
 def test_a_clock_that_is_off_neither_loses_rows_nor_breaks_the_account(catalog: Catalog) -> None:
