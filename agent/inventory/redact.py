@@ -6,6 +6,7 @@ Better a harmless word lost than a key kept: what looks like a secret by its nam
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 from .text import clean_text
@@ -33,15 +34,30 @@ _HEADER = re.compile(
     r"(?i)\b(?P<name>authorization|proxy-authorization|cookie|x-[a-z-]{0,40}(?:key|token|auth))\s*:\s*\S.*"
 )
 _BEARER = re.compile(r"(?i)\b(?P<name>bearer)\s+[A-Za-z0-9._~+/=-]{8,}")
-_NAME = re.compile(r"""(?P<name>[A-Za-z_][\w.-]{0,63})["'\\]{0,8}\s{0,8}[=:]\s{0,8}""")
+_NAME = re.compile(r"""(?P<name>[A-Za-z_][\w.-]{0,63})(?:["'\\\])]{0,8}\s{0,8}[=:]|["'\\]{1,8}\s{0,8},)\s{0,8}""")
 _VALUE = re.compile(r"""\\"[^"\\]*|"[^"]*"?|'[^']*'?|[^\s,;&"'}]+""")
 _FLAG_VALUE = re.compile(r"(?P<flag>(?<![\w-])--?(?P<name>[A-Za-z][\w.-]{0,63}))(?P<space>\s+)(?P<value>[^\s-]\S*)")
-# Forms of well-known tokens: Hugging Face, OpenAI and Anthropic, GitHub, GitLab, Slack, AWS, Google, NVIDIA, JWT, PEM.
+# Forms of well-known tokens: Hugging Face, OpenAI and Anthropic, GitHub, GitLab, Slack, AWS, Google, NVIDIA, JWT, PEM,
+# Vault, Databricks, DigitalOcean, SendGrid, Stripe, npm, PyPI, Groq, Replicate.
 _KNOWN = re.compile(
     r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{8,}|github_pat_\w{8,}"
-    r"|glpat-[\w-]{8,}|xox[abpres]-[\w-]{8,}|(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[\w-]{20,}|nvapi-[\w-]{8,}"
+    r"|glpat-[\w-]{8,}|hvs\.[\w-]{8,}|dapi[0-9a-f]{32}|dop_v1_\w{16,}|SG\.[\w-]{8,}\.[\w-]{8,}|(?:sk|rk)_live_\w{8,}"
+    r"|npm_\w{16,}|pypi-[\w-]{16,}|ya29\.[\w-]{8,}|gsk_\w{16,}|r8_\w{16,}|xox[abpres]-[\w-]{8,}|(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[\w-]{20,}|nvapi-[\w-]{8,}"
     r"|eyJ[\w-]{8,}(?:\.[\w-]+)*)"
 )
+# "wandb login KEY", also inside a shell's line: the first word after it that is no option.
+_LOGIN = re.compile(r"(\b(?:wandb|weave)\s{1,8}login(?:\s{1,8}--?[\w-]{1,32}){0,4}\s{1,8})[^\s-]\S*")
+_USER_OPTION = re.compile(r"((?:-u|--user=|--proxy-user=)[^\s:/@-][^\s:/@]{0,255}):.+", re.DOTALL)
+_PLAIN_FLAG = re.compile(r"--?[a-z][a-z0-9]{0,31}(?:[-_.][a-z0-9]{1,31}){0,8}(?:=.*)?|-[A-Za-z]", re.DOTALL)
+# Programs whose short options mean a secret: as a word of its own, and with the secret attached.
+_OPTIONS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
+    "sshpass": (frozenset({"-p"}), frozenset({"-p"})),
+    "redis-cli": (frozenset({"-a"}), frozenset()),
+    "docker": (frozenset({"-p"}), frozenset()),
+    "podman": (frozenset({"-p"}), frozenset()),
+    "curl": (frozenset({"-b"}), frozenset()),
+    **dict.fromkeys(("mysql", "mysqldump", "mariadb"), (frozenset[str](), frozenset({"-p"}))),
+}
 _HEX = re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F]{32,}(?![0-9A-Za-z])")
 _BLOB = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
 _RUN = re.compile(r"[A-Za-z0-9+]{20,}")
@@ -53,19 +69,24 @@ def redact_command(argv: Sequence[str], limit: int = COMMAND_LIMIT) -> str:
     masking = ""
     previous = ""
     total = 0
+    own, attached = _OPTIONS.get(_program(argv), (frozenset(), frozenset()))
     for given in argv:
         total += len(given)
         if total > _TOTAL_LIMIT:
             words.append("…")
             break
-        word = given if len(given) <= _WORD_LIMIT else "…"
+        word = _plain(given) if len(given) <= _WORD_LIMIT else "…"
         is_flag = word.startswith("--") or re.fullmatch(r"-[A-Za-z]+(?:[\w.-]*)", word) is not None
-        if masking and not is_flag:
+        if masking and not (is_flag and _PLAIN_FLAG.fullmatch(word)):
             words.append(MASK if is_secret(masking, word) else word)
             continue
         masking = ""
-        if previous in ("-u", "--user") and ":" in word:
+        if previous in ("-u", "--user", "-U", "--proxy-user") and ":" in word:
             words.append(f"{redact_text(word.partition(':')[0])}:{MASK}")
+        elif (user := _USER_OPTION.fullmatch(word)) is not None:
+            words.append(f"{user[1]}:{MASK}")
+        elif previous in own or (len(word) > 2 and word[:2] in attached):
+            words.append(MASK if previous in own else word[:2] + MASK)
         else:
             words.append(redact_text(word))
         # A flag may take several values (vLLM's --api-key does): all words up to the next flag go.
@@ -74,14 +95,28 @@ def redact_command(argv: Sequence[str], limit: int = COMMAND_LIMIT) -> str:
     return clean_text(" ".join(words), limit)
 
 
+def _plain(word: str) -> str:
+    """Full-width and other look-alike forms as plain letters, and without what is not seen: both hide names."""
+    if word.isascii() and word.isprintable():
+        return word
+    folded = unicodedata.normalize("NFKC", word)
+    return "".join(c for c in folded if c in "\t\n\r" or unicodedata.category(c) not in ("Cc", "Cf"))
+
+
+def _program(argv: Sequence[str]) -> str:
+    return argv[0].rpartition("/")[2] if argv else ""
+
+
 def redact_text(text: str) -> str:
     """One word or a line of free text without what looks like a secret."""
+    text = _plain(text)
     whole = _WHOLE_PAIR.fullmatch(text)
     if whole is not None and is_secret(whole["name"], whole["value"]):
         return whole[1] + MASK
     text = _PEM.sub(MASK, text)
     text = _URL_USER.sub(lambda m: f"{m['scheme']}{MASK}@", text)
     text = _HEADER.sub(lambda m: f"{m['name']}: {MASK}", text)
+    text = _LOGIN.sub(rf"\1{MASK}", text)
     text = _BEARER.sub(lambda m: f"{m['name']} {MASK}", text)
     text = _mask_pairs(text)
     text = _FLAG_VALUE.sub(_mask_flag, text)

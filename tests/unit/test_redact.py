@@ -46,6 +46,21 @@ SECRET = "tr0ub4dor-and-3"
         ["x", "-----BEGIN PRIVATE KEY-----\n" + SECRET],
         ["x", "--registry-auth", SECRET],
         ["x", "--passphrase", SECRET],
+        ["curl", f"-ume:{SECRET}", "host"],
+        ["curl", f"--user=me:{SECRET}", "host"],
+        ["curl", "-b", f"sid={SECRET}", "host"],
+        ["mysql", f"-p{SECRET}"],
+        ["/usr/bin/sshpass", "-p", SECRET, "ssh", "host"],
+        ["docker", "login", "-p", SECRET],
+        ["redis-cli", "-a", SECRET],
+        ["bash", "-c", f"wandb login --relogin {SECRET} && python x.py"],
+        ["python", "-c", f"import os; os.environ['OPENAI_API_KEY'] = '{SECRET}'"],
+        ["python", "-c", f"os.environ.setdefault('HF_TOKEN', '{SECRET}')"],
+        ["x", "--api-key", f"-X{SECRET}"],
+        ["x", f"ＴＯＫＥＮ={SECRET}"],
+        ["x", f"--pa\u00adssword={SECRET}"],
+        ["x", f"--pass\x00word={SECRET}"],
+        ["x", "--api_key\u200b", SECRET],
     ],
 )
 def test_a_secret_by_its_name_or_place_is_gone(argv: list[str]) -> None:
@@ -69,6 +84,10 @@ def test_a_secret_by_its_name_or_place_is_gone(argv: list[str]) -> None:
         "0123456789abcdef0123456789abcdef01234567",
         "dGhpcyBpcyBhIHNlY3JldCBrZXkgMTIzNDU2Nzg5MA==",
         "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY12",
+        "hvs." + "CAESIJ9" * 4,
+        "dapi" + "0123456789abcdef" * 2,
+        "SG.abcdefgh1.ijklmnop2",
+        "sk_live_" + "a1b2" * 6,
     ],
 )
 def test_a_secret_by_its_form_is_gone_wherever_it_stands(token: str) -> None:
