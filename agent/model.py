@@ -161,17 +161,13 @@ HOST_METRICS: tuple[Metric, ...] = (
 
 # What local inference servers tell of themselves, each over the time between two readings of their page.
 SERVING_METRICS: tuple[Metric, ...] = (
-    Metric(
-        "kv_cache_usage", "ratio", _RATIO, "share of the KV cache's blocks in use", ("the server's page",), False
-    ),
+    Metric("kv_cache_usage", "ratio", _RATIO, "share of the KV cache's blocks in use", ("the server's page",), False),
     Metric("requests_running", "requests", 1.0, "requests being worked on", ("the server's page",), False),
     Metric("requests_waiting", "requests", 1.0, "requests waiting to be taken up", ("the server's page",), False),
     Metric(
         "prompt_tokens_per_second", "tokens per second", 0.1, "prompt tokens taken in", ("the server's page",), False
     ),
-    Metric(
-        "generation_tokens_per_second", "tokens per second", 0.1, "tokens generated", ("the server's page",), False
-    ),
+    Metric("generation_tokens_per_second", "tokens per second", 0.1, "tokens generated", ("the server's page",), False),
     Metric(
         "time_to_first_token_seconds",
         "seconds",
@@ -259,6 +255,8 @@ class Gpu:
     nvlink_links: int | None = None
     nvlink_bytes_per_second: float | None = None
     driver_version: str | None = None
+    # The N of /dev/nvidiaN, by which Slurm names GPUs. It may change with a reboot, so it is neither kept nor compared.
+    minor: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

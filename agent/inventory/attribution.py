@@ -11,24 +11,30 @@ found by climbing from parent to parent until the next one is not part of the wo
 
 A process keeps the workload it was first given, also when its launcher ends before it.
 
-Identities (`ids.workload_id`): a Slurm job by its id alone, so that every node gives the same (a start time read from
-processes would differ by node; that of the scheduler, and pod names, come with their own sources: `Origin` is where
-they enter); a pod by its UID; a container by its id; a plain process by boot id, PID and start time of its leader.
+Allocation is a basis of its own (`allocation`): a scheduler's claim gives its workload the GPUs it was given, also
+where nothing of it runs, and names pods and jobs better than their processes do.
+
+Identities (`ids.workload_id`): a Slurm job by its id and its start by the scheduler's clock, so that every node gives
+the same and a recycled id another (`ids.slurm_parts` says what stands in where the start is not known); a pod by its
+UID; a container by its id; a plain process by boot id, PID and start time of its leader.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..model import Absence, GpuProcess, Workload, WorkloadUse
+from ..model import Absence, Gpu, GpuProcess, Workload, WorkloadUse
+from .allocation import Allocations, Granted, controller_of
 from .cgroups import Origin, origin_of
+from .claims import Claim
 from .frameworks import framework_of, program_of
-from .ids import series_id, workload_id
-from .procfs import Process, read_process, read_stat, read_variables
+from .ids import series_id, slurm_parts, workload_id
+from .procfs import Process, read_process, read_start_ticks, read_variables
 from .redact import redact_command, redact_text
+from .slurm import start_of
 from .text import clean_text
 
 _MAX_CLIMB = 64
@@ -47,96 +53,247 @@ _NOT_WORK = frozenset(
 _NOT_WORK_CUT = frozenset(name[:15] for name in _NOT_WORK)
 
 
+# PIDs that are looked at again at one scan: all of them on an ordinary node. A node with more processes on its GPUs is
+# gone through in turn, so that a scan never takes more than some milliseconds.
+_CHECKED_PER_SCAN = 256
+
+
 @dataclass(frozen=True, slots=True)
 class _Known:
+    """A process and the workload it was first given. `job_id`, `start_seconds`: its job's, by path or environment."""
+
     start_ticks: int
+    origin: Origin
     workload: Workload
+    job_id: str | None = None
+    start_seconds: int | None = None
 
 
 class Attribution:
     """Names the workloads on this node. Not thread-safe; keeps what it knows of the processes of the last call.
 
     `user_name` gives a uid's name, or None (`pwd.getpwuid` is the real one). `boot_id` None leaves the identities of
-    plain processes unique within the node's uptime only as far as PIDs and start times are.
+    plain processes unique within the node's uptime only as far as PIDs and start times are. `allocations` tells who was
+    given what; None: nobody asks. `variables` gives the allow-listed variables of a process.
     """
 
     def __init__(
-        self, procfs: Path, boot_id: str | None, cluster: str, user_name: Callable[[int], str | None], node: str = ""
+        self,
+        procfs: Path,
+        boot_id: str | None,
+        cluster: str,
+        user_name: Callable[[int], str | None],
+        node: str = "",
+        *,
+        allocations: Allocations | None = None,
+        variables: Callable[[int], Mapping[str, str]] | None = None,
     ) -> None:
         self._procfs = procfs
         self._boot = boot_id or node
         self._cluster = cluster
         self._user_name = user_name
+        self._allocations = allocations
+        self._variables = variables or (lambda pid: read_variables(procfs, pid))
         self._known: dict[int, _Known] = {}
-        self._workloads: dict[str, Workload] = {}
-        self._unseen: frozenset[int] = frozenset()
+        self._first: dict[str, Workload] = {}  # the first description of what runs; its leader may end before it does
+        self._current: dict[str, Workload] = {}
+        self._named: dict[str, Workload] = {}  # by the id they were first called by
+        self._failed: dict[int, int] = {}  # PIDs that were not there, and how often running
+        self._cursor = 0
         self.absences: frozenset[Absence] = frozenset()
 
-    def attribute(self, processes: Sequence[GpuProcess]) -> tuple[tuple[Workload, ...], tuple[WorkloadUse, ...]]:
-        """The workloads behind `processes` and what each holds on which GPU, both in a fixed order.
+    def set_gpus(self, gpus: Sequence[Gpu]) -> None:
+        """The devices that are here now: schedulers name them in ways of their own."""
+        if self._allocations is not None:
+            self._allocations.set_gpus(gpus)
 
-        A process that is gone belongs to no workload. One that is missing in two calls running is hidden from this
-        user: `absences` says so, and whoever is known on its GPU shares it. Memory is None where the driver did not
-        tell it for every process of the workload on that GPU.
+    def look_at_node(self) -> None:
+        """Only bring `absences` up to date, where the driver lists no processes: a node may be drained all the same."""
+        if self._allocations is not None:
+            self.absences = self._allocations.read().absences
+
+    def close(self) -> None:
+        """End what asks the schedulers."""
+        if self._allocations is not None:
+            self._allocations.close()
+
+    def attribute(self, processes: Sequence[GpuProcess]) -> tuple[tuple[Workload, ...], tuple[WorkloadUse, ...]]:
+        """The workloads here and what each holds on which GPU, both in a fixed order.
+
+        Uses with the basis ``process`` come from `processes`, those with ``allocation`` from what schedulers claim: a
+        GPU that was given to a workload and runs none of its processes has the latter alone. A process that is gone
+        belongs to no workload. One that is missing in two calls running is hidden from this user: `absences` says so,
+        and whoever is known on its GPU shares it. Memory is None where the driver did not tell it for every process of
+        the workload on that GPU.
         """
-        seen: dict[int, Workload | None] = {}
-        context = _Context(self._procfs)
-        for pid in sorted({process.pid for process in processes}):
-            seen[pid] = self._workload_of(pid, context)
-        self._known = {pid: known for pid, known in self._known.items() if seen.get(pid) is not None}
-        current = {workload.workload_id: workload for workload in seen.values() if workload is not None}
-        self._workloads = current
-        unseen = frozenset(pid for pid, workload in seen.items() if workload is None)
-        hidden = unseen & self._unseen
-        self._unseen = unseen
-        self.absences = frozenset({_HIDDEN}) if hidden else frozenset()
-        uses = _uses(
-            (process, seen[process.pid]) for process in processes if process.pid in hidden or process.pid not in unseen
-        )
+        hidden = self._look(processes)
+        granted = self._allocations.read() if self._allocations is not None else Granted()
+        named, allocated = self._name(processes, granted.claims)
+        self.absences = granted.absences | {_HIDDEN} if hidden else granted.absences
+        uses = _uses(processes, self._known, named, hidden, allocated)
+        current = {workload.workload_id: workload for workload in (*named.values(), *(w for w, _ in allocated))}
+        self._current = current
+        self._named = named
         return tuple(current[key] for key in sorted(current)), uses
 
-    def _workload_of(self, pid: int, context: _Context) -> Workload | None:
-        known = self._known.get(pid)
-        if known is not None:
-            stat = read_stat(self._procfs, pid)
-            if stat is not None and stat.start_ticks == known.start_ticks:
-                return known.workload
-        process = context.process(pid)
-        if process is None:
-            return None
-        workload = self._describe(process, context)
-        # The first description of a workload stands: its leader may end before its workers do.
-        workload = self._workloads.setdefault(workload.workload_id, workload)
-        self._known[pid] = _Known(process.stat.start_ticks, workload)
+    def holder_of(self, pids: Iterable[int]) -> str | None:
+        """The workload on this node's GPUs that `pids` belong to (a server's front end holds no GPU itself).
+
+        None where they belong to none that `attribute` found last, or to more than one.
+        """
+        context = _Context(self._procfs)
+        found: set[str] = set()
+        for pid in sorted(pids)[:_MAX_CLIMB]:
+            held = self._known.get(pid)
+            if held is None and (process := context.process(pid)) is not None:
+                held = self._describe(process, context)
+            workload = self._named.get(held.workload.workload_id) if held is not None else None
+            if workload is not None:
+                found.add(workload.workload_id)
+        return found.pop() if len(found) == 1 else None
+
+    def _look(self, processes: Sequence[GpuProcess]) -> frozenset[int]:
+        """Bring `_known` up to date; the PIDs that are hidden from this user."""
+        pids = {process.pid for process in processes}
+        known, failed = self._known, self._failed
+        for gone in known.keys() - pids:
+            del known[gone]
+        for gone in failed.keys() - pids:
+            del failed[gone]
+        due = self._due(pids)
+        procfs = str(self._procfs)
+        for pid in due:
+            held = known.get(pid)
+            if held is not None and read_start_ticks(procfs, pid) != held.start_ticks:
+                del known[pid]
+        context = _Context(self._procfs)
+        again = set(due)
+        for pid in sorted(pids - known.keys()):
+            if pid in failed and pid not in again:
+                continue
+            process = context.process(pid)
+            if process is None:
+                failed[pid] = failed.get(pid, 0) + 1
+            else:
+                failed.pop(pid, None)
+                known[pid] = self._describe(process, context)
+        present = {held.workload.workload_id for held in known.values()} if len(self._first) > len(known) else None
+        if present is not None:
+            self._first = {key: workload for key, workload in self._first.items() if key in present}
+        return frozenset(pid for pid, times in failed.items() if times > 1)
+
+    def _due(self, pids: set[int]) -> Sequence[int]:
+        if len(pids) <= _CHECKED_PER_SCAN:
+            return sorted(pids)
+        ordered = sorted(pids)
+        self._cursor %= len(ordered)
+        part = ordered[self._cursor : self._cursor + _CHECKED_PER_SCAN]
+        self._cursor += _CHECKED_PER_SCAN
+        return part
+
+    def _name(
+        self, processes: Sequence[GpuProcess], claims: Sequence[Claim]
+    ) -> tuple[dict[str, Workload], list[tuple[Workload, Claim]]]:
+        """First workload id -> what it is called with what the schedulers know; and each claim with its workload."""
+        first = {held.workload.workload_id: held for held in self._known.values()}
+        if not claims or self._allocations is None:
+            return {key: self._with_claim(held, None) for key, held in first.items()}, []
+        seen: dict[Origin, set[str]] = defaultdict(set)
+        for process in processes:
+            held = self._known.get(process.pid)
+            if held is not None and held.origin.key:
+                seen[held.origin].add(process.gpu_uuid)
+        job_ids = {held.origin: held.job_id for held in first.values() if held.job_id}
+        matched = self._allocations.match(claims, {o: frozenset(gpus) for o, gpus in seen.items()}, job_ids)
+        claim_of = {origin: claim for claim, origin in matched.items()}
+        named = {key: self._with_claim(held, claim_of.get(held.origin)) for key, held in first.items()}
+        running = {held.origin: named[key] for key, held in first.items()}
+        allocated = []
+        for claim in claims:
+            origin = matched.get(claim)
+            workload = running.get(origin) if origin is not None else None
+            allocated.append((workload or self._claimed(claim, origin), claim))
+        return named, allocated
+
+    def _with_claim(self, held: _Known, claim: Claim | None) -> Workload:
+        workload, origin = held.workload, held.origin
+        if origin.scheduler == "slurm":
+            sluid = None if origin.job_id else origin.key
+            job_id = held.job_id or origin.job_id or (claim.job_id if claim else None)
+            start = claim.start_seconds if claim and claim.start_seconds is not None else held.start_seconds
+            account = workload.account or (claim.account if claim else None)
+            name = (claim.name if claim else None) or workload.name
+            return replace(
+                workload,
+                workload_id=workload_id(self._cluster, "slurm", *slurm_parts(job_id, start, sluid)),
+                series_id=series_id(self._cluster, account, workload.user, name),
+                name=name,
+                job_id=job_id or origin.key,
+                account=account,
+            )
+        if origin.scheduler == "kubernetes" and claim is not None:
+            name = controller_of(claim.pod or "") or workload.name
+            return replace(
+                workload,
+                series_id=series_id(self._cluster, claim.namespace, None, name),
+                name=name,
+                namespace=claim.namespace,
+                pod=claim.pod,
+            )
         return workload
 
-    def _describe(self, process: Process, context: _Context) -> Workload:
+    def _claimed(self, claim: Claim, origin: Origin | None) -> Workload:
+        """What was given devices, but runs nothing on them now."""
+        if claim.scheduler == "slurm":
+            parts = slurm_parts(claim.job_id, claim.start_seconds, claim.sluid)
+            name, group = claim.name or f"job {claim.job_id}", claim.account
+        else:
+            known = origin is not None and bool(origin.key)
+            parts = (origin.key,) if origin is not None and known else ("pod", claim.namespace or "", claim.pod or "")
+            name, group = controller_of(claim.pod or "") or "unnamed", claim.namespace
+        key = workload_id(self._cluster, claim.scheduler, *parts)
+        earlier = self._current.get(key)  # what ran before it went quiet told more about it
+        return earlier or Workload(
+            workload_id=key,
+            series_id=series_id(self._cluster, group, claim.user, name),
+            name=name,
+            scheduler=claim.scheduler,
+            job_id=claim.job_id,
+            namespace=claim.namespace,
+            pod=claim.pod,
+            user=claim.user,
+            account=claim.account,
+        )
+
+    def _describe(self, process: Process, context: _Context) -> _Known:
         origin = origin_of(process.cgroup)
         leader = context.leader(process, origin)
         user = self._user(leader, origin)
         name = _name(leader, process)
-        job_id, account, namespace = origin.job_id, None, None
+        job_id, account, start = None, None, None
         key: tuple[str, ...] = (origin.key,)
         if origin.scheduler == "slurm":
             # Only a process that Slurm itself put into its cgroup is believed about its job.
-            variables = read_variables(self._procfs, process.stat.pid)
-            job_id = job_id or variables.get("SLURM_JOB_ID")
-            account = variables.get("SLURM_JOB_ACCOUNT")
+            variables = self._variables(process.stat.pid)
+            job_id = origin.job_id or variables.get("SLURM_JOB_ID") or None
+            account = variables.get("SLURM_JOB_ACCOUNT") or None
             name = variables.get("SLURM_JOB_NAME") or name
+            start = start_of(variables)
         elif origin.scheduler == "process":
             key = (self._boot, str(leader.stat.pid), str(leader.stat.start_ticks))
-        return Workload(
+        workload = Workload(
             workload_id=workload_id(self._cluster, origin.scheduler, *key),
-            series_id=series_id(self._cluster, namespace or account, user, name),
+            series_id=series_id(self._cluster, account, user, name),
             name=name,
             scheduler=origin.scheduler,
             job_id=job_id or (origin.key if origin.scheduler == "slurm" else None),
-            namespace=namespace,
             user=user,
             account=account,
             framework=framework_of(leader.argv, process.argv, (process.stat.comm,)),
             command=redact_command(leader.argv) or None,
         )
+        workload = self._first.setdefault(workload.workload_id, workload)
+        return _Known(process.stat.start_ticks, origin, workload, job_id, start)
 
     def _user(self, leader: Process, origin: Origin) -> str | None:
         """None inside pods, and for root inside containers: there a uid says nothing about who it is."""
@@ -188,29 +345,43 @@ def _name(leader: Process, process: Process) -> str:
     return clean_text(redact_text(name)) or "unnamed"
 
 
-def _uses(found: Iterable[tuple[GpuProcess, Workload | None]]) -> tuple[WorkloadUse, ...]:
-    memory: dict[tuple[str, str], dict[int, int | None]] = defaultdict(dict)
+def _uses(
+    processes: Iterable[GpuProcess],
+    known: Mapping[int, _Known],
+    named: Mapping[str, Workload],
+    hidden: frozenset[int],
+    allocated: Iterable[tuple[Workload, Claim]],
+) -> tuple[WorkloadUse, ...]:
+    ids = {first: workload.workload_id for first, workload in named.items()}
+    memory: dict[tuple[str, str], dict[int, int | None]] = {}
     holders: dict[str, set[str]] = defaultdict(set)
-    for process, workload in found:
-        if workload is None:
-            # Somebody unknown is on this GPU too: it is shared with whoever is known.
-            holders[process.gpu_uuid].add("")
+    for process in processes:
+        held = known.get(process.pid)
+        if held is None:
+            if process.pid in hidden:
+                # Somebody unknown is on this GPU too: it is shared with whoever is known.
+                holders[process.gpu_uuid].add("")
             continue
-        holders[process.gpu_uuid].add(workload.workload_id)
-        per_pid = memory[(process.gpu_uuid, workload.workload_id)]
+        key = (process.gpu_uuid, ids[held.workload.workload_id])
+        per_pid = memory.get(key)
+        if per_pid is None:
+            per_pid = memory[key] = {}
+            holders[key[0]].add(key[1])
         # The driver lists a process once per kind of context (compute, graphics), each time with all its memory.
-        known, told = per_pid.get(process.pid), process.mem_used_bytes
-        per_pid[process.pid] = told if known is None else max(known, told or 0)
-    return tuple(
-        WorkloadUse(
-            workload_id=workload,
-            gpu_uuid=gpu,
-            basis="process",
-            shared=len(holders[gpu]) > 1,
-            mem_used_bytes=_total(per_pid.values()),
-        )
-        for (gpu, workload), per_pid in sorted(memory.items())
-    )
+        told = process.mem_used_bytes
+        earlier = per_pid.get(process.pid)
+        per_pid[process.pid] = told if earlier is None else max(earlier, told or 0)
+    given = {(uuid, workload.workload_id) for workload, claim in allocated for uuid in claim.gpu_uuids}
+    for uuid, workload in given:
+        holders[uuid].add(workload)
+    found: list[WorkloadUse] = []
+    for uuid, workload in sorted(memory.keys() | given):
+        shared = len(holders[uuid]) > 1
+        if (uuid, workload) in given:
+            found.append(WorkloadUse(workload, uuid, "allocation", shared))
+        if (uuid, workload) in memory:
+            found.append(WorkloadUse(workload, uuid, "process", shared, _total(memory[uuid, workload].values())))
+    return tuple(found)
 
 
 def _total(parts: Iterable[int | None]) -> int | None:

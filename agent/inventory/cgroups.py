@@ -16,7 +16,8 @@ _POD = re.compile(
     r"(?:^|[/-])pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})"
     r"(?=\.slice|/|$)"
 )
-_CONTAINER = re.compile(r"/(?:docker|libpod|nerdctl)[-/]([0-9a-f]{64})(?=\.scope|/|$)")
+# Docker and Podman by either cgroup driver; containerd and CRI-O outside pods (nerdctl's namespace is ``default``).
+_CONTAINER = re.compile(r"/(?:docker|libpod|nerdctl|cri-containerd|crio|default)[-/]([0-9a-f]{64})(?=\.scope|/|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,12 @@ class Origin:
 
 
 PLAIN = Origin("process")
+
+
+def pod_uid(name: str) -> str | None:
+    """The pod's UID in the name of a cgroup, as the API server writes it; None: it names no pod."""
+    match = _POD.search(name)
+    return match.group(1).replace("_", "-") if match else None
 
 
 def origin_of(cgroup: str) -> Origin:

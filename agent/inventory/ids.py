@@ -12,10 +12,21 @@ _DIGITS = re.compile(r"\d+")
 def workload_id(cluster: str, scheduler: str, *parts: str) -> str:
     """The identity of one run.
 
-    `parts`: the job id (slurm), the pod UID (kubernetes), the container id (docker), or boot id, PID and start time in
-    clock ticks (process).
+    `parts`: what `slurm_parts` gives (slurm), the pod UID (kubernetes; ``pod``, namespace and name where the UID is not
+    known), the container id (docker), or boot id, PID and start time in clock ticks (process).
     """
     return "w-" + _digest("workload", cluster, scheduler, *parts)
+
+
+def slurm_parts(job_id: str | None, start_seconds: int | None, sluid: str | None) -> tuple[str, ...]:
+    """What names a run of a Slurm job: its id and start, so that a recycled id is another run.
+
+    `start_seconds` is the scheduler's own, the same on every node (a start read from processes would differ by node);
+    where it is not known the SLUID names the run, and where that is not known either, the id alone.
+    """
+    if job_id and start_seconds is not None:
+        return (job_id, str(start_seconds))
+    return (sluid or job_id or "",)
 
 
 def series_id(cluster: str, group: str | None, user: str | None, name: str) -> str:

@@ -112,6 +112,7 @@ class NvmlSource:
             nvlink_links=device.nvlink_links,
             nvlink_bytes_per_second=device.nvlink_bytes_per_second,
             driver_version=self._session.driver_version,
+            minor=ask(pynvml.nvmlDeviceGetMinorNumber, handle),
         )
 
     def _capabilities(self, device: NvmlDevice) -> list[Capability]:

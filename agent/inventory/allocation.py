@@ -1,0 +1,127 @@
+"""Who was given which GPU, from every road there is, and which cgroup is whose.
+
+Where no road answers, allocation is absent (`allocation-unknown`) with its reason, and nothing is made up from the
+processes that run: those are another basis.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..model import Absence, Gpu
+from .cgroup_tree import pod_uids
+from .cgroups import Origin
+from .claims import Claim, Devices, join
+from .drained import drained
+from .podresources import PodResources
+from .slurm import SlurmAllocations
+
+# A ReplicaSet's hash and a pod's suffix use this alphabet (k8s.io/apimachinery/pkg/util/rand), which has no vowels.
+_SAFE = "bcdfghjklmnpqrstvwxz2456789"
+_REPLICA_SET = re.compile(rf"(.+)-[{_SAFE}]{{6,10}}-[{_SAFE}]{{5}}")
+_SUFFIX = re.compile(rf"(.+?)(?:-\d{{1,10}})?-[{_SAFE}]{{5}}")
+_ORDINAL = re.compile(r"(.+)-\d{1,5}")
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What holds at one scan."""
+
+    claims: tuple[Claim, ...] = ()
+    absences: frozenset[Absence] = frozenset()
+
+
+class Allocations:
+    """Asks Slurm's files and the kubelet at each scan. `cgroups` is ``/sys/fs/cgroup``."""
+
+    def __init__(self, slurm: SlurmAllocations, kubelet: PodResources, cgroups: Path, drained_marker: Path) -> None:
+        self._slurm = slurm
+        self._kubelet = kubelet
+        self._cgroups = cgroups
+        self._marker = drained_marker
+        self._devices = Devices()
+        self._pods: dict[tuple[str, ...], tuple[Claim, Origin]] = {}
+
+    def set_gpus(self, gpus: Sequence[Gpu]) -> None:
+        """The devices that are here now, so that minor numbers and MIG names can be turned into UUIDs."""
+        self._devices = Devices(gpus)
+
+    def read(self) -> Granted:
+        """Claims of every scheduler here, why there are none, and whether the node is drained."""
+        slurm, kubelet = self._slurm.read(self._devices), self._kubelet.read(self._devices)
+        absences = slurm.absences | kubelet.absences
+        if not (slurm.present or kubelet.present):
+            absences |= {_NO_SCHEDULER}
+        marker = drained(self._marker)
+        if marker is not None:
+            absences |= {marker}
+        return Granted((*slurm.claims, *kubelet.claims), absences)
+
+    def match(
+        self, claims: Sequence[Claim], seen: Mapping[Origin, frozenset[str]], job_ids: Mapping[Origin, str]
+    ) -> dict[Claim, Origin]:
+        """Which cgroup each claim's processes run in, where that is beyond doubt.
+
+        `seen`: origins of running processes and the GPUs they are on; `job_ids`: the job id that a process of an
+        origin told, where one did. Slurm's claims name their cgroup. A pod's name is tied to a UID by what runs where
+        (`claims.join`), and stays tied while the pod idles, as long as its claim and its cgroup are there.
+        """
+        matched: dict[Claim, Origin] = {}
+        slurm = {o.job_id or job_ids.get(o) or o.key: o for o in seen if o.scheduler == "slurm"}
+        slurm |= {o.key: o for o in seen if o.scheduler == "slurm"}
+        for claim in claims:
+            if claim.scheduler != "slurm":
+                continue
+            origin = slurm.get(claim.job_id or "") or slurm.get(claim.sluid or "")
+            if origin is not None:
+                matched[claim] = origin
+        taken = set(matched.values())
+        for claim, origin in join([claim for claim in claims if claim not in matched], seen).items():
+            named = origin.scheduler == "slurm" and (claim.sluid or origin.job_id or origin in job_ids)
+            if origin not in taken and not named:  # what has a name of its own is not somebody else's
+                matched[claim] = origin
+        self._remember(claims, matched, frozenset(seen))
+        return matched
+
+    def close(self) -> None:
+        """End the child process that asks the kubelet."""
+        self._kubelet.close()
+
+    def _remember(self, claims: Sequence[Claim], matched: dict[Claim, Origin], seen: frozenset[Origin]) -> None:
+        pods = {claim.key: claim for claim in claims if claim.scheduler == "kubernetes"}
+        kept = {key: held for key, held in self._pods.items() if pods.get(key) == held[0]}
+        living: frozenset[str] | None = None
+        for claim, origin in kept.values():
+            if claim in matched or origin in matched.values() or origin in seen:
+                continue
+            living = pod_uids(self._cgroups) or frozenset() if living is None else living
+            if origin.key in living and not _contested(claim, pods.values()):
+                matched[claim] = origin
+        self._pods = {c.key: (c, o) for c, o in matched.items() if c.scheduler == "kubernetes"}
+
+
+def controller_of(pod: str) -> str:
+    """The name of what made the pod, as far as its own name shows: Deployment, Job, DaemonSet or StatefulSet."""
+    for pattern in (_REPLICA_SET, _SUFFIX, _ORDINAL):
+        match = pattern.fullmatch(pod)
+        if match is not None:
+            return match.group(1)
+    return pod
+
+
+def _contested(claim: Claim, claims: Iterable[Claim]) -> bool:
+    others = (other for other in claims if other is not claim)
+    return any(set(other.gpu_uuids) & set(claim.gpu_uuids) for other in others)
+
+
+_NO_SCHEDULER = Absence(
+    "source",
+    "allocation",
+    "*",
+    "allocation-unknown",
+    "No scheduler is in sight on this node, so nothing says to whom its GPUs were given; processes show who uses them.",
+    "With Slurm, install systemd/slurm/prolog.sh and epilog.sh; with Kubernetes, mount the kubelet's pod-resources.",
+)

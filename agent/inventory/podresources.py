@@ -1,0 +1,213 @@
+"""The kubelet's pod-resources, asked through a child process that never holds up the agent.
+
+At each scan the answer to the last question is taken, if it has come, and the next question asked. The answer names
+pods by namespace and name, not by UID: `claims.join` ties them to cgroups where only one fits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..model import Absence
+from .claims import Claim, Devices
+from .text import clean_text
+
+# Scans (10 s each): a child that has not answered for a minute is ended; the next is started two minutes later.
+_PATIENCE_SCANS, _RESTART_SCANS = 6, 12
+# An answer older than this many scans is not believed any more.
+_FRESH_SCANS = 6
+_LINE_LIMIT = 4 * 1024 * 1024
+_CHUNK = 65536
+_DEVICES_LIMIT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PodDevices:
+    """A pod and the device ids it was given, as the kubelet writes them."""
+
+    namespace: str
+    pod: str
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kubelet:
+    """`present`: there is a pod-resources socket here. `claims` is empty where `absences` say why."""
+
+    present: bool
+    claims: tuple[Claim, ...] = ()
+    absences: frozenset[Absence] = frozenset()
+
+
+class PodResources:
+    """Asks the kubelet behind `socket` by way of a child. `close` ends the child; it ends by itself with the agent."""
+
+    def __init__(self, socket: Path, command: Sequence[str] | None = None) -> None:
+        self._socket = socket
+        self._command = command or (sys.executable, "-m", "skuwise.agent.inventory.podresources_child", str(socket))
+        self._child: subprocess.Popen[bytes] | None = None
+        self._pending = b""
+        self._asked_scans = 0  # since the question that is open; 0: none is
+        self._rest_scans = 0
+        self._pods: tuple[PodDevices, ...] | None = None
+        self._age_scans = 0
+        self._fault: str | None = None
+
+    def read(self, devices: Devices) -> Kubelet:
+        """What holds now; never waits."""
+        there = _socket_state(self._socket)
+        if there is None:
+            self.close()
+            return Kubelet(present=False)
+        if there:
+            self.close()
+            return Kubelet(True, absences=frozenset({_unknown(there, _PERMISSION_REMEDY)}))
+        self._age_scans += 1
+        self._take_answer()
+        self._ask()
+        if self._pods is None or self._age_scans > _FRESH_SCANS:
+            if self._fault is None and self._age_scans <= _FRESH_SCANS:
+                return Kubelet(True)  # the first question is on its way
+            remedy = _GRPC_REMEDY if self._fault == _NO_GRPC else _ANSWER_REMEDY
+            return Kubelet(True, absences=frozenset({_unknown(self._fault or "it does not answer", remedy)}))
+        claims = tuple(_claim(pod, devices) for pod in self._pods)
+        return Kubelet(True, claims, _unresolved(claims))
+
+    def close(self) -> None:
+        """End the child."""
+        child, self._child = self._child, None
+        self._pending, self._asked_scans = b"", 0
+        if child is None:
+            return
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        child.kill()
+        child.wait()
+
+    def _ask(self) -> None:
+        if self._child is None:
+            if self._rest_scans > 0:
+                self._rest_scans -= 1
+                return
+            self._start()
+        if self._child is None or self._child.stdin is None:
+            return
+        if self._asked_scans:
+            self._asked_scans += 1
+            if self._asked_scans > _PATIENCE_SCANS:
+                self._give_up("it does not answer")
+            return
+        try:
+            os.write(self._child.stdin.fileno(), b"\n")
+            self._asked_scans = 1
+        except OSError:
+            self._give_up("the child process that asks it ended")
+
+    def _start(self) -> None:
+        try:
+            self._child = subprocess.Popen(  # noqa: S603 - our own command
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+        except OSError as error:
+            self._give_up(f"the child process that asks it cannot be started ({error.strerror})")
+            return
+        if self._child.stdout is not None:
+            os.set_blocking(self._child.stdout.fileno(), False)
+
+    def _take_answer(self) -> None:
+        if self._child is None or self._child.stdout is None or not self._asked_scans:
+            return
+        try:
+            while len(self._pending) <= _LINE_LIMIT:
+                data = os.read(self._child.stdout.fileno(), _CHUNK)
+                if not data:
+                    self._give_up("the child process that asks it ended")
+                    return
+                self._pending += data
+        except BlockingIOError:
+            pass
+        if len(self._pending) > _LINE_LIMIT:
+            self._give_up("its answer is too long")
+            return
+        line, newline, _ = self._pending.partition(b"\n")
+        if newline:
+            self._pending, self._asked_scans = b"", 0
+            self._keep(line)
+
+    def _keep(self, line: bytes) -> None:
+        answer = _parse(line)
+        if isinstance(answer, str):
+            self._fault = answer
+        else:
+            self._pods, self._fault, self._age_scans = answer, None, 0
+
+    def _give_up(self, why: str) -> None:
+        self.close()
+        self._fault, self._rest_scans = why, _RESTART_SCANS
+
+
+def _parse(line: bytes) -> tuple[PodDevices, ...] | str:
+    """The child's answer, or why there is none."""
+    try:
+        answer = json.loads(line)
+        if "error" in answer:
+            return _NO_GRPC if answer["error"] == "no-grpcio" else clean_text(str(answer.get("detail", "")))
+        return tuple(
+            PodDevices(
+                clean_text(pod["namespace"]),
+                clean_text(pod["name"]),
+                tuple(clean_text(name, 128) for name in pod["devices"][:_DEVICES_LIMIT]),
+            )
+            for pod in answer["pods"]
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return "the child process gave an answer that is none"
+
+
+def _socket_state(path: Path) -> str | None:
+    """Empty: it can be asked; a sentence: why not; None: there is no kubelet here."""
+    try:
+        about = path.stat()
+    except PermissionError:
+        return f"{path} may not be reached by this user"
+    except OSError:
+        return None
+    if not stat.S_ISSOCK(about.st_mode):
+        return f"{path} is not a socket"
+    return "" if os.access(path, os.R_OK | os.W_OK) else f"{path} may not be opened by this user"
+
+
+def _claim(pod: PodDevices, devices: Devices) -> Claim:
+    found, unknown = devices.resolve(pod.devices)
+    return Claim("kubernetes", found, unknown, namespace=pod.namespace, pod=pod.pod)
+
+
+def _unresolved(claims: Sequence[Claim]) -> frozenset[Absence]:
+    names = [f"{claim.namespace}/{claim.pod}: {name}" for claim in claims for name in claim.unresolved]
+    if not names:
+        return frozenset()
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    detail = f"The kubelet gave devices that the driver does not name ({', '.join(names[:3])}{more})."
+    return frozenset({Absence("source", "allocation", "kubernetes", "allocation-unresolved", detail, _DEVICE_REMEDY)})
+
+
+def _unknown(why: str, remedy: str) -> Absence:
+    detail = f"Which GPUs the kubelet gave to which pod is not known: {why}."
+    return Absence("source", "allocation", "kubernetes", "allocation-unknown", detail, remedy)
+
+
+_NO_GRPC = "grpcio is not installed"
+_GRPC_REMEDY = "Install it beside the agent: pip install 'skuwise[kubernetes]'."
+_ANSWER_REMEDY = "Check the kubelet, and that its pod-resources v1 is enabled (Kubernetes 1.20 and newer)."
+_PERMISSION_REMEDY = "Run the agent's pod as root with /var/lib/kubelet/pod-resources mounted; it only reads."
+_DEVICE_REMEDY = "Let the device plugin name devices by UUID (its default); what it gave by other names stays unknown."
