@@ -232,7 +232,8 @@ def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], cost: f
     total = f"{usd(month)} a month" if len(nodes) == 1 else f"{usd(month)} a month for {len(nodes)} nodes"
     if first.assumed:
         return (
-            f"Its price is assumed, for no node without it is on sale here: {first.share * 100:.1f} % of {whose} "
+            "Its price is assumed, for no such node without it has a price here on the same terms: "
+            f"{first.share * 100:.1f} % of {whose} "
             f"{usd(first.price.usd_per_hour)} an hour (the difference that pairs at other providers show), "
             f"{usd(first.usd_per_hour)} an hour, {total}, {when}."
         )

@@ -87,7 +87,9 @@ def as_table(node: Node, survey: Survey, sampled: Sampled) -> str:
     host = [(m.name, quantity(tick.host.get(m.name), m.unit)) for m in HOST_METRICS]
     parts += ["", columns(("HOST", ""), host)]
     if sampled.absences:
-        parts += ["", f"{len(sampled.absences)} readings are absent; 'skuwise agent doctor' says why."]
+        count = len(sampled.absences)
+        told = "1 reading is absent" if count == 1 else f"{count} readings are absent"
+        parts += ["", f"{told}; 'skuwise agent doctor' says why."]
     return "\n".join(parts)
 
 

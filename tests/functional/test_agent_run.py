@@ -157,6 +157,7 @@ def test_once_prints_every_metric_as_json(tmp_path: Path) -> None:
         assert reading["gpus"][0][name] == pytest.approx(value, rel=0.03), name
     table = skuwise("agent", "once", *paths, env=env, cwd=tmp_path).stdout
     assert "H100-SXM5" in table and "50.0 %" in table and "mlx5_0/1" in table
+    assert "1 readings" not in table
 
 
 def test_doctor_names_cause_and_remedy(tmp_path: Path) -> None:

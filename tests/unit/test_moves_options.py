@@ -63,6 +63,13 @@ def test_where_no_twin_is_sold_it_is_said_and_the_premium_is_called_assumed():
     assert "assumed" in advice.findings[0].text
 
 
+def test_a_twin_that_is_sold_on_other_terms_is_not_called_unsold():
+    price = Price("p", IB, "eastus", 60.0, "owned", "books", "2026-10-01")
+    text = advice_of(founding(), (price,)).findings[0].text
+    assert "assumed" in text
+    assert "on the same terms" in text
+
+
 def test_owned_nodes_free_capacity_and_no_cash():
     price = Price("p", IB, "eastus", 60.0, "owned", "books", "2026-10-01")
     advice = advice_of(founding(), (price,))
