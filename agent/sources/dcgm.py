@@ -34,7 +34,7 @@ class _Field(NamedTuple):
     csv: str
 
 
-def _ratio(metric: str, old: str, new: str, number: int, what: str) -> _Field:
+def _ratio(metric: str, old: str, new: str, what: str) -> _Field:
     name = f"DCGM_FI_PROF_{old}"
     return _Field(metric, (name, *(f"DCGM_FI_PROF_{one}" for one in new.split())), 1.001, f"{name}, gauge, {what}")
 
@@ -43,19 +43,18 @@ def _ratio(metric: str, old: str, new: str, number: int, what: str) -> _Field:
 # page has either, so whichever is there is taken. Ratios may pass 1 by rounding; SM_ACTIVE was seen far above it on MIG
 # (NVIDIA/DCGM#152), which is a fault and not a reading.
 FIELDS = (
-    _ratio("sm_active", "SM_ACTIVE", "SM_UTIL_RATIO", 1002, "Ratio of time an SM had a warp resident."),
-    _ratio("sm_occupancy", "SM_OCCUPANCY", "SM_OCCUPANCY_UTIL_RATIO SM_OCCUPANCY_RATIO", 1003, "Ratio of warps."),
+    _ratio("sm_active", "SM_ACTIVE", "SM_UTIL_RATIO", "Ratio of time an SM had a warp resident."),
+    _ratio("sm_occupancy", "SM_OCCUPANCY", "SM_OCCUPANCY_UTIL_RATIO SM_OCCUPANCY_RATIO", "Ratio of warps."),
     _ratio(
         "tensor_active",
         "PIPE_TENSOR_ACTIVE",
         "PIPE_TENSOR_UTIL_RATIO TENSOR_UTIL_RATIO",
-        1004,
         "Ratio of cycles the tensor pipe was active.",
     ),
-    _ratio("dram_active", "DRAM_ACTIVE", "DRAM_UTIL_RATIO", 1005, "Ratio of cycles memory was moving data."),
-    _ratio("fp64_active", "PIPE_FP64_ACTIVE", "PIPE_FP64_UTIL_RATIO FP64_UTIL_RATIO", 1006, "Ratio of FP64 cycles."),
-    _ratio("fp32_active", "PIPE_FP32_ACTIVE", "PIPE_FP32_UTIL_RATIO FP32_UTIL_RATIO", 1007, "Ratio of FP32 cycles."),
-    _ratio("fp16_active", "PIPE_FP16_ACTIVE", "PIPE_FP16_UTIL_RATIO FP16_UTIL_RATIO", 1008, "Ratio of FP16 cycles."),
+    _ratio("dram_active", "DRAM_ACTIVE", "DRAM_UTIL_RATIO", "Ratio of cycles memory was moving data."),
+    _ratio("fp64_active", "PIPE_FP64_ACTIVE", "PIPE_FP64_UTIL_RATIO FP64_UTIL_RATIO", "Ratio of FP64 cycles."),
+    _ratio("fp32_active", "PIPE_FP32_ACTIVE", "PIPE_FP32_UTIL_RATIO FP32_UTIL_RATIO", "Ratio of FP32 cycles."),
+    _ratio("fp16_active", "PIPE_FP16_ACTIVE", "PIPE_FP16_UTIL_RATIO FP16_UTIL_RATIO", "Ratio of FP16 cycles."),
     *(
         _Field(metric, (f"DCGM_FI_PROF_{name}",), 1e14, f"DCGM_FI_PROF_{name}, gauge, {what}")
         for metric, name, what in (
@@ -168,7 +167,8 @@ class DcgmSource:
         return Reading(absences=self._absences, provides=self._provides)
 
     def close(self) -> None:
-        """The reader's thread is not this source's alone; whoever made it closes it."""
+        """End the reader's thread, for all that read pages with it."""
+        self._reader.close()
 
     def _take(self, page: Page, devices: Sequence[Lacking]) -> Reading:
         if page.fault is not None:
@@ -283,10 +283,10 @@ def _host(one: Series) -> str:
 
 
 def _not_on_page(hosts: tuple[str, ...]) -> Fault:
-    said = f", which is that of {', '.join(hosts[:3])}" if hosts else ""
+    said = f" (of {', '.join(hosts[:3])})" if hosts else ""
     return Fault(
         "gpu-not-on-page",
-        f"The exporter's page{said}, does not name this GPU." if said else "The exporter's page does not name this GPU.",
+        f"The exporter's page{said} does not name this GPU.",
         "See that dcgm-exporter runs on this node and watches all its GPUs and MIG instances.",
     )
 

@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from ..model import Instant
 from .exposition import PageError, PageParser, Series
+from .page_url import split_url
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -57,23 +57,6 @@ class Page:
     pids: frozenset[int] = field(default_factory=frozenset)
 
 
-def split_url(url: str) -> tuple[str, int, str]:
-    """Host, port and path of a page's address. Raises PageError (``bad-url``) for what is not plain http."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port or 80
-    except ValueError:
-        raise PageError("bad-url", "The address of the page cannot be read.", "Mend it in the settings.") from None
-    odd = any(ord(c) <= 32 or ord(c) > 126 for c in url)
-    if parts.scheme != "http" or not parts.hostname or parts.username or parts.password or odd:
-        raise PageError(
-            "bad-url",
-            "The address of a page must be http://HOST:PORT/PATH, without a user name.",
-            "Mend it in the settings.",
-        )
-    return parts.hostname, port, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-
-
 def read_page(
     url: str,
     wanted: Collection[str],
@@ -100,9 +83,7 @@ def read_page(
             "page-too-slow", f"The page took longer than {total_seconds:g} s.", "See why its server is slow."
         ) from None
     except ConnectionRefusedError:
-        raise PageError("unreachable", f"Nothing listens on port {port} there.", "Start it, or mend its address.") from (
-            None
-        )
+        raise PageError("unreachable", f"Nothing listens on port {port} there.", "Start its server.") from None
     except http.client.IncompleteRead:
         raise _cut() from None
     except http.client.HTTPException as error:
@@ -111,7 +92,9 @@ def read_page(
         ) from None
     except OSError as error:
         raise PageError(
-            "unreachable", f"The page cannot be reached ({error.strerror or type(error).__name__}).", "Mend its address."
+            "unreachable",
+            f"The page cannot be reached ({error.strerror or type(error).__name__}).",
+            "Mend its address.",
         ) from None
     finally:
         connection.close()
@@ -148,7 +131,9 @@ def _not_loopback() -> PageError:
 
 def _check(response: http.client.HTTPResponse, max_bytes: int) -> None:
     if 300 <= response.status < 400:
-        raise PageError("redirected", "The page sends elsewhere, and that is not followed.", "Set the address it is at.")
+        raise PageError(
+            "redirected", "The page sends elsewhere, and that is not followed.", "Set the address it is at."
+        )
     if response.status != 200:
         raise PageError("http-status", f"The page answers with status {response.status}.", "See its server's log.")
     encoding = (response.getheader("Content-Encoding") or "identity").strip().lower()
