@@ -308,7 +308,8 @@ class NodeWriter:
             self._put_device(table, known[key], None)
 
     def _put_device(self, table: str, held: _Validity, valid_to: float | None) -> None:
-        values = dataclasses.astuple(held.value)
+        # Its own columns: all but id, node_id, valid_from and valid_to. What stands behind them is not kept.
+        values = dataclasses.astuple(held.value)[: len(TABLES[table]) - 4]
         valid_from = held.rows[-1][0]
         if valid_to is not None:
             valid_to = max(valid_to, valid_from)
