@@ -1,0 +1,63 @@
+"""The page of metrics as a part of the running agent: its totals, its server, and what the process costs."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Mapping
+
+import psutil
+
+from ..listen import Address
+from ..model import Absence, Node
+from ..openmetrics import Format
+from .exporter import Exporter
+from .page import Cost, render
+from .totals import Totals
+
+_NOTHING: frozenset[Absence] = frozenset()
+
+
+class MetricsPage:
+    """`totals` is fed by the recorder; between `start` and `stop` the page is served.
+
+    The agent counts as healthy while its last tick is at most `max_gap_seconds` old.
+    """
+
+    def __init__(self, address: Address, node: Node, interval_seconds: float, max_gap_seconds: float) -> None:
+        self.totals = Totals(node, interval_seconds)
+        self._max_gap = max_gap_seconds
+        self._process = psutil.Process()
+        self._exporter = Exporter(address, self._text, self._is_healthy)
+        self._absences = _NOTHING
+
+    @property
+    def absences(self) -> frozenset[Absence]:
+        """Why there is no page, while there is none; the same object while nothing changes."""
+        fault = self._exporter.fault
+        if (fault is None) != (not self._absences) or (fault is not None and fault not in self._absences):
+            self._absences = _NOTHING if fault is None else frozenset((fault,))
+        return self._absences
+
+    def start(self, say: Callable[[str], None]) -> None:
+        """Serve in a thread of its own, and say where, or why not."""
+        self._exporter.start()
+        fault = self._exporter.fault
+        say(f"{fault.detail} {fault.remedy}" if fault else f"metrics at http://{self._exporter.address}/metrics")
+
+    def stop(self) -> None:
+        """Serve no longer."""
+        self._exporter.stop()
+
+    def _is_healthy(self) -> bool:
+        return self.totals.seconds_since_tick() <= self._max_gap
+
+    def _text(self, form: Format, served: Mapping[str, int]) -> str:
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        cost = Cost(
+            cpu_seconds=own.ru_utime + own.ru_stime,
+            children_cpu_seconds=children.ru_utime + children.ru_stime,
+            resident_bytes=self._process.memory_info().rss,
+            started_ts=self._process.create_time(),
+        )
+        return render(self.totals.read(), cost, served, form)
