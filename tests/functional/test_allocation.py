@@ -1,0 +1,319 @@
+"""Who was given which GPU: Slurm's files and extern steps, and what becomes of them as workloads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from skuwise.agent.inventory.allocation import Allocations
+from skuwise.agent.inventory.attribution import Attribution
+from skuwise.agent.inventory.podresources import PodResources
+from skuwise.agent.inventory.procfs import read_variables
+from skuwise.agent.inventory.slurm import SlurmAllocations
+from skuwise.agent.inventory.slurm_files import JobFile, parse_devices, parse_job_file, read_job_files
+from skuwise.agent.model import Gpu, GpuProcess, Workload, WorkloadUse
+from skuwise.tests.trees import BOOT_ID, Procfs, put
+
+SCRIPTS = Path(__file__).parents[2] / "systemd/slurm"
+STEPD = "system.slice/slurmstepd.scope"
+TRUSTED = frozenset({0, os.getuid()})
+# Minor numbers run the other way than indices, as they may.
+GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=7 - i) for i in range(8))
+
+
+class Node:
+    """A node's procfs, cgroups and prolog folder, and the agent's view of them."""
+
+    def __init__(self, root: Path, cluster: str = "hal") -> None:
+        self.root = root
+        self.proc = Procfs(root / "proc")
+        self.folder = root / "run/allocations"
+        self.cgroups = root / "cgroup"
+        self.marker = root / "run/drained"
+        self.attribution = self.agent(cluster)
+
+    def agent(self, cluster: str = "hal") -> Attribution:
+        procfs = self.proc.root
+
+        def variables(pid: int) -> Mapping[str, str]:
+            return read_variables(procfs, pid)
+
+        slurm = SlurmAllocations(self.folder, procfs, self.cgroups, variables, TRUSTED)
+        kubelet = PodResources(self.root / "no-kubelet.sock")
+        made = Attribution(
+            procfs, BOOT_ID, cluster, {1000: "ada"}.get, allocations=Allocations(slurm, kubelet, self.cgroups, self.marker)
+        )
+        made.set_gpus(GPUS)
+        return made
+
+    def job(self, name: str, *, extern: int | None = None, variables: Mapping[str, str] | None = None) -> None:
+        """A living job with a cgroup of v2, and its extern step where `extern` is a PID."""
+        home = self.cgroups / STEPD / name
+        (home / "step_0/user").mkdir(parents=True, exist_ok=True)
+        if extern is not None:
+            put(home / "step_extern/user/task_special/cgroup.procs", f"{extern}")
+            path = f"0::/{STEPD}/{name}/step_extern/user/task_special"
+            self.proc.process(extern, comm="sleep", argv=["sleep", "1"], cgroup=path, environ=variables, start=10)
+
+    def prolog(self, job_id: str, gpus: str, **more: str) -> None:
+        script(self.folder, "prolog.sh", SLURM_JOB_ID=job_id, SLURM_JOB_GPUS=gpus, **more)
+
+    def process(self, pid: int, name: str, step: str = "step_0/user/task_0", **more: object) -> None:
+        path = f"0::/{STEPD}/{name}/{step}"
+        self.proc.process(pid, argv=["python", "train.py"], cgroup=path, **more)  # type: ignore[arg-type]
+
+    def see(self, *processes: tuple[int, int]) -> tuple[tuple[Workload, ...], tuple[WorkloadUse, ...]]:
+        """One scan: pairs of (GPU number, PID)."""
+        return self.attribution.attribute([GpuProcess(f"GPU-{gpu}", pid, 1024) for gpu, pid in processes])
+
+    def reasons(self) -> set[str]:
+        return {absence.reason for absence in self.attribution.absences}
+
+
+def script(folder: Path, name: str, **environ: str) -> None:
+    subprocess.run(
+        ["/bin/sh", str(SCRIPTS / name)], env={"SKUWISE_ALLOCATIONS": str(folder), **environ}, check=True, timeout=10
+    )
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_a_job_that_runs_nothing_holds_what_it_was_given(node: Node) -> None:
+    node.prolog("42", "0-1,4", SLURM_JOB_NAME="llama", SLURM_JOB_ACCOUNT="nlp", SLURM_JOB_USER="ada")
+    (workload,), uses = node.see()
+    assert (workload.job_id, workload.name, workload.account, workload.user) == ("42", "llama", "nlp", "ada")
+    assert [(u.gpu_uuid, u.basis, u.shared) for u in uses] == [
+        ("GPU-3", "allocation", False), ("GPU-6", "allocation", False), ("GPU-7", "allocation", False),
+    ]  # fmt: skip
+    assert node.reasons() == set()
+
+
+def test_processes_and_allocation_of_a_job_are_one_workload_with_two_bases(node: Node) -> None:
+    node.prolog("42", "7,6", SLURM_JOB_START_TIME="1788000000", SLURM_JOB_NAME="llama")
+    node.process(700, "job_42")
+    (workload,), uses = node.see((0, 700))
+    assert [(u.gpu_uuid, u.basis) for u in uses] == [
+        ("GPU-0", "allocation"), ("GPU-0", "process"), ("GPU-1", "allocation"),
+    ]  # fmt: skip
+    assert {u.workload_id for u in uses} == {workload.workload_id}
+    assert not any(u.shared for u in uses)
+    assert workload.command == "python train.py"
+    (quiet,), _ = node.see()
+    assert quiet == workload
+
+
+def test_a_recycled_job_id_is_another_run_and_every_node_agrees(node: Node, tmp_path: Path) -> None:
+    node.prolog("42", "0", SLURM_JOB_START_TIME="1788000000")
+    (first,), _ = node.see()
+    node.prolog("42", "0", SLURM_JOB_START_TIME="1799000000")
+    (second,), _ = node.see()
+    other = Node(tmp_path / "other")
+    other.job("job_42", extern=50, variables={"SLURM_JOB_ID": "42", "SLURM_JOB_START_TIME": "1788000000"})
+    other.process(700, "job_42", environ={"SLURM_JOB_ID": "42", "SLURM_JOB_START_TIME": "1788000000"})
+    (elsewhere,), _ = other.see((0, 700))
+    assert first.workload_id == elsewhere.workload_id != second.workload_id
+
+
+def test_several_jobs_on_a_node_and_one_gpu_given_twice_is_shared(node: Node) -> None:
+    node.prolog("1", "7")
+    node.prolog("2", "6,5")
+    node.prolog("3", "5")
+    _, uses = node.see()
+    assert {(u.gpu_uuid, u.shared) for u in uses} == {("GPU-0", False), ("GPU-1", False), ("GPU-2", True)}
+
+
+def test_a_stranger_on_an_allocated_gpu_shares_it(node: Node) -> None:
+    node.prolog("1", "7")
+    node.proc.process(700, argv=["python", "x.py"])
+    _, uses = node.see((0, 700))
+    assert [(u.basis, u.shared) for u in sorted(uses, key=lambda u: u.basis)] == [("allocation", True), ("process", True)]
+
+
+def test_the_extern_step_tells_where_its_environment_may_be_read(node: Node) -> None:
+    told = {"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "6,7", "SLURM_JOB_NAME": "llama", "HF_TOKEN": "hf_secret"}
+    node.job("job_42", extern=50, variables=told)
+    (workload,), uses = node.see()
+    assert (workload.job_id, workload.name) == ("42", "llama")
+    assert [(u.gpu_uuid, u.basis) for u in uses] == [("GPU-0", "allocation"), ("GPU-1", "allocation")]
+    assert node.reasons() == set()
+
+
+def test_a_login_in_the_extern_step_is_not_believed(node: Node) -> None:
+    node.job("job_42", extern=50, variables={"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "7"})
+    procs = node.cgroups / STEPD / "job_42/step_extern/user/task_special/cgroup.procs"
+    put(procs, "40\n50")
+    adopted = f"0::/{STEPD}/job_42/step_extern/user/task_special"
+    lie = {"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "0-7"}
+    node.proc.process(40, comm="bash", argv=["bash"], cgroup=adopted, environ=lie, start=999)
+    _, uses = node.see()
+    assert [u.gpu_uuid for u in uses] == ["GPU-0"]
+
+
+def test_v1_cgroups_and_sluids(node: Node) -> None:
+    (node.cgroups / "freezer/slurm/uid_1000/job_7/step_extern").mkdir(parents=True)
+    put(node.cgroups / "freezer/slurm/uid_1000/job_7/step_extern/cgroup.procs", "70")
+    node.proc.process(70, comm="sleep", environ={"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "7"}, start=5)
+    (workload,), (use,) = node.see()
+    assert (workload.job_id, use.gpu_uuid) == ("7", "GPU-0")
+
+
+def test_a_sluid_is_tied_to_its_job_by_the_prolog(node: Node) -> None:
+    node.prolog("42", "7", SLURM_JOB_SLUID="s8FXKTA79XAR00")
+    node.job("s8FXKTA79XAR00")
+    node.process(700, "s8FXKTA79XAR00", "step_batch")
+    (workload,), uses = node.see((0, 700))
+    assert workload.job_id == "42"
+    assert [u.basis for u in uses] == ["allocation", "process"]
+
+
+def test_a_sluid_without_a_name_is_tied_only_where_nothing_else_fits(node: Node) -> None:
+    node.prolog("42", "7")
+    node.prolog("43", "6,5")
+    for pid, sluid in ((700, "s8FXKTA79XAR00"), (701, "s8FXKTA79XAR01"), (702, "s8FXKTA79XAR02")):
+        node.job(sluid)
+        node.process(pid, sluid, "step_batch")
+    workloads, _ = node.see((0, 700), (1, 701), (2, 702))
+    assert {w.job_id for w in workloads} == {"42", "43", "s8FXKTA79XAR01", "s8FXKTA79XAR02"}
+
+
+def test_a_running_job_that_nothing_tells_of_is_said(node: Node) -> None:
+    node.job("job_42", extern=50, variables=None)
+    workloads, uses = node.see()
+    assert (workloads, uses) == ((), ())
+    (absence,) = node.attribution.absences
+    assert (absence.reason, absence.metric) == ("allocation-unknown", "slurm")
+    assert "42" in absence.detail and "does not exist" in absence.detail
+
+
+def test_without_a_scheduler_allocation_is_absent_with_its_reason(node: Node) -> None:
+    node.proc.process(700, argv=["python", "x.py"])
+    _, uses = node.see((0, 700))
+    assert {u.basis for u in uses} == {"process"}
+    (absence,) = node.attribution.absences
+    assert absence.reason == "allocation-unknown" and "No scheduler" in absence.detail
+
+
+def test_a_file_that_outlived_its_job_is_left_out_where_extern_steps_tell(node: Node) -> None:
+    node.prolog("41", "7")
+    node.prolog("42", "6")
+    for job in ("job_41", "job_42"):
+        node.job(job, extern=50, variables={})
+    assert len(node.see()[1]) == 2
+    (node.cgroups / STEPD / "job_41").rename(node.root / "gone")
+    assert len(node.see()[1]) == 2
+    for _ in range(5):
+        _, uses = node.see()
+    assert [u.gpu_uuid for u in uses] == ["GPU-1"]
+    assert node.reasons() == {"allocation-stale"}
+
+
+def test_without_extern_steps_a_job_may_live_without_a_cgroup(node: Node) -> None:
+    node.prolog("41", "7")
+    (node.cgroups / STEPD).mkdir(parents=True)
+    for _ in range(80):
+        _, uses = node.see()
+    assert [u.gpu_uuid for u in uses] == ["GPU-0"]
+
+
+def test_the_epilog_takes_the_allocation_away(node: Node) -> None:
+    node.prolog("42", "0")
+    assert len(node.see()[1]) == 1
+    script(node.folder, "epilog.sh", SLURM_JOB_ID="42")
+    assert node.see() == ((), ())
+    assert list(node.folder.iterdir()) == []
+
+
+def test_names_chosen_by_users_do_not_reach_past_their_line(node: Node) -> None:
+    node.prolog("42", "0,$(id)", SLURM_JOB_NAME="a\ngpus=0-7\n\x1b[31m`id`" + "x" * 5000, SLURM_JOB_ACCOUNT="../../etc")
+    found = read_job_files(node.folder, TRUSTED)
+    assert found.refused == (("42.job", "a list of GPUs that is none"),)
+    node.prolog("42", "0", SLURM_JOB_NAME="a\ngpus=0-7\n\x1b[31m`id`" + "x" * 5000)
+    (job,) = read_job_files(node.folder, TRUSTED).jobs
+    assert job.devices == ("0",)
+    assert job.name is not None and job.name.startswith("agpus=0-7[31m`id`xxx") and len(job.name) <= 200
+
+
+@pytest.mark.parametrize("job_id", ["", "../x", "1;id", "-1", "4 2"])
+def test_a_prolog_without_a_job_id_writes_nothing(node: Node, job_id: str) -> None:
+    node.prolog(job_id, "0")
+    assert not node.folder.exists()
+
+
+GOOD = b"version=1\njob_id=42\ngpus=0,1\nstart=1788000000\nname=x\n"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"", b"\0" * 50, GOOD[:-1], GOOD + b"extra=1\n", GOOD + b"gpus=3\n", GOOD.replace(b"=42", b"=43"),
+        GOOD.replace(b"version=1", b"version=2"), GOOD.replace(b"0,1", b"0-9999"), GOOD.replace(b"0,1", b"0,,1"),
+        GOOD.replace(b"0,1", b"-1"), GOOD.replace(b"1788000000", b"soon"), GOOD.replace(b"gpus=0,1\n", b""),
+        GOOD.replace(b"0,1", "٣".encode()), GOOD + b"name=" + b"x" * 5000 + b"\n", b"\xff\xfe=\n", GOOD + b"\n",
+        GOOD.replace(b"0,1", b",".join(b"0-255" for _ in range(9))),
+    ],
+)  # fmt: skip
+def test_a_file_that_the_prolog_did_not_write_is_refused(raw: bytes) -> None:
+    assert isinstance(parse_job_file(raw, "42"), str)
+
+
+def test_a_good_file_and_lists_of_devices() -> None:
+    assert parse_job_file(GOOD, "42") == JobFile("42", ("0", "1"), start_seconds=1788000000, name="x")
+    assert parse_devices("0,2-4,2") == ("0", "2", "3", "4")
+    assert parse_devices("GPU-0f3c2c11-aaaa,MIG-11112222") == ("GPU-0f3c2c11-aaaa", "MIG-11112222")
+    assert parse_devices("4-2") is None
+
+
+def test_only_what_nobody_else_can_write_is_believed(node: Node, tmp_path: Path) -> None:
+    node.prolog("42", "0")
+    good = node.folder / "42.job"
+    (tmp_path / "elsewhere").write_bytes(GOOD)
+    (node.folder / "43.job").symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(node.folder / "44.job")
+    (node.folder / "45.job").write_bytes(GOOD.replace(b"=42", b"=45"))
+    (node.folder / "45.job").chmod(0o666)
+    (node.folder / "notes.txt").write_text("x")
+    found = read_job_files(node.folder, TRUSTED)
+    assert [job.job_id for job in found.jobs] == ["42"]
+    assert {name for name, _ in found.refused} == {"43.job", "44.job", "45.job"}
+    assert read_job_files(node.folder, frozenset({65533})).missing is not None
+    node.see()
+    assert "allocation-refused" in node.reasons()
+    node.folder.chmod(0o777)
+    assert read_job_files(node.folder, TRUSTED).jobs == ()
+    good.unlink()
+
+
+def test_a_device_that_the_driver_does_not_name_is_said_and_not_guessed(node: Node) -> None:
+    node.prolog("42", "7,9")
+    _, uses = node.see()
+    assert [u.gpu_uuid for u in uses] == ["GPU-0"]
+    assert node.reasons() == {"allocation-unresolved"}
+
+
+def test_a_drained_node_says_so_and_why(node: Node) -> None:
+    environ = {"SKUWISE_DRAINED_MARKER": str(node.marker)}
+    run = ["/bin/sh", str(SCRIPTS / "drained.sh")]
+    subprocess.run([*run, "bad\nDIMM", "\x1b[31m", "x" * 900], env=environ, check=True, timeout=10)
+    node.attribution.look_at_node()
+    (absence,) = [a for a in node.attribution.absences if a.reason == "drained"]
+    assert absence.detail.startswith("The node is out of service: badDIMM [31m xxx") and len(absence.detail) < 300
+    subprocess.run([*run, "--clear"], env=environ, check=True, timeout=10)
+    node.see()
+    assert "drained" not in node.reasons()
+
+
+def test_a_marker_that_anybody_could_have_left_is_none(node: Node) -> None:
+    put(node.marker, "ha")
+    node.marker.chmod(0o666)
+    node.see()
+    assert "drained" not in node.reasons()
+    node.marker.unlink()
+    os.mkfifo(node.marker)
+    node.see()
+    assert "drained" not in node.reasons()
