@@ -16,7 +16,7 @@ from ..inventory.text import clean_text
 from ..model import Absence, Capability, Instant, Probe, Reading
 from .exposition import PageError, Series
 from .nvml_reasons import Fault
-from .scrape import Page, PageReader, Target
+from .scrape import Page, Pages, Target
 
 DEFAULT_URL = "http://127.0.0.1:9400/metrics"
 DEFAULT_EVERY_SECONDS = 30.0  # dcgm-exporter's own default (--collect-interval 30000)
@@ -115,7 +115,7 @@ class DcgmSource:
     def __init__(
         self,
         lacking: Callable[[], Sequence[Lacking]],
-        reader: PageReader,
+        reader: Pages,
         url: str = DEFAULT_URL,
         every_seconds: float = DEFAULT_EVERY_SECONDS,
     ) -> None:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..model import Instant
 from .exposition import PageError, PageParser, Series
@@ -205,6 +205,18 @@ class _Wire(io.RawIOBase):
             raise TimeoutError
         self._socket.settimeout(left)
         return self._socket
+
+
+class Pages(Protocol):
+    """Where sources get their pages from."""
+
+    def start(self, targets: Sequence[Target]) -> None: ...
+
+    def latest(self, url: str) -> Page | None: ...
+
+    def wait(self, urls: Collection[str], timeout_seconds: float) -> bool: ...
+
+    def close(self) -> None: ...
 
 
 class PageReader:

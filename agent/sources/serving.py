@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..inventory.text import clean_text
 from ..model import SERVING_METRICS, Absence, Capability, Instant, Probe, Reading, ServingSample
 from .exposition import Series
-from .scrape import Page, PageReader, Target
+from .scrape import Page, Pages, Target
 
 EVERY_SECONDS = 10.0
 # Where engines listen unless told otherwise: vLLM and trtllm-serve 8000, SGLang 30000, TGI 3000 (80 in its image),
@@ -165,7 +165,7 @@ class ServingSource:
 
     def __init__(
         self,
-        reader: PageReader,
+        reader: Pages,
         endpoints: Sequence[str],
         *,
         discover: bool = False,
