@@ -1,35 +1,70 @@
-"""`skuwise agent run | once | doctor`."""
+"""`skuwise agent run | once | doctor | pause | resume | status | snapshot`."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ..rules.errors import EXIT_DONE, EXIT_NOTHING
+from ..rules.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOTHING, UsageError
 from .clock import SystemClock
 from .config import AgentConfig, load_config
+from .durations import parse_duration
 
 # How long `once` and `doctor` watch: counters need two readings, and GPM samples must lie 100 ms apart.
 _LOOK_SECONDS = 0.5
+_SNAPSHOT = "a consistent copy of the database, live or stopped"
 
 
 def configure(command: str, parser: argparse.ArgumentParser) -> None:
     """Add the agent's subcommands to `parser`."""
     del command
-    subcommands = parser.add_subparsers(required=True, metavar="run|once|doctor")
+    subcommands = parser.add_subparsers(required=True, metavar="run|once|doctor|pause|resume|status|snapshot")
     run = _subcommand(subcommands, "run", "sample until stopped, into a database", _run)
     run.add_argument("--db", metavar="PATH", help="the database file (default: /var/lib/skuwise/skuwise.db)")
     run.add_argument("--interval", metavar="SPAN", help="time between samples, 0.1s to 60s (default: 1s)")
+    run.add_argument("--socket", metavar="PATH", help="where pause, resume and status reach this agent")
     run.add_argument("--duration", metavar="SPAN", help="stop after this long (default: run until stopped)")
+    run.add_argument(
+        "--listen", metavar="HOST:PORT", help="serve metrics there; a bare PORT is on loopback (default: off)"
+    )
     for name, text, function in (
         ("once", "one reading of every source", _once),
         ("doctor", "what each source can read here, and if not, why and the remedy", _doctor),
     ):
         subcommand = _subcommand(subcommands, name, text, function)
         subcommand.add_argument("--format", choices=("table", "json"), default="table")
+    for name, text, function in (
+        ("pause", "let go of the GPUs for a while: for a reset, a MIG change or a profiler", _pause),
+        ("resume", "take the GPUs up again", _resume),
+        ("status", "what the running agent does", _status),
+    ):
+        control = subcommands.add_parser(name, help=text, description=text)
+        control.add_argument("--config", metavar="FILE", help="settings from this file, in place of the usual ones")
+        control.add_argument("--db", metavar="PATH", help="the database of the agent that is meant")
+        control.add_argument("--socket", metavar="PATH", help="the agent's socket, where it is not the usual one")
+        control.set_defaults(run=function)
+        if name == "pause":
+            control.add_argument(
+                "--for", dest="pause_for", metavar="SPAN", default="10m", help="at most 1h (default: 10m)"
+            )
+        if name == "status":
+            control.add_argument("--format", choices=("table", "json"), default="table")
+    snapshot = subcommands.add_parser("snapshot", help=_SNAPSHOT, description=f"Take {_SNAPSHOT}.")
+    snapshot.add_argument(
+        "file",
+        nargs="?",
+        type=Path,
+        metavar="FILE",
+        help="a file, or a folder for NODE.db (default: snapshot_folder)",
+    )
+    snapshot.add_argument("--rollups-only", action="store_true", help="leave the samples out: minutes and hours tell")
+    snapshot.add_argument("--db", metavar="PATH", help="the database to copy")
+    snapshot.add_argument("--config", metavar="FILE", help="settings from this file, in place of the usual ones")
+    snapshot.set_defaults(run=_snapshot)
 
 
 def _subcommand(
@@ -47,7 +82,7 @@ def _subcommand(
 
 
 def _settings(options: argparse.Namespace) -> AgentConfig:
-    flags = {name: value for name, value in vars(options).items() if name not in ("run", "format")}
+    flags = {name: value for name, value in vars(options).items() if name not in ("run", "format", "pause_for")}
     return load_config(flags, os.environ)
 
 
@@ -55,9 +90,46 @@ def _run(options: argparse.Namespace) -> int:
     from .service.daemon import run_agent, say_on_stderr  # noqa: PLC0415 - `--help` and the others need no store
 
     config = _settings(options)
-    kept = run_agent(config, os.environ, say_on_stderr)
-    say_on_stderr(f"stopped after {kept} ticks, kept in {Path(config.db)}")
-    return EXIT_DONE if kept else EXIT_NOTHING
+    outcome = run_agent(config, os.environ, say_on_stderr, lambda: _settings(options))
+    say_on_stderr(f"stopped after {outcome.kept} ticks, kept in {Path(config.db)}")
+    if outcome.restart is not None:
+        return EXIT_FAILED  # so that a supervisor that restarts on failure starts it again
+    return EXIT_NOTHING if config.duration_seconds is not None and not outcome.kept else EXIT_DONE
+
+
+def _pause(options: argparse.Namespace) -> int:
+    from .service.control import ask  # noqa: PLC0415
+
+    path = _settings(options).control_socket
+    answer = ask(path, {"command": "pause", "seconds": parse_duration(options.pause_for)})
+    if answer.get("released"):
+        _print(f"The GPUs are let go; the agent takes them up again in {options.pause_for}, or on resume.")
+        return EXIT_DONE
+    _print("The driver does not answer; the agent lets go of the GPUs as soon as it does.")
+    return EXIT_FAILED
+
+
+def _resume(options: argparse.Namespace) -> int:
+    from .service.control import ask  # noqa: PLC0415
+
+    ask(_settings(options).control_socket, {"command": "resume"})
+    _print("The agent takes the GPUs up again.")
+    return EXIT_DONE
+
+
+def _status(options: argparse.Namespace) -> int:
+    from ..rules.plain import clean  # noqa: PLC0415
+    from .service.control import ask  # noqa: PLC0415
+
+    answer = dict(ask(_settings(options).control_socket, {"command": "status"}))
+    answer.pop("ok", None)
+    if options.format == "json":
+        _print(json.dumps(answer, indent=2))
+    else:
+        for name, value in answer.items():
+            if value not in (None, ""):
+                _print(f"{name:<20}  {clean(str(value))}")
+    return EXIT_DONE
 
 
 def _once(options: argparse.Namespace) -> int:
@@ -76,12 +148,28 @@ def _doctor(options: argparse.Namespace) -> int:
     from .service import doctor  # noqa: PLC0415
     from .service.look import look  # noqa: PLC0415
 
-    agent, sampled, _ = look(_settings(options), os.environ, SystemClock(), _LOOK_SECONDS)
-    found = doctor.examine(agent.survey, sampled)
+    from .store.place import place_line  # noqa: PLC0415
+
+    config = _settings(options)
+    agent, sampled, _ = look(config, os.environ, SystemClock(), _LOOK_SECONDS)
+    found = (*doctor.examine(agent.survey, sampled), place_line(config.db, config.procfs))
     if options.format == "json":
         _print(json.dumps(doctor.as_rows(found), indent=2))
     else:
         _print(doctor.as_table(found))
+    return EXIT_DONE
+
+
+def _snapshot(options: argparse.Namespace) -> int:
+    from .store.snapshot import take_snapshot  # noqa: PLC0415
+
+    flags = {"db": options.db, "config": options.config}
+    config = load_config(flags, os.environ)
+    target = options.file or config.snapshot_folder
+    if target is None:
+        raise UsageError("No file is named.", "Name one, or set snapshot_folder in the settings.")
+    written = take_snapshot(config.db, target, rollups_only=options.rollups_only)
+    print(f"skuwise: wrote {written}, {written.stat().st_size / 1e6:.1f} MB", file=sys.stderr)  # noqa: T201
     return EXIT_DONE
 
 

@@ -14,12 +14,17 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ..rules.errors import UsageError
-from .durations import parse_duration
+from .durations import parse_bytes, parse_duration
+from .listen import Address, parse_listen
 from .model import Role
+from .sources.exposition import PageError
+from .sources.page_url import split_url
+from .store.limits import MIN_BYTES, MIN_HOURS_SECONDS, MIN_MINUTES_SECONDS, MIN_RAW_SECONDS, Limits
 
 SYSTEM_FILE = Path("/etc/skuwise/skuwise.toml")
 USER_FILE = Path("skuwise/skuwise.toml")
 SYSTEM_DATABASE = Path("/var/lib/skuwise/skuwise.db")
+SYSTEM_SOCKET = Path("/run/skuwise/agent.sock")
 MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 0.1, 60.0
 ENVIRONMENT_PREFIX = "SKUWISE_"
 
@@ -37,6 +42,31 @@ class AgentConfig:
     sysfs: Path = Path("/sys")
     procfs: Path = Path("/proc")
     fabric_roles: Mapping[str, Role] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    snapshot_folder: Path | None = None
+    listen: Address | None = None
+    pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    allocations: Path = Path("/run/skuwise/allocations")
+    drained_marker: Path = Path("/run/skuwise/drained")
+    environ_socket: Path = Path("/run/skuwise-environ/environ.sock")
+
+    socket: Path | None = None
+
+    @property
+    def control_socket(self) -> Path:
+        """Where `pause`, `resume` and `status` reach the agent: beside the database, but for the system's own."""
+        if self.socket is not None:
+            return self.socket
+        return SYSTEM_SOCKET if self.db == SYSTEM_DATABASE else self.db.with_name(f"{self.db.name}.sock")
+
+    # dcgm-exporter's page (empty: never read) and the interval at which it makes new values, at least 10 s.
+    dcgm_url: str = "http://127.0.0.1:9400/metrics"
+    dcgm_interval_seconds: float = 30.0
+    # The metrics pages of inference servers; whether well-known local ports are looked at too.
+    serving_endpoints: tuple[str, ...] = ()
+    serving_discover: bool = False
+    # Whether pages beyond loopback may be read.
+    scrape_remote: bool = False
 
     @property
     def max_gap_seconds(self) -> float:
@@ -55,7 +85,26 @@ _KEYS: Mapping[str, str] = {
     "path_sysfs": "sysfs",
     "path_procfs": "procfs",
     "fabric_roles": "fabric_roles",
+    "keep_raw": "limits.raw_seconds",
+    "keep_minutes": "limits.minutes_seconds",
+    "keep_hours": "limits.hours_seconds",
+    "max_size": "limits.max_bytes",
+    "snapshot_folder": "snapshot_folder",
+    "listen": "listen",
+    "socket": "socket",
+    "dcgm_url": "dcgm_url",
+    "dcgm_interval": "dcgm_interval_seconds",
+    "serving_endpoints": "serving_endpoints",
+    "serving_discover": "serving_discover",
+    "scrape_remote": "scrape_remote",
+    "pod_resources": "pod_resources",
+    "allocations": "allocations",
+    "drained_marker": "drained_marker",
+    "environ_socket": "environ_socket",
 }
+_PAGE_SETTINGS = frozenset({"dcgm_url", "serving_endpoints", "serving_discover", "scrape_remote"})
+_YES_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_MAX_ENDPOINTS = 16  # one thread reads them all in turn, each for up to 3 s
 _ENVIRONMENT = {f"{ENVIRONMENT_PREFIX}{key.upper()}": key for key in _KEYS if key != "fabric_roles"}
 # Read by the NVML stub of the test suite, not by the agent.
 _STUB_PREFIX = "SKUWISE_NVML_"
@@ -121,20 +170,22 @@ def _apply(config: AgentConfig, values: Mapping[str, Any], origin: str) -> Agent
     for key, value in values.items():
         if key not in _KEYS:
             raise UsageError(f"Unknown setting {key!r} in {origin}.", _nearest(key, _KEYS))
-        changes[_KEYS[key]] = _convert(_KEYS[key], key, value, origin)
+        name = _KEYS[key]
+        if name.startswith("limits."):
+            limits = changes.get("limits", config.limits)
+            changes["limits"] = _limit(limits, name.removeprefix("limits."), key, value, origin)
+        else:
+            changes[name] = _convert(name, key, value, origin)
     return replace(config, **changes) if changes else config
 
 
 def _convert(name: str, key: str, value: Any, origin: str) -> Any:  # noqa: ANN401 - files hold anything
-    if name in ("interval_seconds", "duration_seconds"):
-        seconds = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-        if seconds is None:
-            seconds = parse_duration(str(value))
-        if name == "interval_seconds" and not MIN_INTERVAL_SECONDS <= seconds <= MAX_INTERVAL_SECONDS:
-            raise UsageError(f"The interval {value} in {origin} is outside 0.1 s to 60 s.", "Choose one inside.")
-        if seconds <= 0:
-            raise UsageError(f"{key} = {value} in {origin} is not a span of time.", "Give a positive one.")
-        return seconds
+    if name in _PAGE_SETTINGS:
+        return _page_setting(name, key, value, origin)
+    if name in ("interval_seconds", "duration_seconds", "dcgm_interval_seconds"):
+        return _seconds(name, key, value, origin)
+    if name == "listen":
+        return parse_listen(str(value)) if value not in ("", None) else None
     if name == "fabric_roles":
         if not isinstance(value, dict) or not all(role in get_args(Role) for role in value.values()):
             raise UsageError(
@@ -144,4 +195,61 @@ def _convert(name: str, key: str, value: Any, origin: str) -> Any:  # noqa: ANN4
     if not isinstance(value, (str, Path)):
         raise UsageError(f"{key} in {origin} must be text, not {type(value).__name__}.", "Put it in quotes.")
     kind = {f.name: f.type for f in fields(AgentConfig)}[name]
-    return Path(value) if kind == "Path" else str(value)
+    return Path(value) if kind in ("Path", "Path | None") else str(value)
+
+
+def _seconds(name: str, key: str, value: Any, origin: str) -> float:  # noqa: ANN401 - files hold anything
+    seconds = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if seconds is None:
+        seconds = parse_duration(str(value))
+    if name == "interval_seconds" and not MIN_INTERVAL_SECONDS <= seconds <= MAX_INTERVAL_SECONDS:
+        raise UsageError(f"The interval {value} in {origin} is outside 0.1 s to 60 s.", "Choose one inside.")
+    if name == "dcgm_interval_seconds" and not 10 <= seconds <= 3600:
+        raise UsageError(f"{key} = {value} in {origin} is outside 10 s to 1 h.", "Choose one inside.")
+    if seconds <= 0:
+        raise UsageError(f"{key} = {value} in {origin} is not a span of time.", "Give a positive one.")
+    return seconds
+
+
+def _page_setting(name: str, key: str, value: Any, origin: str) -> Any:  # noqa: ANN401 - files hold anything
+    if name == "serving_endpoints":
+        return _urls(key, value, origin)
+    if name == "dcgm_url":
+        return _urls(key, value, origin)[0] if value != "" else ""
+    chosen = value if isinstance(value, bool) else _YES_NO.get(str(value).lower())
+    if chosen is None:
+        raise UsageError(f"{key} in {origin} is neither true nor false.", "Choose one.")
+    return chosen
+
+
+def _urls(key: str, value: Any, origin: str) -> tuple[str, ...]:  # noqa: ANN401 - files hold anything
+    urls = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    if not isinstance(urls, list) or not urls or not all(isinstance(url, str) for url in urls):
+        raise UsageError(f"{key} in {origin} must be addresses of pages.", 'Write "http://127.0.0.1:8000/metrics".')
+    if len(urls) > _MAX_ENDPOINTS:
+        raise UsageError(f"{key} in {origin} names more than {_MAX_ENDPOINTS} pages.", "Name fewer.")
+    for url in urls:
+        try:
+            split_url(url)
+        except PageError as error:
+            raise UsageError(f"{key} in {origin} has a wrong address: {error.message}", "Mend it.") from None
+    return tuple(urls)
+
+
+def _limit(limits: Limits, name: str, key: str, value: Any, origin: str) -> Limits:  # noqa: ANN401 - files hold anything
+    """`limits` with one of them set: spans of time, and the size in bytes or with a unit."""
+    least = {
+        "raw_seconds": MIN_RAW_SECONDS,
+        "minutes_seconds": MIN_MINUTES_SECONDS,
+        "hours_seconds": MIN_HOURS_SECONDS,
+        "max_bytes": MIN_BYTES,
+    }[name]
+    if name == "max_bytes":
+        number: float = parse_bytes(str(value))
+        said = f"{least / 1e6:g}MB"
+    else:
+        number = parse_duration(str(value))
+        said = f"{least / 3600:g}h"
+    if number < least:
+        raise UsageError(f"{key} = {value} in {origin} is less than {said}.", "Choose more.")
+    return replace(limits, **{name: number})

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import pwd
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...rules.library import Catalog, load_catalog
 from ..config import AgentConfig
+from ..inventory.allocation import Allocations
 from ..inventory.attribution import Attribution
+from ..inventory.environ_helper import HelperVariables
 from ..inventory.identity import identify
+from ..inventory.listeners import Listeners
+from ..inventory.podresources import PodResources
+from ..inventory.slurm import SlurmAllocations
 from ..model import Gpu, Instant, Node
 from ..sampler import Sampler, Survey
 from ..sources.base import Source
+from ..sources.dcgm import DcgmSource, Lacking
+from ..sources.ethernet import EthernetSource
 from ..sources.gpm import GpmSource
 from ..sources.host import HostSource
 from ..sources.infiniband import InfinibandSource
 from ..sources.nvlink import NvlinkSource
 from ..sources.nvml import NvmlSource
 from ..sources.nvml_session import NvmlSession
+from ..sources.scrape import PageReader
+from ..sources.serving import ServingSource
 from .driver import GuardedDriver
 
 ETC = Path("/etc")
@@ -35,20 +46,24 @@ class Agent:
     survey: Survey
     attribution: Attribution
     fabric: InfinibandSource
+    ethernet: EthernetSource
     driver: GuardedDriver
     identify: Callable[[Survey], Node]
 
     def resurvey(self) -> Survey | None:
         """A new look at what is here, where a source asks for one; otherwise None. It says what the node is now."""
-        if not (self.fabric.wants_probe or self.driver.wants_probe):
+        if not (self.fabric.wants_probe or self.driver.wants_probe or self.ethernet.wants_probe):
             return None
         self.fabric.set_gpus(_bus_ids(self.driver.probe().gpus))
         survey = name_gpus(self.sampler.probe(), self.catalog)
         return replace(survey, node=self.identify(survey))
 
 
-def assemble(config: AgentConfig, environ: Mapping[str, str], instant: Instant) -> Agent:
-    """Open what can be opened. Never raises for missing hardware: that is what absences are for."""
+def assemble(config: AgentConfig, environ: Mapping[str, str], instant: Instant, *, pause_seconds: float = 0.0) -> Agent:
+    """Open what can be opened. Never raises for missing hardware: that is what absences are for.
+
+    With `pause_seconds` the driver is left alone for that long.
+    """
     session = NvmlSession()
     # Whatever calls NVML goes in here: it runs on the driver's own thread, with a deadline.
     gpu_sources: tuple[Source, ...] = (
@@ -57,13 +72,19 @@ def assemble(config: AgentConfig, environ: Mapping[str, str], instant: Instant) 
         NvlinkSource(session, config.max_gap_seconds),
     )
     driver = GuardedDriver(session, gpu_sources, config.interval_seconds, config.max_gap_seconds, sysfs=config.sysfs)
-    driver.open(instant)
+    if pause_seconds > 0:
+        driver.pause(instant, pause_seconds)
+    else:
+        driver.open(instant)
     bus_ids = _bus_ids(driver.probe().gpus)
     fabric = InfinibandSource(config.sysfs, bus_ids, config.max_gap_seconds, config.fabric_roles)
+    ethernet = EthernetSource(config.sysfs, config.procfs, config.max_gap_seconds, config.fabric_roles)
     sources: tuple[Source, ...] = (
         driver,
         fabric,
+        ethernet,
         HostSource(config.procfs, config.sysfs, config.max_gap_seconds),
+        *_page_sources(config, session),
     )
     sampler = Sampler(sources, config.interval_seconds, config.max_gap_seconds)
     catalog = load_catalog()
@@ -84,8 +105,44 @@ def assemble(config: AgentConfig, environ: Mapping[str, str], instant: Instant) 
         )
 
     node = identify_now(survey)
-    attribution = Attribution(config.procfs, node.boot_id, node.cluster, _user_name, node.node)
-    return Agent(sampler, catalog, node, survey, attribution, fabric, driver, identify_now)
+    attribution = _attribution(config, node)
+    attribution.set_gpus(survey.gpus)
+    return Agent(sampler, catalog, node, survey, attribution, fabric, ethernet, driver, identify_now)
+
+
+def _attribution(config: AgentConfig, node: Node) -> Attribution:
+    cgroups = config.sysfs / "fs/cgroup"
+    variables = HelperVariables(config.procfs, config.environ_socket)
+    trusted = frozenset({0, os.getuid()})
+    slurm = SlurmAllocations(config.allocations, config.procfs, cgroups, variables, trusted)
+    allocations = Allocations(slurm, PodResources(config.pod_resources), cgroups, config.drained_marker)
+    return Attribution(
+        config.procfs,
+        node.boot_id,
+        node.cluster,
+        _user_name,
+        node.node,
+        allocations=allocations,
+        variables=variables,
+    )
+
+
+def _page_sources(config: AgentConfig, session: NvmlSession) -> tuple[Source, ...]:
+    """What is read from pages, by one thread, which starts when the first page is wanted."""
+    reader = PageReader(remote=config.scrape_remote)
+    listeners = Listeners(config.procfs)
+
+    def lacking() -> list[Lacking]:
+        if session.fault is not None:
+            return []
+        return [Lacking(d.uuid, d.uuid) for d in session.devices if d.no_gpm is not None and d.lost is None]
+
+    def locate(port: int) -> frozenset[int]:
+        return listeners.pids(port, time.monotonic())
+
+    dcgm = DcgmSource(lacking, reader, config.dcgm_url, config.dcgm_interval_seconds)
+    serving = ServingSource(reader, config.serving_endpoints, discover=config.serving_discover, locate=locate)
+    return (*((dcgm,) if config.dcgm_url else ()), serving)
 
 
 def name_gpus(survey: Survey, catalog: Catalog) -> Survey:

@@ -1,70 +1,244 @@
-"""`skuwise agent run`: the loop, the store and the jobs, from start to a clean stop."""
+"""`skuwise agent run`: the loop, the store and the jobs, from start to a clean stop, through reloads and restarts."""
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import psutil
 
+from ...rules.errors import SkuwiseError, StoreError
 from ..clock import SystemClock
 from ..config import AgentConfig
 from ..sampler import run_loop
 from ..store.writer import Writer
 from .assembly import Agent, assemble
+from .attend import MAX_PAUSE_SECONDS, Attendant
+from .control import ControlServer
+from .instance import Instance
 from .jobs import roll_all, start_jobs
+from .metrics_page import MetricsPage
+from .notify import Notifier
 from .recorder import Recorder
 
+_Ending = Literal["stop", "reload", "restart"]
 
-def run_agent(config: AgentConfig, environ: Mapping[str, str], say: Callable[[str], None]) -> int:
-    """Sample into `config.db` until the duration is over or SIGTERM or SIGINT comes. Returns the ticks kept.
 
-    Raises `StoreError` where the database cannot be opened, or the last ticks could not be written.
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended: ticks kept, and why the agent wants to be started again (None: it does not)."""
+
+    kept: int
+    restart: str | None = None
+
+
+class Signals:
+    """What was asked of this process: SIGTERM and SIGINT stop it, SIGHUP reloads its settings."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self.stop = False
+        self.reload = False
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, _frame: object) -> None:
+        if number == signal.SIGHUP:
+            self.reload = True
+        else:
+            self.stop = True
+        self._wake()
+
+
+def run_agent(
+    config: AgentConfig,
+    environ: Mapping[str, str],
+    say: Callable[[str], None],
+    reload: Callable[[], AgentConfig] | None = None,
+) -> Outcome:
+    """Sample into `config.db` until the duration is over or SIGTERM or SIGINT comes.
+
+    SIGHUP asks `reload` for new settings and goes on with them; settings that are wrong, or whose database cannot be
+    opened, are refused in a sentence and the old ones stay. Raises `StoreError` where the database cannot be opened at
+    the start, or the last ticks could not be written.
     """
     clock = SystemClock()
-    with Writer.open(config.db) as writer:
-        agent = assemble(config, environ, clock.now())
-        process = psutil.Process()
+    notifier = Notifier(environ)
+    signals = Signals(clock.wake)
+    left = config.duration_seconds
+    kept = 0
+    wanted, current = config, config
+    try:
+        while True:
+            try:
+                opened = _Opened(wanted)
+            except StoreError as error:
+                if wanted is current:
+                    raise
+                say(f"the new settings are not taken: {error}")
+                wanted = current
+                continue
+            current = wanted
+            life = _Life(current, environ, say, clock=clock, notifier=notifier, signals=signals, opened=opened)
+            ending, ticks, seconds = life.live(left)
+            kept += ticks
+            left = None if left is None else max(0.0, left - seconds)
+            if ending != "reload":
+                return Outcome(kept, life.restart_reason if ending == "restart" else None)
+            notifier.reloading()
+            signals.reload = False
+            wanted = _reloaded(current, reload, say)
+    finally:
+        notifier.close()
+
+
+def _reloaded(
+    current: AgentConfig, reload: Callable[[], AgentConfig] | None, say: Callable[[str], None]
+) -> AgentConfig:
+    if reload is None:
+        return current
+    try:
+        return replace(reload(), duration_seconds=current.duration_seconds)
+    except SkuwiseError as error:
+        say(f"the new settings are not taken: {error}")
+        return current
+
+
+class _Opened:
+    """The database, locked and open."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.instance = Instance.take(config.db)
+        try:
+            self.writer = Writer.open(config.db, max_log_bytes=config.limits.log_bytes)
+        except BaseException:
+            self.instance.release()
+            raise
+
+
+class _Life:
+    """The agent with one set of settings."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        environ: Mapping[str, str],
+        say: Callable[[str], None],
+        *,
+        clock: SystemClock,
+        notifier: Notifier,
+        signals: Signals,
+        opened: _Opened,
+    ) -> None:
+        self._config = config
+        self._environ = environ
+        self._say = say
+        self._clock = clock
+        self._notifier = notifier
+        self._signals = signals
+        self._opened = opened
+        self.restart_reason: str | None = None
+
+    def live(self, duration_seconds: float | None) -> tuple[_Ending, int, float]:
+        """How it ended, the ticks kept, and for how many seconds the loop ran."""
+        with self._opened.instance as instance:
+            with self._opened.writer as writer, contextlib.ExitStack() as stack:
+                kept, seconds = self._sample(writer, instance, stack, duration_seconds)
+            ending = self._ending()
+            if ending != "reload":
+                self._notifier.stopping("writing the last rollups")
+                roll_all(self._config.db, self._say, and_open=True)
+        return ending, kept, seconds
+
+    def _sample(
+        self, writer: Writer, instance: Instance, stack: contextlib.ExitStack, duration_seconds: float | None
+    ) -> tuple[int, float]:
+        config, clock = self._config, self._clock
+        start = clock.now()
+        pause_left = min(instance.paused_until - start.wall_seconds, MAX_PAUSE_SECONDS)
+        agent = assemble(config, self._environ, start, pause_seconds=max(0.0, pause_left))
+        stack.callback(agent.sampler.close)
+        now = clock.now()
         recorder = Recorder(
             writer,
             agent.node,
             agent.survey,
             attribution=agent.attribution,
             resurvey=agent.resurvey,
-            ts=clock.now().wall_seconds,
+            ts=now.wall_seconds,
+            metrics=self._serve_metrics(agent, stack),
         )
+        attendant = Attendant(
+            clock,
+            self._notifier,
+            agent.driver,
+            instance,
+            server=self._listen(stack),
+            note=recorder.note,
+            say=self._say,
+            database=config.db,
+        )
+        if self._opened.instance.aside is not None:
+            attendant.note_aside(self._opened.instance.aside)
         writer.commit()
-        stopping = _stop_on_signals(clock)
-        say(_opening(agent, config))
-        scheduler = start_jobs(config.db, say)
+        opening = _opening(agent, config)
+        self._say(opening)
+        scheduler = start_jobs(config.db, self._say, config.limits)
+        stack.callback(scheduler.shutdown, wait=True)
+        process = psutil.Process()
+        self._notifier.ready(opening)
+        stopping = self._stopping(attendant)
+        clock.attend = stopping
+        stack.callback(setattr, clock, "attend", lambda: False)
+        began = clock.now().monotonic_seconds
+        kept = run_loop(
+            agent.sampler,
+            clock,
+            recorder.keep,
+            recorder.report,
+            lambda: process.memory_info().rss,
+            duration_seconds=duration_seconds,
+            stopped=stopping,
+            stepped=attendant.clock_stepped,
+        )
+        self.restart_reason = attendant.restart_reason
+        return kept, clock.now().monotonic_seconds - began
+
+    def _serve_metrics(self, agent: Agent, stack: contextlib.ExitStack) -> MetricsPage | None:
+        config = self._config
+        if config.listen is None:
+            return None
+        metrics = MetricsPage(config.listen, agent.node, config.interval_seconds, config.max_gap_seconds)
+        metrics.start(self._say)
+        stack.callback(metrics.stop)
+        return metrics
+
+    def _stopping(self, attendant: Attendant) -> Callable[[], bool]:
+        def stopping() -> bool:
+            attendant.attend()
+            return self._signals.stop or self._signals.reload or attendant.restart_reason is not None
+
+        return stopping
+
+    def _ending(self) -> _Ending:
+        if self._signals.stop:
+            return "stop"
+        if self.restart_reason is not None:
+            return "restart"
+        return "reload" if self._signals.reload else "stop"
+
+    def _listen(self, stack: contextlib.ExitStack) -> ControlServer | None:
         try:
-            kept = run_loop(
-                agent.sampler,
-                clock,
-                recorder.keep,
-                recorder.report,
-                lambda: process.memory_info().rss,
-                duration_seconds=config.duration_seconds,
-                stopped=stopping,
-            )
-        finally:
-            scheduler.shutdown(wait=True)
-            agent.sampler.close()
-    roll_all(config.db, say, and_open=True)
-    return kept
-
-
-def _stop_on_signals(clock: SystemClock) -> Callable[[], bool]:
-    received: list[int] = []
-
-    def stop(number: int, _frame: object) -> None:
-        received.append(number)
-        clock.wake()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-    return lambda: bool(received)
+            server = ControlServer(self._config.control_socket, self._clock.wake)
+        except SkuwiseError as error:
+            self._say(str(error))
+            return None
+        stack.callback(server.close)
+        return server
 
 
 def _opening(agent: Agent, config: AgentConfig) -> str:
