@@ -70,6 +70,10 @@ def rules_root(rules_dir: Path | None) -> Path | None:
         known = FOLDERS if entry.is_dir() else FILES
         if entry.name not in known and (entry.is_dir() or entry.name.endswith(SUFFIXES)):
             raise fault(str(entry), None, "this is no part of the rules.", f"Known here are {', '.join(known)}.")
+        for file in sorted(entry.iterdir()) if entry.is_dir() else (entry,):
+            # A pipe would be waited for, a device read; a link that leads nowhere would be passed over.
+            if file.name.endswith(SUFFIXES) and not file.is_file():
+                raise fault(str(file), None, "this is no ordinary file.", "Put the rules themselves there.")
     return rules_dir
 
 

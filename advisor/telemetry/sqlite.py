@@ -159,6 +159,8 @@ def _read_one(connection: Reader, window: Window, parts: _Parts) -> None:
         return to_table(connection.fetch(query.sql, parameters), query)
 
     nodes = listing(queries.NODES, {})
+    # The agent always writes both; where somebody took one out, the window is all that is known.
+    nodes = nodes.fillna({"first_seen": window.start, "last_seen": window.end})
     last_seen: dict[str, float] = dict(zip(nodes["node"], nodes["last_seen"], strict=True))
     uses = listing(queries.USES, bounds)
     gpu = resolve.read_family(fetch, resolve.GPU, window, last_seen)

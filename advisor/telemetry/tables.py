@@ -19,10 +19,12 @@ BUSY_SM_ACTIVE = 0.05
 MAX_NUMBER = 1e18
 LAST_DAY = 253_370_764_800.0
 MAX_TEXT = 4096
+MAX_BINS_TEXT = 32 * len(BIN_EDGES)
 _MOMENTS = frozenset(
     {"ts", "first_seen", "last_seen", "ts_start", "ts_end", "valid_from", "valid_to", "since", "until",
      "last_active_ts", "first_ts"}
 )  # fmt: skip
+_IDENTITY = frozenset({"node", "workload_id", "port", "ts", "interval_seconds", "ts_start", "ts_end"})
 
 
 def to_table(rows: Sequence[Sequence[object]], query: Query) -> pd.DataFrame:
@@ -40,7 +42,10 @@ def to_table(rows: Sequence[Sequence[object]], query: Query) -> pd.DataFrame:
         data[name] = np.clip(values, 0.0, LAST_DAY) if name in _MOMENTS else values
     for name, column in zip(query.bins, columns[texts + numbers :], strict=True):
         data[name] = pd.Series(_parse_bins(column), dtype=object)
-    return pd.DataFrame(data, columns=list(query.columns), copy=False)
+    table = pd.DataFrame(data, columns=list(query.columns), copy=False)
+    # A row that does not say what it is about, or when, says nothing.
+    lacking = table[[name for name in query.columns if name in _IDENTITY]].isna().any(axis=1)
+    return table[~lacking].reset_index(drop=True) if lacking.any() else table
 
 
 def _texts(column: Sequence[object]) -> Sequence[object]:
@@ -67,7 +72,7 @@ def _numbers(column: Sequence[object]) -> np.ndarray:
 
 def _parse_bins(column: Sequence[object]) -> list[np.ndarray | None]:
     """All of a column in one parse; a cell that is no JSON array of numbers counts as missing."""
-    at = [n for n, cell in enumerate(column) if isinstance(cell, str)]
+    at = [n for n, cell in enumerate(column) if isinstance(cell, str) and len(cell) <= MAX_BINS_TEXT]
     out: list[np.ndarray | None] = [None] * len(column)
     texts = [str(column[n]) for n in at]
     try:

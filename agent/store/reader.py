@@ -71,9 +71,9 @@ class Reader(sqlite3.Connection):
 
         Raises StoreError.
         """
-        file_bytes = self._file_bytes()
-        self.set_authorizer(_without_tricks)
         try:
+            file_bytes = self._file_bytes()
+            self.set_authorizer(_without_tricks)
             return self._bounded(sql, parameters, file_bytes)
         except sqlite3.Error as error:
             told = "it asks for far more work than its size can need" if _is_interrupt(error) else str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -106,13 +107,10 @@ def test_a_stop_and_go_leaves_a_gap_and_no_invented_tick(command, tmp_path: Path
         process.wait(timeout=20)
     assert process.returncode == 0
     connection = sqlite3.connect(tmp_path / "node.db")
-    rows = connection.execute(
-        "SELECT t.ts, p.power_watts FROM tick AS t LEFT JOIN gpu_samples AS p ON p.ts = t.ts GROUP BY t.id ORDER BY t.ts"
-    ).fetchall()
+    stamps = [row[0] for row in connection.execute("SELECT ts FROM tick ORDER BY ts").fetchall()]
     missed = connection.execute("SELECT sum(missed_ticks) FROM agent_stats").fetchone()[0]
     connection.close()
-    pauses = [later[0] - earlier[0] for earlier, later in zip(rows, rows[1:], strict=False)]
-    assert max(pauses) >= 1.4
+    assert max(later - earlier for earlier, later in itertools.pairwise(stamps)) >= 1.4
     assert missed >= 10
     check_whole(tmp_path / "node.db")
 
