@@ -9,7 +9,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor, isfinite
 from typing import Literal
 
-from ..model import BIN_EDGES, FABRIC_BINS, FABRIC_METRICS, GPU_BINS, GPU_METRICS, HOST_BINS, HOST_METRICS, Metric
+from ..model import (
+    BIN_EDGES,
+    FABRIC_BINS,
+    FABRIC_METRICS,
+    GPU_BINS,
+    GPU_METRICS,
+    HOST_BINS,
+    HOST_METRICS,
+    SERVING_METRICS,
+    Metric,
+)
 
 RollupTable = Literal["gpu_minute", "gpu_hour", "fabric_minute", "fabric_hour", "host_minute", "host_hour"]
 Period = Literal["minute", "hour"]
@@ -46,6 +56,7 @@ def _steps(metric: Metric) -> float:
 GPU_STEPS = tuple((metric.name, _steps(metric)) for metric in GPU_METRICS)
 FABRIC_STEPS = tuple((metric.name, _steps(metric)) for metric in FABRIC_METRICS)
 HOST_STEPS = (*((metric.name, _steps(metric)) for metric in HOST_METRICS), ("mem_total_bytes", 1 / 1024))
+SERVING_STEPS = tuple((metric.name, _steps(metric)) for metric in SERVING_METRICS)
 
 
 def _statistics(metrics: Iterable[tuple[str, float]]) -> dict[str, float]:

@@ -24,7 +24,7 @@ from .log import WRITER_CHECKPOINT_PAGES, set_up
 APPLICATION_ID = 0x736B7577
 
 # Version -> file in migrations/, in order. What is released is never changed, only added to.
-_STEPS: tuple[tuple[int, str], ...] = ((1000, "0001_spine"),)
+_STEPS: tuple[tuple[int, str], ...] = ((1000, "0001_spine"), (1001, "0002_serving"))
 SCHEMA_VERSION = _STEPS[-1][0]
 
 _MAGIC = b"SQLite format 3\x00"

@@ -6,13 +6,14 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
-from ..model import Absence, AgentStats, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
+from ..model import Absence, AgentStats, FabricPort, Gpu, Node, ServingSample, Tick, Workload, WorkloadUse
 from .batch import Batch
 from .codec import (
     DEVICES,
     FABRIC_STEPS,
     GPU_STEPS,
     HOST_STEPS,
+    SERVING_STEPS,
     Cell,
     RollupTable,
     encode_values,
@@ -96,6 +97,7 @@ class NodeWriter:
         self._uses: dict[tuple[str, str, str, bool], _Use] | None = None
         self._gpu_ids: dict[str, int] = {}
         self._port_ids: dict[str, int] = {}
+        self._servers: dict[tuple[str, str], int] = {}
         self._load()
         self.set_node(node, ts)
         batch.before_write.append(self._touch)
@@ -177,6 +179,19 @@ class NodeWriter:
             stats.missed_ticks, stats.clock_offset_seconds,
         )  # fmt: skip
         self._batch.put_row("agent_stat", (stats.ts, self.id), row)
+
+    def add_serving(self, sample: ServingSample) -> None:
+        """Keep what an inference server told. Where nobody named its `workload_id`, the sample is the node's."""
+        key = (sample.engine, sample.endpoint)
+        server = self._servers.get(key)
+        if server is None:
+            server = self._servers[key] = self._batch.next_id("server")
+            self._batch.put_row("server", server, (server, self.id, *key))
+        held = self._batch.workload(sample.workload_id) if sample.workload_id is not None else None
+        number = self._batch.next_id("serving_sample")
+        values = encode_values(sample.values.get, SERVING_STEPS)
+        row = (number, server, held[0] if held else None, sample.ts, round(sample.interval_seconds * 1000), *values)
+        self._batch.put_serving(number, row)
 
     # The bulk roads, for simulators and importers: written at once, in transactions of some thousand rows.
 
@@ -362,6 +377,8 @@ class NodeWriter:
             self._remember(self._ports, port, port.key, row)
         self._gpu_ids = {key: known.id for key, known in self._gpus.items() if known.open}
         self._port_ids = {key: known.id for key, known in self._ports.items() if known.open}
+        servers = connection.execute("SELECT engine, endpoint, id FROM server WHERE node_id = ?", (self.id,))
+        self._servers = {(engine, endpoint): number for engine, endpoint, number in servers}
         absence_columns = ", ".join(TABLES["absence"])
         for row in connection.execute(
             f"SELECT {absence_columns} FROM absence WHERE node_id = ? AND until IS NULL",  # noqa: S608

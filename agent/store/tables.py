@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from .codec import DEVICE_COLUMN, FABRIC_STEPS, GPU_STEPS, HOST_STEPS, RollupTable, rollup_kind
+from .codec import DEVICE_COLUMN, FABRIC_STEPS, GPU_STEPS, HOST_STEPS, SERVING_STEPS, RollupTable, rollup_kind
 
 # Small tables, whose whole rows are written again when something of them changes. The first column is the key.
 TABLES: dict[str, tuple[str, ...]] = {
@@ -28,6 +28,8 @@ TABLES: dict[str, tuple[str, ...]] = {
         "id", "workload_ref", "node_id", "gpu_uuid", "ts_start", "ts_end", "basis", "shared", "mem_used_bytes",
     ),
     "absence": ("id", "node_id", "scope", "subject", "metric", "reason", "detail", "remedy", "since", "until"),
+    "server": ("id", "node_id", "engine", "endpoint"),
+    "serving_sample": ("id", "server_id", "workload_ref", "ts", "interval_ms", *(name for name, _ in SERVING_STEPS)),
     "agent_stat": (
         "ts", "node_id", "cpu_seconds", "rss_bytes", "tick_seconds", "late_seconds", "missed_ticks",
         "clock_offset_seconds",

@@ -1,0 +1,86 @@
+"""What servers tell of themselves: kept, shown by the view, and added to older databases."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from skuwise.agent.model import Node, ServingSample, Tick, Workload
+from skuwise.agent.store.migrations import migrate, migrations
+from skuwise.agent.store.reader import open_reader
+from skuwise.agent.store.writer import Writer
+
+T0 = 1_790_000_000.0
+WORK = Workload("w-1", "s-1", "serve", "process", framework="vllm")
+VALUES = {
+    "kv_cache_usage": 0.4565, "requests_running": 7.0, "requests_waiting": 0.0, "prompt_tokens_per_second": 100.1,
+    "generation_tokens_per_second": 50.0, "time_to_first_token_seconds": 0.3123, "preemptions_per_second": 0.2,
+}  # fmt: skip
+COLUMNS = ("ts", "interval_seconds", "node", "workload_id", "engine", "endpoint", *VALUES)
+
+
+def sample(ts: float, workload_id: str | None = None, **values: float) -> ServingSample:
+    return ServingSample(ts, 10.02, "http://127.0.0.1:8000/metrics", "vllm", values or VALUES, workload_id=workload_id)
+
+
+def shown(path: Path) -> list[tuple[object, ...]]:
+    with open_reader(path) as reader:
+        return reader.query("SELECT * FROM serving_samples ORDER BY ts")
+
+
+def test_a_sample_comes_back_in_base_units(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    with Writer.open(path) as writer:
+        node = writer.for_node(Node("n1"), T0)
+        node.set_workloads((WORK,), (), T0)
+        node.add_serving(sample(T0 + 10, "w-1"))
+        node.add_serving(sample(T0 + 20, "nobody-named-it", requests_running=3.0))
+    first, second = shown(path)
+    with open_reader(path) as reader:
+        assert reader.columns("serving_samples") == COLUMNS
+    expected = (T0 + 10, 10.02, "n1", "w-1", "vllm", "http://127.0.0.1:8000/metrics", *VALUES.values())
+    assert first == pytest.approx(expected)
+    assert second[3] is None
+    assert second[6:] == (None, 3.0, None, None, None, None, None)
+
+
+def test_a_server_keeps_its_row_over_a_restart_of_the_agent(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    for start in (T0, T0 + 100):
+        with Writer.open(path) as writer:
+            writer.for_node(Node("n1"), start).add_serving(sample(start + 10))
+    assert len(shown(path)) == 2
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT count(*) FROM server").fetchone() == (1,)
+
+
+def test_a_database_of_the_first_version_gains_the_view_and_keeps_its_ticks(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    with Writer.open(path) as writer:
+        node = writer.for_node(Node("n1"), T0)
+        node.add_tick(Tick(T0 + 1, 1.0, host={"cpu_util": 0.5}))
+    # As the first version left it: without what later ones added.
+    connection = sqlite3.connect(path, isolation_level=None)
+    first = sqlite3.connect(":memory:", isolation_level=None)
+    migrate(first, migrations()[:1])
+    kept = {name for (name,) in first.execute("SELECT name FROM sqlite_master")}
+    for kind, name in connection.execute("SELECT type, name FROM sqlite_master ORDER BY type = 'table'").fetchall():
+        if name not in kept and kind in ("view", "table"):
+            connection.execute(f"DROP {kind} {name}")
+    connection.execute("PRAGMA user_version = 1000")
+    connection.close()
+    with Writer.open(path) as writer:
+        writer.for_node(Node("n1"), T0 + 10).add_serving(sample(T0 + 20))
+    assert len(shown(path)) == 1
+    with open_reader(path) as reader:
+        assert reader.query("SELECT cpu_util FROM host_samples") == [(0.5,)]
+
+
+def test_samples_that_cannot_be_written_do_not_pile_up_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    with Writer.open(path, hold_ticks=5) as writer:
+        node = writer.for_node(Node("n1"), T0)
+        for number in range(20):
+            node.add_serving(sample(T0 + number, requests_running=float(number)))
+    assert [row[7] for row in shown(path)] == [15.0, 16.0, 17.0, 18.0, 19.0]
