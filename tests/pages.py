@@ -1,4 +1,4 @@
-"""Metrics pages as exporters and inference servers write them, a server for them, and a reader that has them at hand."""
+"""Metrics pages as exporters and inference servers write them, a server, and a reader that has them at hand."""
 
 from __future__ import annotations
 

@@ -176,20 +176,22 @@ def test_what_is_set_aside_never_replaces_a_file(tmp_path: Path) -> None:
 
 def test_a_failing_step_leaves_the_version_before_it(tmp_path: Path) -> None:
     path = tmp_path / "node.db"
-    good = Migration(1001, "good", "CREATE TABLE added (a);")
-    bad = Migration(1002, "bad", "CREATE TABLE half (a);\nINSERT INTO half VALUES (1);\nINSERT INTO no VALUES (1);")
+    good = Migration(SCHEMA_VERSION + 1, "good", "CREATE TABLE added (a);")
+    bad = Migration(
+        SCHEMA_VERSION + 2, "bad", "CREATE TABLE half (a);\nINSERT INTO half VALUES (1);\nINSERT INTO no VALUES (1);"
+    )
     with pytest.raises(StoreError):
         open_for_writing(path, lambda: NOW, (*migrations(), good, bad))
-    assert pragma(path, "user_version") == 1001
+    assert pragma(path, "user_version") == SCHEMA_VERSION + 1
     with closing(sqlite3.connect(path)) as connection:
         names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     assert "added" in names
     assert "half" not in names
-    repaired = Migration(1002, "bad", "CREATE TABLE half (a);")
+    repaired = Migration(SCHEMA_VERSION + 2, "bad", "CREATE TABLE half (a);")
     connection, aside = open_for_writing(path, lambda: NOW, (*migrations(), good, repaired))
     connection.close()
     assert aside is None
-    assert pragma(path, "user_version") == 1002
+    assert pragma(path, "user_version") == SCHEMA_VERSION + 2
 
 
 def test_a_creation_that_was_cut_short_is_finished(tmp_path: Path) -> None:
