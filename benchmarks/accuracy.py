@@ -91,6 +91,8 @@ class Flags:
         flagged = {node for f in found if f.rule == rule for node in (*f.nodes, f.node)}
         named = {f.workload for f in found if f.rule == rule}
         for truth in truths:
+            if rule == "idle" and not truth.workload_id.startswith("node:"):
+                continue  # a node may truly stand idle for days between its jobs; that says nothing of the jobs
             got = truth.workload_id in named or bool(
                 rule in ABOUT_NODES and flagged.intersection(nodes.get(truth.workload_id, ()))
             )
