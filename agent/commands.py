@@ -1,4 +1,4 @@
-"""`skuwise agent run | once | doctor | pause | resume | status | snapshot`."""
+"""`skuwise agent run | once | doctor | pause | resume | status | snapshot | install | uninstall`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _SNAPSHOT = "a consistent copy of the database, live or stopped"
 def configure(command: str, parser: argparse.ArgumentParser) -> None:
     """Add the agent's subcommands to `parser`."""
     del command
-    subcommands = parser.add_subparsers(required=True, metavar="run|once|doctor|pause|resume|status|snapshot")
+    subcommands = parser.add_subparsers(
+        required=True, metavar="run|once|doctor|pause|resume|status|snapshot|install|uninstall"
+    )
     run = _subcommand(subcommands, "run", "sample until stopped, into a database", _run)
     run.add_argument("--db", metavar="PATH", help="the database file (default: /var/lib/skuwise/skuwise.db)")
     run.add_argument("--interval", metavar="SPAN", help="time between samples, 0.1s to 60s (default: 1s)")
@@ -37,6 +39,14 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
     ):
         subcommand = _subcommand(subcommands, name, text, function)
         subcommand.add_argument("--format", choices=("table", "json"), default="table")
+    for name, text, function in (
+        ("install", "write systemd units for this installation", _install),
+        ("uninstall", "stop the units and remove them", _uninstall),
+    ):
+        service = subcommands.add_parser(name, help=text, description=text)
+        service.add_argument("--dry-run", action="store_true", help="print what would be done")
+        service.add_argument("--root", metavar="DIR", type=Path, default=Path("/"), help="into this tree")
+        service.set_defaults(run=function)
     for name, text, function in (
         ("pause", "let go of the GPUs for a while: for a reset, a MIG change or a profiler", _pause),
         ("resume", "take the GPUs up again", _resume),
@@ -147,7 +157,6 @@ def _once(options: argparse.Namespace) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     from .service import doctor  # noqa: PLC0415
     from .service.look import look  # noqa: PLC0415
-
     from .store.place import place_line  # noqa: PLC0415
 
     config = _settings(options)
@@ -171,6 +180,23 @@ def _snapshot(options: argparse.Namespace) -> int:
     written = take_snapshot(config.db, target, rollups_only=options.rollups_only)
     print(f"skuwise: wrote {written}, {written.stat().st_size / 1e6:.1f} MB", file=sys.stderr)  # noqa: T201
     return EXIT_DONE
+
+
+def _install(options: argparse.Namespace) -> int:
+    from .service import install  # noqa: PLC0415
+
+    installation = install.Installation.current()
+    files = install.plan(installation, options.root)
+    if not options.dry_run:
+        install.refuse_what_others_can_write(installation)
+    install.install(files, options.root, _print, dry_run=options.dry_run)
+    return EXIT_DONE
+
+
+def _uninstall(options: argparse.Namespace) -> int:
+    from .service import install  # noqa: PLC0415
+
+    return EXIT_DONE if install.uninstall(options.root, _print, dry_run=options.dry_run) else EXIT_NOTHING
 
 
 def _print(text: str) -> None:

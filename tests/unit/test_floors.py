@@ -61,7 +61,9 @@ def test_no_other_python_file_lies_at_the_root() -> None:
 
 @pytest.mark.slow
 def test_the_wheel_holds_every_module_and_every_piece_of_data(tmp_path: Path) -> None:
-    listing = subprocess.run(["git", "ls-files", *FLOORS], cwd=ROOT, capture_output=True, text=True, check=True)
+    listing = subprocess.run(
+        ["git", "ls-files", *FLOORS, "systemd"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     wanted = {f"skuwise/{line}" for line in listing.stdout.splitlines() if not line.endswith(("README.md", ".gitkeep"))}
     built = subprocess.run(
         [sys.executable, "-m", "build", "--outdir", str(tmp_path), str(ROOT)],

@@ -1,0 +1,215 @@
+"""`skuwise agent install | uninstall`: systemd units for the installation that this interpreter runs from.
+
+The units would run a root-installed service from whatever lies under this prefix, so a prefix that others can write is
+refused: it would be theirs to decide what runs here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from ...rules.errors import SkuwiseError
+
+MARK = "# Written by skuwise agent install; uninstall removes it. Changes belong into a drop-in."
+_COMMAND = "/usr/bin/skuwise"  # what the units in the package run
+# The unit hides these from the service (ProtectHome, PrivateTmp).
+_HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108 - refused, not used
+# File in the package -> where it goes.
+_FILES = {
+    "skuwise-agent.service": "etc/systemd/system/skuwise-agent.service",
+    "skuwise-snapshot.service": "etc/systemd/system/skuwise-snapshot.service",
+    "skuwise-snapshot.timer": "etc/systemd/system/skuwise-snapshot.timer",
+    "skuwise.sysusers.conf": "etc/sysusers.d/skuwise.conf",
+    "skuwise.tmpfiles.conf": "etc/tmpfiles.d/skuwise.conf",
+}
+_UNITS = ("skuwise-snapshot.timer", "skuwise-agent.service")
+_MOST_CHECKED = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What runs: the interpreter, and the folders it takes code from."""
+
+    python: Path
+    folders: tuple[Path, ...]
+
+    @classmethod
+    def current(cls) -> Installation:
+        paths = sysconfig.get_paths()
+        package = Path(str(resources.files("skuwise")))
+        code = {Path(paths[name]) for name in ("purelib", "platlib", "stdlib")} | {package}
+        return cls(Path(sys.executable), tuple(sorted(code)))
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One file that is to be there, and with what in it."""
+
+    path: Path
+    text: str
+
+
+def plan(installation: Installation, root: Path) -> tuple[Written, ...]:
+    """The files of this installation under `root`."""
+    folder = resources.files("skuwise").joinpath("systemd")
+    command = f"{_quoted(installation.python)} -m skuwise"
+    return tuple(
+        Written(root / place, f"{MARK}\n{folder.joinpath(name).read_text(encoding='utf-8').replace(_COMMAND, command)}")
+        for name, place in _FILES.items()
+    )
+
+
+def _quoted(path: Path) -> str:
+    text = str(path)
+    if any(character in text for character in "\"'\\\n") or not text.isprintable():
+        raise SkuwiseError(f"The path {text!r} cannot stand in a unit.", "Install skuwise under a plain path.")
+    escaped = text.replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"' if " " in escaped else escaped
+
+
+def refuse_what_others_can_write(
+    installation: Installation, owners: frozenset[int] = frozenset({0}), hidden_folders: tuple[str, ...] = _HIDDEN
+) -> None:
+    """Raise SkuwiseError where someone but `owners` could change what the service runs, or the unit would hide it."""
+    executables = _chain(installation.python)
+    for path in (*executables, *installation.folders):
+        hidden = next((h for h in hidden_folders if path == Path(h) or Path(h) in path.parents), None)
+        if hidden is not None:
+            raise SkuwiseError(
+                f"{path} lies under {hidden}, which the unit hides from the service.",
+                "Install skuwise under /opt or /usr/local: python3 -m venv /opt/skuwise.",
+            )
+    for checked, path in enumerate(_to_check(executables, installation.folders)):
+        why = _why_unsafe(path, owners)
+        if why is not None:
+            raise SkuwiseError(
+                f"{path} {why}, so others decide what a service started from it runs.",
+                f"Give it to root and close it (chown root:root, chmod go-w), from {path} down and all folders above.",
+            )
+        if checked >= _MOST_CHECKED:
+            raise SkuwiseError(f"There are too many files below {installation.folders[0]} to look at.", "Use a venv.")
+
+
+def _chain(path: Path) -> tuple[Path, ...]:
+    """`path` and what it links to, one step after the other: each of them decides what runs."""
+    found = [path]
+    while path.is_symlink() and len(found) < 40:
+        path = Path(os.path.normpath(path.parent / path.readlink()))
+        found.append(path)
+    return tuple(found)
+
+
+def _to_check(executables: tuple[Path, ...], folders: tuple[Path, ...]) -> Iterator[Path]:
+    seen: set[Path] = set()
+    for path in (*executables, *folders):
+        for part in (path, *path.parents, *path.resolve().parents):
+            if part not in seen:
+                seen.add(part)
+                yield part
+    for folder in folders:
+        for base, names, files in os.walk(folder):
+            for name in (*names, *files):
+                yield Path(base) / name
+
+
+def _why_unsafe(path: Path, owners: frozenset[int]) -> str | None:
+    try:
+        about = path.lstat()
+    except OSError as error:
+        return f"cannot be looked at ({error.strerror})"
+    if about.st_uid not in owners:
+        return f"belongs to user {about.st_uid}"
+    if stat.S_ISLNK(about.st_mode):
+        return None  # a link's own mode says nothing; what it leads to was looked at, or is code we do not load
+    if about.st_mode & stat.S_IWOTH and not (stat.S_ISDIR(about.st_mode) and about.st_mode & stat.S_ISVTX):
+        return "can be written by everyone"
+    if about.st_mode & stat.S_IWGRP and about.st_gid != 0:
+        return f"can be written by group {about.st_gid}"
+    return None
+
+
+def install(files: tuple[Written, ...], root: Path, say: Callable[[str], None], *, dry_run: bool) -> None:
+    """Write the units and let systemd know. With `dry_run`, print what would be written."""
+    if dry_run:
+        for file in files:
+            say(f"--- would write {file.path}\n{file.text}")
+        for command in _after_install(root):
+            say(f"--- would run {' '.join(command)}")
+        return
+    for file in files:
+        if file.path.exists() and not _is_ours(file.path):
+            raise SkuwiseError(f"{file.path} is there and not ours.", "Move it away, or keep it and do not install.")
+    try:
+        for file in files:
+            file.path.parent.mkdir(parents=True, exist_ok=True)
+            aside = file.path.with_name(f".{file.path.name}.new")
+            aside.write_text(file.text, encoding="utf-8")
+            aside.chmod(0o644)
+            aside.replace(file.path)
+            say(f"wrote {file.path}")
+    except OSError as error:
+        raise SkuwiseError(f"{error.filename} cannot be written: {error.strerror}.", "Run as root.") from error
+    for command in _after_install(root):
+        _run(command, say)
+    say("Start it with: systemctl enable --now skuwise-agent.service")
+    say("Snapshots, where the fleet collects files: systemctl enable --now skuwise-snapshot.timer")
+
+
+def uninstall(root: Path, say: Callable[[str], None], *, dry_run: bool) -> int:
+    """Stop the units and remove what `install` wrote. The database, the settings and the user stay. Returns files."""
+    paths = [root / place for place in _FILES.values()]
+    ours = [path for path in paths if path.exists() and _is_ours(path)]
+    systemd = _systemd_runs(root)
+    if systemd and ours:
+        for unit in _UNITS:
+            command = ("systemctl", "disable", "--now", unit)
+            say(f"--- would run {' '.join(command)}") if dry_run else _run(command, say)
+    for path in ours:
+        if dry_run:
+            say(f"--- would remove {path}")
+            continue
+        try:
+            path.unlink()
+        except OSError as error:
+            raise SkuwiseError(f"{path} cannot be removed: {error.strerror}.", "Run as root.") from error
+        say(f"removed {path}")
+    if ours and systemd and not dry_run:
+        _run(("systemctl", "daemon-reload"), say)
+    if ours:
+        say("The database (/var/lib/skuwise), the settings (/etc/skuwise) and the user skuwise stay.")
+    return len(ours)
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MARK)) == MARK.encode()
+    except OSError:
+        return False
+
+
+def _after_install(root: Path) -> list[tuple[str, ...]]:
+    where = () if root == Path("/") else (f"--root={root}",)
+    commands = [("systemd-sysusers", *where, "skuwise.conf"), ("systemd-tmpfiles", *where, "--create", "skuwise.conf")]
+    if _systemd_runs(root):
+        commands.append(("systemctl", "daemon-reload"))
+    return [command for command in commands if shutil.which(command[0])]
+
+
+def _systemd_runs(root: Path) -> bool:
+    return root == Path("/") and Path("/run/systemd/system").is_dir()
+
+
+def _run(command: tuple[str, ...], say: Callable[[str], None]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own commands
+    if done.returncode != 0:
+        say(f"{' '.join(command)} failed: {done.stderr.strip()[-300:]}")

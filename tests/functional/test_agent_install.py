@@ -1,0 +1,114 @@
+"""The units: what install writes, what it refuses, and what systemd thinks of them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from skuwise.agent.service.install import (
+    MARK,
+    Installation,
+    install,
+    plan,
+    refuse_what_others_can_write,
+    uninstall,
+)
+from skuwise.rules.errors import SkuwiseError
+
+UNITS = Path(__file__).parents[2] / "systemd"
+ME = frozenset({0, os.getuid()})
+
+
+def test_install_writes_this_interpreter_into_the_units_and_uninstall_takes_them_away(tmp_path: Path) -> None:
+    said: list[str] = []
+    files = plan(Installation(Path("/opt/sku wise/bin/python"), ()), tmp_path)
+    install(files, tmp_path, said.append, dry_run=True)
+    assert not list(tmp_path.iterdir()) and any("would write" in line for line in said)
+    install(files, tmp_path, said.append, dry_run=False)
+    unit = (tmp_path / "etc/systemd/system/skuwise-agent.service").read_text()
+    assert unit.startswith(MARK)
+    assert 'ExecStart="/opt/sku wise/bin/python" -m skuwise agent run' in unit
+    assert "/usr/bin/skuwise" not in "".join(file.text for file in files)
+    (tmp_path / "etc/tmpfiles.d/skuwise.conf").write_text("# the site's own\n")
+    with pytest.raises(SkuwiseError, match="not ours"):
+        install(files, tmp_path, said.append, dry_run=False)
+    assert uninstall(tmp_path, said.append, dry_run=True) == 4
+    assert uninstall(tmp_path, said.append, dry_run=False) == 4
+    assert [path.name for path in tmp_path.rglob("*skuwise*") if path.is_file()] == ["skuwise.conf"]
+    assert uninstall(tmp_path, said.append, dry_run=False) == 0
+
+
+@pytest.mark.parametrize("path", ['/opt/a"b/python', "/opt/a\nExecStartPre=/bin/evil/python", "/opt/a\x1b[2J/python"])
+def test_a_path_that_would_change_the_unit_is_refused(tmp_path: Path, path: str) -> None:
+    with pytest.raises(SkuwiseError, match="cannot stand in a unit"):
+        plan(Installation(Path(path), ()), tmp_path)
+
+
+def test_a_per_cent_sign_is_no_specifier(tmp_path: Path) -> None:
+    agent = plan(Installation(Path("/opt/100%/$x/python"), ()), tmp_path)[0]
+    assert "ExecStart=/opt/100%%/$$x/python -m skuwise" in agent.text
+
+
+def prefix(folder: Path) -> Installation:
+    """A small installation that only we can write."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "lib").mkdir()
+    (folder / "real").write_text("")
+    (folder / "bin/python").symlink_to(folder / "real")
+    (folder / "lib/module.py").write_text("")
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755)
+    return Installation(folder / "bin/python", (folder / "lib",))
+
+
+def test_a_prefix_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    installation = prefix(tmp_path / "opt")
+    check = functools.partial(refuse_what_others_can_write, installation, hidden_folders=())
+    check(ME)
+    for path in ("lib/module.py", "real", "bin", "."):
+        (tmp_path / "opt" / path).chmod(0o777)
+        with pytest.raises(SkuwiseError, match="can be written by everyone"):
+            check(ME)
+        (tmp_path / "opt" / path).chmod(0o755)
+    with pytest.raises(SkuwiseError, match="belongs to user"):
+        check(frozenset({54321}))
+    (tmp_path / "opt/real").unlink()
+    with pytest.raises(SkuwiseError, match="cannot be looked at"):
+        check(ME)
+
+
+def test_a_prefix_that_the_unit_hides_is_refused() -> None:
+    with pytest.raises(SkuwiseError, match="lies under /home"):
+        refuse_what_others_can_write(Installation(Path("/home/me/venv/bin/python"), ()))
+
+
+def test_the_command_prints_what_it_would_do(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "skuwise", "agent", "install", "--dry-run", "--root", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"ExecStart={sys.executable} -m skuwise agent run" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_devices_are_named_in_both_ways_and_no_capability_is_kept() -> None:
+    unit = (UNITS / "skuwise-agent.service").read_text()
+    for line in ("DeviceAllow=char-nvidia rw", "DeviceAllow=char-nvidia-frontend rw", "PrivateDevices=no"):
+        assert f"\n{line}\n" in unit
+    assert "\nCapabilityBoundingSet=\n" in unit and "\nAmbientCapabilities=\n" in unit
+    assert "ProcSubset=" not in re.sub(r"^#.*$", "", unit, flags=re.MULTILINE)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("name", ["skuwise-agent.service", "skuwise-snapshot.service"])
+def test_systemd_rates_the_units_at_two_or_better(name: str) -> None:
+    command = ["systemd-analyze", "security", "--offline=yes", "--threshold=20", "--no-pager", str(UNITS / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "Overall exposure level" in done.stdout, done.stderr
+    assert done.returncode == 0, done.stdout[-300:]
