@@ -9,12 +9,12 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+from .redact_environ import MASK, without_environments
 from .text import clean_text
 
 COMMAND_LIMIT = 1024
 # More than this is not looked at: a hostile command line must not cost time, and only COMMAND_LIMIT is kept.
 _WORD_LIMIT, _TOTAL_LIMIT = 2048, 8192
-MASK = "***"
 
 # Words that mark a secret wherever they stand in a name ("openai_api_key", "DBPASSWORD", "X-Auth-Token").
 _INSIDE = ("password", "passwd", "passphrase", "secret", "credential", "apikey", "accesskey", "privatekey", "bearer")
@@ -70,7 +70,7 @@ def redact_command(argv: Sequence[str], limit: int = COMMAND_LIMIT) -> str:
     previous = ""
     total = 0
     own, attached = _OPTIONS.get(_program(argv), (frozenset(), frozenset()))
-    for given in argv:
+    for given in without_environments(argv):
         total += len(given)
         if total > _TOTAL_LIMIT:
             words.append("…")
