@@ -57,8 +57,10 @@ class Exporter:
         page: Callable[[Format, Mapping[str, int]], str],
         is_healthy: Callable[[], bool],
         monotonic: Callable[[], float] = time.monotonic,
+        bind_again_seconds: float = BIND_AGAIN_SECONDS,
     ) -> None:
         self.address = address
+        self._bind_again = bind_again_seconds
         self.fault: Absence | None = None
         self._page = page
         self._is_healthy = is_healthy
@@ -103,7 +105,7 @@ class Exporter:
                 listener.close()
                 raise
         except OSError as error:
-            self._bind_again_at = self._monotonic() + BIND_AGAIN_SECONDS
+            self._bind_again_at = self._monotonic() + self._bind_again
             why = error.strerror or str(error)
             self.fault = Absence(
                 "source", "exporter", "*", "not-listening",

@@ -1,0 +1,319 @@
+"""Running totals: each tick once, missing is not zero, and a page made from them."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from skuwise.agent.model import (
+    FABRIC_METRICS,
+    GPU_METRICS,
+    HOST_METRICS,
+    Absence,
+    AgentStats,
+    FabricPort,
+    Gpu,
+    Node,
+    Tick,
+    Workload,
+    WorkloadUse,
+)
+from skuwise.agent.openmetrics import OPENMETRICS, PLAIN, Format
+from skuwise.agent.sampler import Survey
+from skuwise.agent.service.device_totals import EDGES, Integrals
+from skuwise.agent.service.page import Cost, render
+from skuwise.agent.service.totals import FORGET_SECONDS, MAX_HELD, Totals
+from skuwise.agent.store.summaries import GpuLimits, Samples, roll_gpu
+
+GPU = Gpu("GPU-a", 0, "NVIDIA H100", "H100-SXM5", mem_total_bytes=100, nvlink_bytes_per_second=100.0)
+PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 1000.0)
+COST = Cost(1.5, 0.5, 30_000_000, 1.7e9)
+
+
+def totals_of(*ticks: Tick, survey: Survey | None = None, node: Node | None = None) -> Totals:
+    totals = Totals(node or Node("n1", "c1"), 1.0, monotonic=lambda: 0.0)
+    totals.set_survey(survey or Survey((GPU,), (PORT,), ()))
+    for tick in ticks:
+        totals.add_tick(tick)
+    return totals
+
+
+def tick(number: int, values: Mapping[str, float], seconds: float = 1.0, **other: object) -> Tick:
+    return Tick(1.7e9 + number, seconds, {GPU.uuid: values}, **other)  # type: ignore[arg-type]
+
+
+def page(totals: Totals, form: Format = PLAIN) -> str:
+    return render(totals.read(), COST, {"scraped": 1}, form)
+
+
+def value(text: str, name: str, **labels: str) -> float | None:
+    """The one series of that name with those labels; None where there is none."""
+    found = []
+    for line in text.splitlines():
+        match = re.fullmatch(rf"{name}(?:\{{(.*)\}})? (\S+)", line)
+        if match and all(f'{k}="{v}"' in (match[1] or "") for k, v in labels.items()):
+            found.append(float(match[2]))
+    assert len(found) <= 1, found
+    return found[0] if found else None
+
+
+def test_a_mean_is_the_integral_over_its_own_observed_seconds() -> None:
+    text = page(totals_of(tick(1, {"sm_active": 0.5, "power_watts": 100.0}, 1.0), tick(2, {"power_watts": 300.0}, 3.0)))
+    assert value(text, "skuwise_gpu_sm_active_seconds_total") == 0.5
+    assert value(text, "skuwise_gpu_sm_active_observed_seconds_total") == 1.0
+    assert value(text, "skuwise_gpu_power_joules_total") == 1000.0
+    assert value(text, "skuwise_gpu_power_observed_seconds_total") == 4.0
+    assert value(text, "skuwise_gpu_observed_seconds_total") == 4.0
+    assert value(text, "skuwise_gpu_tensor_active_seconds_total") is None
+    assert value(text, "skuwise_gpu_power_watts") == 300.0
+    assert value(text, "skuwise_gpu_sm_active_ratio") is None, "a gauge speaks of now"
+
+
+def test_every_metric_of_the_catalogue_is_exported() -> None:
+    gpu = {metric.name: 0.5 for metric in GPU_METRICS}
+    fabric = {metric.name: 0.5 for metric in FABRIC_METRICS}
+    host = {metric.name: 0.5 for metric in HOST_METRICS}
+    text = page(totals_of(Tick(1.0, 1.0, {GPU.uuid: gpu}, {PORT.key: fabric}, {PORT.key: "ACTIVE"}, host)))
+    for stem in (
+        "gpu_util_seconds", "gpu_sm_active_seconds", "gpu_sm_occupancy_seconds", "gpu_tensor_active_seconds",
+        "gpu_dram_active_seconds", "gpu_fp64_active_seconds", "gpu_fp32_active_seconds", "gpu_fp16_active_seconds",
+        "gpu_mem_used_byte_seconds", "gpu_power_joules", "gpu_energy_joules", "gpu_sm_clock_cycles",
+        "gpu_mem_clock_cycles", "gpu_temperature_celsius_seconds", "gpu_pcie_tx_bytes", "gpu_pcie_rx_bytes",
+        "gpu_nvlink_tx_bytes", "gpu_nvlink_rx_bytes", "fabric_tx_bytes", "fabric_rx_bytes", "fabric_xmit_wait_ticks",
+        "host_cpu_util_seconds", "host_io_wait_seconds", "host_mem_used_byte_seconds", "host_disk_read_bytes",
+        "host_disk_write_bytes",
+    ):  # fmt: skip
+        assert value(text, f"skuwise_{stem}_total") == 0.5, stem
+    counted = len(re.findall(r"_observed_seconds_total\{", text))
+    assert counted >= len(GPU_METRICS) + len(FABRIC_METRICS) + len(HOST_METRICS)
+
+
+def test_energy_knows_the_time_that_a_rare_step_covers() -> None:
+    still = {"power_watts": 90.0}
+    text = page(totals_of(tick(1, still), tick(2, {"power_watts": 100.0, "energy_joules": 200.0})))
+    assert value(text, "skuwise_gpu_energy_joules_total") == 200.0
+    assert value(text, "skuwise_gpu_energy_observed_seconds_total") == 2.0
+    assert value(page(totals_of(tick(1, still))), "skuwise_gpu_energy_joules_total") is None
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e300, 2.0**80, "text", None])
+def test_what_is_no_measurement_is_missing_and_spoils_nothing(bad: float) -> None:
+    text = page(totals_of(tick(1, {"sm_active": 0.5, "mem_used_bytes": bad}), tick(2, {"sm_active": 0.7})))
+    assert value(text, "skuwise_gpu_sm_active_seconds_total") == pytest.approx(1.2)
+    assert value(text, "skuwise_gpu_mem_used_byte_seconds_total") is None
+
+
+def test_dynamics_agree_with_the_rollup_of_the_same_ticks() -> None:
+    pattern = [0.9, 0.8, 0.02, 0.01, 0.7, 0.95]
+    seconds = range(120)
+    sm = [pattern[s % 6] for s in seconds]
+    nvlink = [60.0 if s % 6 in (2, 3) else 4.0 for s in seconds]
+    ticks = [
+        tick(
+            second,
+            {
+                "sm_active": active,
+                "tensor_active": active / 2,
+                "nvlink_tx_bytes_per_second": traffic,
+                "nvlink_rx_bytes_per_second": traffic / 2,
+                "throttle_reasons": 0x24 if active > 0.75 else 1,
+            },
+        )
+        for second, active, traffic in zip(seconds, sm, nvlink, strict=True)
+    ]
+    text = page(totals_of(*ticks))
+    columns = {name: [t.gpus[GPU.uuid][name] for t in ticks] for name in ticks[0].gpus[GPU.uuid]}
+    row = roll_gpu(Samples([t.ts for t in ticks], [1.0] * 120, columns), GpuLimits(), "hour")
+    observed = value(text, "skuwise_gpu_sm_active_observed_seconds_total")
+    total = value(text, "skuwise_gpu_sm_active_seconds_total")
+    squared = value(text, "skuwise_gpu_sm_active_squared_seconds_total")
+    busy = value(text, "skuwise_gpu_busy_seconds_total")
+    assert observed and total and squared and busy
+    assert busy / observed == pytest.approx(row["duty"])
+    assert math.sqrt(squared / observed - (total / observed) ** 2) / (total / observed) == pytest.approx(
+        row["sm_active_cv"]
+    )
+    throttled = value(text, "skuwise_gpu_throttled_seconds_total")
+    assert throttled and throttled / observed == pytest.approx(row["throttled_fraction"])
+    assert value(text, "skuwise_gpu_throttle_reason_seconds_total", reason="sw_power_cap") == throttled
+    assert value(text, "skuwise_gpu_throttle_reason_seconds_total", reason="gpu_idle") == 120 - throttled
+    endings = ("seconds", "tensor_seconds", "traffic_bytes", "tensor_squared_seconds", "traffic_squared_seconds")
+    moments = [value(text, f"skuwise_gpu_tensor_nvlink_{ending}_total") or 0.0 for ending in endings]
+    xy = value(text, "skuwise_gpu_tensor_nvlink_product_bytes_total") or 0.0
+    n, x, y, xx, yy = moments
+    correlation = (xy / n - x * y / n**2) / math.sqrt((xx / n - (x / n) ** 2) * (yy / n - (y / n) ** 2))
+    assert correlation == pytest.approx(row["tensor_nvlink_correlation"])
+    assert value(text, "skuwise_gpu_period_seconds") == pytest.approx(6.0, abs=0.1)
+    assert value(text, "skuwise_gpu_idle_run_seconds") == 0.0
+    assert value(text, "skuwise_gpu_sm_active_distribution_ratio_bucket", le="0.8") == 80
+    assert value(text, "skuwise_gpu_sm_active_distribution_ratio_count") == 120
+    assert value(text, "skuwise_gpu_nvlink_distribution_ratio_bucket", le="0.05") == 80
+
+
+def test_an_idle_run_grows_and_a_hole_ends_it() -> None:
+    totals = totals_of(tick(1, {"sm_active": 0.0}), tick(2, {"sm_active": 0.01}))
+    assert value(page(totals), "skuwise_gpu_idle_run_seconds") == 2.0
+    totals.add_tick(Tick(3.0, 1.0))
+    assert value(page(totals), "skuwise_gpu_idle_run_seconds") is None
+    totals.add_tick(tick(4, {"sm_active": 0.0}))
+    assert value(page(totals), "skuwise_gpu_idle_run_seconds") == 1.0
+
+
+def test_ports_tell_silence_from_absence() -> None:
+    quiet = {"tx_bytes_per_second": 0.5, "rx_bytes_per_second": 0.0}
+    totals = totals_of(
+        Tick(1.0, 1.0, fabric={PORT.key: quiet}, port_states={PORT.key: "ACTIVE"}),
+        Tick(2.0, 1.0, fabric={PORT.key: {"tx_bytes_per_second": 500.0}}, port_states={PORT.key: "ACTIVE"}),
+        Tick(3.0, 1.0, port_states={PORT.key: "DOWN"}),
+    )
+    text = page(totals)
+    assert value(text, "skuwise_fabric_tx_bytes_total") == 500.5
+    assert value(text, "skuwise_fabric_rx_observed_seconds_total") == 1.0
+    assert value(text, "skuwise_fabric_active_seconds_total") == 2.0
+    assert value(text, "skuwise_fabric_state_observed_seconds_total") == 3.0
+    assert value(text, "skuwise_fabric_silent_seconds_total") == 1.0
+    assert value(text, "skuwise_fabric_util_observed_seconds_total") == 1.0
+    assert value(text, "skuwise_fabric_port_info", role="compute", port="1", device="mlx5_0") == 1.0
+
+
+def test_absences_and_work_are_counted_between_their_changes() -> None:
+    absence = Absence("gpu", GPU.uuid, "sm_active", "no-gpm", "detail", "remedy")
+    work = Workload("w1", "s1", "secret-name", "slurm", job_id="42", user="alice", command="python --token x")
+    totals = totals_of(tick(1, {}))
+    totals.set_absences([absence])
+    totals.set_uses([work], [WorkloadUse("w1", GPU.uuid, "process"), WorkloadUse("unknown", GPU.uuid, "process")])
+    totals.add_tick(tick(2, {}, 2.0))
+    text = page(totals)
+    assert value(text, "skuwise_absence", reason="no-gpm", metric="sm_active", subject=GPU.uuid) == 1.0
+    assert value(text, "skuwise_absence_seconds_total", reason="no-gpm") == 2.0
+    assert value(text, "skuwise_workload_gpu_seconds_total", workload_id="w1", job_id="42", basis="process") == 2.0
+    totals.set_absences([])
+    totals.set_uses([], [])
+    totals.add_tick(tick(3, {}))
+    text = page(totals)
+    assert value(text, "skuwise_absence", reason="no-gpm") is None
+    assert value(text, "skuwise_absence_seconds_total", reason="no-gpm") == 2.0
+    assert value(text, "skuwise_workload_gpu_seconds_total", workload_id="w1") == 2.0
+    totals.set_absences([absence])
+    totals.add_tick(tick(4, {}, 0.5))
+    assert value(page(totals), "skuwise_absence_seconds_total", reason="no-gpm") == 2.5
+    for secret in ("alice", "secret-name", "token", "python"):
+        assert secret not in text
+
+
+def test_what_ended_long_ago_is_forgotten() -> None:
+    totals = totals_of(tick(0, {"sm_active": 1.0}), survey=Survey((), (), ()))
+    totals.set_absences([Absence("gpu", "x", "*", "gpu-lost")])
+    totals.set_absences([])
+    totals.add_tick(Tick(1.7e9 + FORGET_SECONDS + 10, FORGET_SECONDS + 10))
+    text = page(totals)
+    assert "gpu-lost" not in text and GPU.uuid not in text
+
+
+def test_more_absences_than_there_is_room_for_are_counted() -> None:
+    totals = totals_of()
+    totals.set_absences([Absence("gpu", f"GPU-{i}", "*", "gpu-lost") for i in range(MAX_HELD + 7)])
+    text = page(totals)
+    assert value(text, "skuwise_exporter_left_out") == 7
+    assert text.count("skuwise_absence{") == MAX_HELD
+
+
+def test_many_shapes_of_readings_stay_in_bounds_and_add_up() -> None:
+    integrals = Integrals()
+    names = [f"m{i}" for i in range(12)]
+    for mask in range(1, 600):
+        integrals.add({name: 1.0 for place, name in enumerate(names) if mask >> place & 1}, 1.0)
+    expected = {
+        name: sum(mask >> place & 1 for mask in range(1, 600)) for place, name in enumerate(names) if place < 10
+    }
+    assert integrals.cells() == {name: (count, count) for name, count in expected.items()}
+    assert integrals.observed_seconds == 599
+
+
+def test_a_reader_sees_whole_ticks_and_cannot_change_them() -> None:
+    totals = totals_of(tick(1, {"sm_active": 0.5}))
+    before = totals.read()
+    before.gpus[GPU.uuid].distributions["sm_active"].add(0.1)
+    totals.add_tick(tick(2, {"sm_active": 0.5}))
+    assert before.gpus[GPU.uuid].cells()["sm_active"] == (0.5, 1.0)
+    assert totals.read().gpus[GPU.uuid].cells()["sm_active"] == (1.0, 2.0)
+    assert sum(totals.read().gpus[GPU.uuid].distributions["sm_active"].counts) == 2
+
+
+def test_what_watching_costs_is_on_the_page() -> None:
+    totals = totals_of(tick(1, {}))
+    totals.add_stats(AgentStats(1.0, 0.1, 1, 0.004, 0.002, 3))
+    totals.add_stats(AgentStats(2.0, 0.1, 1, 0.005, 0.001, 4))
+    text = page(totals)
+    assert value(text, "process_cpu_seconds_total") == 1.5
+    assert value(text, "process_resident_memory_bytes") == 30_000_000
+    assert value(text, "skuwise_agent_ticks_total") == 1
+    assert value(text, "skuwise_agent_missed_ticks_total") == 7
+    assert value(text, "skuwise_agent_longest_tick_seconds") == 0.005
+
+
+def test_a_mig_instance_and_a_gpu_of_unknown_sku_are_labelled() -> None:
+    mig = Gpu("MIG-1", 3, "NVIDIA H100 MIG 1g.10gb", None, kind="mig", parent_uuid=GPU.uuid, mig_profile="1g.10gb")
+    totals = totals_of(Tick(1.0, 1.0, {"MIG-1": {"sm_active": 1.0}}), survey=Survey((mig,), (), ()))
+    text = page(totals)
+    assert value(text, "skuwise_gpu_info", kind="mig", parent_uuid=GPU.uuid, mig_profile="1g.10gb") == 1
+    line = next(line for line in text.splitlines() if line.startswith("skuwise_gpu_sm_active_seconds_total"))
+    assert line == 'skuwise_gpu_sm_active_seconds_total{node="n1",gpu_uuid="MIG-1",gpu_index="3",kind="mig"} 1.0'
+
+
+HOSTILE = 'evil"} 1\nfake_metric 1\n\\ \x1b[31m \udc80 ' + "x" * 4096
+
+
+def hostile() -> Totals:
+    gpu = replace(GPU, uuid="GPU-a", name=HOSTILE, sku=HOSTILE, driver_version=HOSTILE)
+    port = replace(PORT, device=HOSTILE)
+    totals = totals_of(survey=Survey((gpu,), (port,), ()), node=Node(HOSTILE, HOSTILE, region=HOSTILE))
+    totals.set_absences([Absence("fabric", HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)])
+    totals.set_uses(
+        [Workload("w", "s", HOSTILE, "kubernetes", HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)],
+        [WorkloadUse("w", "GPU-a", "process")],
+    )
+    totals.add_tick(
+        Tick(1.0, 1.0, {"GPU-a": {"sm_active": 0.5, "tensor_active": 0.1}}, {port.key: {"tx_bytes_per_second": 1.0}})
+    )
+    return totals
+
+
+def test_hostile_names_stay_inside_their_labels() -> None:
+    for form in (PLAIN, OPENMETRICS):
+        text = page(hostile(), form)
+        assert text.encode()
+        series = re.compile(r'[a-z_]+(\{([a-z_]+="([^"\\\n]|\\[\\"n])*",?)*\})? \S+')
+        odd = [line for line in text.splitlines() if not line.startswith("#") and not series.fullmatch(line)]
+        assert odd == []
+        assert "\x1b" not in text and max(map(len, text.splitlines())) < 3000
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
+@pytest.mark.parametrize("kind", ["full", "hostile", "empty"])
+def test_promtool_finds_nothing_wrong_with_the_page(kind: str) -> None:
+    ticks = [
+        Tick(
+            1.7e9 + second,
+            1.0,
+            {GPU.uuid: {metric.name: 0.4 + 0.1 * (second % 5) for metric in GPU_METRICS}},
+            {PORT.key: {metric.name: 2.0 for metric in FABRIC_METRICS}},
+            {PORT.key: "ACTIVE"},
+            {metric.name: 0.5 for metric in HOST_METRICS},
+        )
+        for second in range(120)
+    ]
+    totals = {"full": totals_of(*ticks), "hostile": hostile(), "empty": totals_of()}[kind]
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=page(totals).encode(), capture_output=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stderr + done.stdout) == (0, b"")
+
+
+def test_edges_are_those_of_the_database_upwards() -> None:
+    assert EDGES[0] == 0.0005 and EDGES[-1] == 1.0 and list(EDGES) == sorted(EDGES)
