@@ -48,10 +48,10 @@ def to_table(rows: Sequence[Sequence[object]], query: Query) -> pd.DataFrame:
     return table[~lacking].reset_index(drop=True) if lacking.any() else table
 
 
-def _texts(column: Sequence[object]) -> Sequence[object]:
+def _texts(column: Sequence[object]) -> list[object]:
     """Text or None in each cell, whatever SQLite kept there, and no longer than a page."""
-    if set(map(type, column)) <= {str, type(None)} and all(c is None or len(c) <= MAX_TEXT for c in set(column)):  # type: ignore[arg-type]
-        return column
+    if set(map(type, column)) <= {str, type(None)} and all(len(str(c)) <= MAX_TEXT for c in set(column)):
+        return list(column)
     return [c if c is None else _text(c) for c in column]
 
 
