@@ -101,7 +101,8 @@ class Verdicts:
 
     `workloads`: one each (restarts of a series stay apart; `series_id` joins them), the largest first.
     `occupancy`: columns ``node, gpu_uuid, class, workload_id, gpu_hours`` (advisor/verdicts/occupancy.py); class is
-    workload, shared, allocated_idle, unallocated or unobserved, and a node's rows sum to GPU count x `span_hours`.
+    workload, shared, allocated_idle, unallocated, drained or unobserved, and a node's rows sum to GPU count x
+    `span_hours`.
     `usage`: one row per workload, GPU and interval, for predictions: ``workload_id, node, gpu_uuid, ts, seconds``
     (observed by this workload), ``u_c, u_m, u_n, u_i, u_p`` (use relative to what the SKU sustains, NaN: unknown),
     ``c, m, n, i, p`` (relative to the peak), ``g`` (engine active), ``duty``, ``tensor_nvlink_correlation``,

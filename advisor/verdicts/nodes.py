@@ -54,11 +54,12 @@ def node_facts(frame: Frame, index: GpuIndex, attribution: Attribution) -> tuple
 
 
 def bare_gpus(frame: Frame, index: GpuIndex, attribution: Attribution, measures: pd.DataFrame) -> tuple[BareGpu, ...]:
-    """Every GPU with hours that no workload accounts for, by node and index."""
+    """Every GPU with hours that no workload accounts for while its node was in service, by node and index."""
     places = attribution.places
     if places.empty:
         return ()
-    nobody = places[places["workload_id"].isna() & ~places["shared"].astype(bool) & (places["seconds"] > 0)]
+    nobody = places[places["workload_id"].isna() & (places["seconds"] > 0)]
+    nobody = nobody[~nobody["shared"].astype(bool) & ~nobody["drained"].astype(bool)]
     if nobody.empty:
         return ()
     at = nobody["row"].to_numpy(int)

@@ -2,7 +2,8 @@
 
 A node is accounted for from max(window start, first seen) to the window's end: hours before a node existed are no money
 spent. What the agent did not see in that span is unobserved, also the hours of a GPU that a node should have and nobody
-ever saw. An hour that a workload held without using it is allocated idle, and still carries the workload's id.
+ever saw. An hour that a workload held without using it is allocated idle, and still carries the workload's id. An hour
+that nobody held while the node was marked as out of service is drained: it was nobody's to use, so it is no waste.
 """
 
 from __future__ import annotations
@@ -88,9 +89,12 @@ def _observed(frame: Frame, attribution: Attribution, idle: pd.Series, physical:
     )
     owned = places["workload_id"].notna().to_numpy()
     shared = places["shared"].to_numpy(bool)
+    drained = places["drained"].to_numpy(bool)
     still = idle.to_numpy(bool)[at]
     table["class"] = np.select(
-        [shared, owned & still, owned], ["shared", "allocated_idle", "workload"], default="unallocated"
+        [shared, drained, owned & still, owned],
+        ["shared", "drained", "allocated_idle", "workload"],
+        default="unallocated",
     )
     table = table.merge(physical, on=["node", "gpu_uuid"])
     keys = ["node", "gpu_uuid", "class", "workload_id"]

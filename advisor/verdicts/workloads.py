@@ -7,7 +7,7 @@ Where two workloads hold a GPU at the same time, its figures belong to neither: 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ HANDOVER_SECONDS = 120.0
 # A restart within this time, under the same name, goes on with the same run; a later one, or one under another number
 # of the same series (run-12, run-13), is new work.
 RESTART_GAP_SECONDS = 600.0
-_NOBODY, _SHARED = -1, -2
+_NOBODY, _SHARED, _DRAINED = -1, -2, -3
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,8 @@ class Attribution:
 
     `mine`: columns ``row`` (position in the frame's `gpu`), ``workload_id, seconds`` (observed), ``whole`` (the row
     lies within the use, so its shape is the workload's) and ``shared``. A row of a shared GPU stands once a workload.
-    `places`: each observed moment once: ``row, workload_id`` (None: nobody or shared), ``shared, seconds``.
+    `places`: each observed moment once: ``row, workload_id`` (None: nobody or shared), ``shared, drained`` (the node
+    was out of service and nobody worked on it), ``seconds``.
     """
 
     sessions: tuple[Session, ...]
@@ -92,6 +93,7 @@ def attribute(frame: Frame) -> Attribution:
     places: list[pd.DataFrame] = []
     held: dict[str, float] = dict.fromkeys(ids, 0.0)
     shared_ids: set[str] = set()
+    drained = _drained_by_gpu(frame)
     rows_of: dict[object, Ints] = {}
     if not frame.gpu.empty:
         grouped = frame.gpu.groupby(["node", "gpu_uuid"], sort=False).indices
@@ -100,6 +102,7 @@ def attribute(frame: Frame) -> Attribution:
         own = _union(by_gpu[key], position, frame.window) if key in by_gpu else _Spans(_none(), _none(), _no_ints())
         forced = by_gpu.get(key)
         sweep = _sweep(own, forced, frame.window)
+        sweep = _with_drained(sweep, drained.get(key, ()))
         for n in np.unique(own.code):
             held[ids[n]] += float((own.end - own.start)[own.code == n].sum())
         rows = rows_of.get(key, _no_ints())
@@ -125,7 +128,15 @@ def attribute(frame: Frame) -> Attribution:
         if known.any():
             who[known] = np.array(ids, dtype=object)[code[known]]
         places.append(
-            pd.DataFrame({"row": rows[row], "workload_id": who, "shared": code == _SHARED, "seconds": seconds})
+            pd.DataFrame(
+                {
+                    "row": rows[row],
+                    "workload_id": who,
+                    "shared": code == _SHARED,
+                    "drained": code == _DRAINED,
+                    "seconds": seconds,
+                }
+            )
         )
     sessions = _sessions(frame, uses, held, shared_ids)
     return Attribution(sessions, _stack(mine), _stack(places))
@@ -227,6 +238,51 @@ def _sweep(own: _Spans, uses: pd.DataFrame | None, window: Window) -> _Spans:
     return _Spans(start, end, code)
 
 
+def drained_spans(frame: Frame) -> dict[str, tuple[tuple[float, float], ...]]:
+    """Per node, when it was out of service: the absences ``drained``, cut to the window and joined where they touch.
+
+    An absence that never ended lasts to the end of the node's records: what came after nobody saw.
+    """
+    absences = frame.absences
+    if absences.empty or not (absences["reason"] == "drained").any():
+        return {}
+    last = dict(zip(frame.nodes["node"].astype(str), frame.nodes["last_seen"], strict=True))
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in records(absences[absences["reason"] == "drained"].sort_values("since")):
+        node = str(row["node"])
+        until = float(row["until"])
+        end = float(last.get(node, frame.window.end)) if np.isnan(until) else until
+        start, end = max(float(row["since"]), frame.window.start), min(end, frame.window.end)
+        spans = found.setdefault(node, [])
+        if spans and start <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+        elif end > start:
+            spans.append((start, end))
+    return {node: tuple(spans) for node, spans in found.items()}
+
+
+def _drained_by_gpu(frame: Frame) -> dict[object, tuple[tuple[float, float], ...]]:
+    spans = drained_spans(frame)
+    if not spans:
+        return {}
+    pairs = frame.gpu[["node", "gpu_uuid"]].drop_duplicates()
+    return {(n, u): spans.get(str(n), ()) for n, u in zip(pairs["node"], pairs["gpu_uuid"], strict=True)}
+
+
+def _with_drained(sweep: _Spans, drained: Sequence[tuple[float, float]]) -> _Spans:
+    """The sweep with nobody's moments in a drained span made drained; what somebody held stays theirs."""
+    if not drained:
+        return sweep
+    edges = np.array([edge for span in drained for edge in span])
+    marks = np.unique(np.concatenate((sweep.start, sweep.end, edges)))
+    marks = marks[(marks >= sweep.start[0]) & (marks <= sweep.end[-1])]
+    start, end = marks[:-1], marks[1:]
+    code = sweep.code[np.searchsorted(sweep.end, start, side="right")]
+    for a, b in drained:
+        code[(start >= a) & (end <= b) & (code == _NOBODY)] = _DRAINED
+    return _Spans(start, end, code)
+
+
 def _shared_spans(own: _Spans, sweep: _Spans) -> npt.NDArray[np.bool_]:
     """Which of the workloads' spans meet a moment that several held."""
     shared = sweep.code == _SHARED
@@ -293,7 +349,9 @@ def _chains(workloads: pd.DataFrame) -> dict[str, float]:
 def _stack(parts: list[pd.DataFrame]) -> pd.DataFrame:
     filled = [part for part in parts if not part.empty]
     if not filled:
-        return parts[0] if parts else pd.DataFrame(columns=["row", "workload_id", "seconds", "whole", "shared"])
+        return (
+            parts[0] if parts else pd.DataFrame(columns=["row", "workload_id", "seconds", "whole", "shared", "drained"])
+        )
     return pd.concat(filled, ignore_index=True)
 
 

@@ -113,7 +113,7 @@ def controller_of(pod: str) -> str:
 
 
 def _contested(claim: Claim, claims: Iterable[Claim]) -> bool:
-    others = (other for other in claims if other is not claim)
+    others = (other for other in claims if other != claim)
     return any(set(other.gpu_uuids) & set(claim.gpu_uuids) for other in others)
 
 

@@ -23,6 +23,15 @@ _FRAMEWORKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("jax", r"^(?:jax|maxtext|t5x|paxml)(?:$|[.])"),
     )
 )
+# What starts other frameworks: the name of one of these stands only where nothing more telling is seen.
+_STARTERS = frozenset({"accelerate", "torchrun", "ray"})
+# Flags that a script or launcher takes only for the framework they name.
+_FLAGS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("deepspeed", re.compile(r"--(?:use_)?deepspeed(?:_config(?:_file)?)?")),
+    ("pytorch-fsdp", re.compile(r"--(?:use[_-])?fsdp(?:[_-]\w+)?")),
+)
+_FSDP_SCRIPT = re.compile(r"(?:^|[_.-])fsdp\d?(?:[_.-]|$)", re.IGNORECASE)
+_MPI = re.compile(r"mpirun|mpiexec(?:\.hydra)?|orterun|prterun|prun|orted|prted|hydra_pmi_proxy|srun")
 _INTERPRETER = re.compile(
     r"(?:python[\d.]*|pypy[\d.]*|ba?sh|dash|zsh|env|nohup|numactl|taskset|nice|setsid|stdbuf|time)$"
 )
@@ -32,12 +41,17 @@ _NUMBERS = re.compile(r"[\d,:-]+")  # the CPUs and nodes that taskset and numact
 
 
 def framework_of(*commands: Sequence[str]) -> str | None:
-    """The framework of the first command that shows one; None: none is recognised."""
+    """The framework of the first command that shows one; None: none is recognised.
+
+    A mere launcher (torchrun, accelerate, Ray) gives way to what another command shows to be launched.
+    """
+    starter = None
     for argv in commands:
         found = _recognise(argv)
-        if found is not None:
+        if found is not None and found not in _STARTERS:
             return found
-    return None
+        starter = starter or found
+    return starter
 
 
 def program_of(argv: Sequence[str]) -> str | None:
@@ -49,8 +63,8 @@ def program_of(argv: Sequence[str]) -> str | None:
     if not executed:
         return None
     name = executed[-1]
-    if _LAUNCHER.fullmatch(name):
-        name = next((word.rsplit("/", 1)[-1] for word in argv[1:] if word.endswith((".py", ".sh"))), name)
+    if _is_launcher(name):
+        name = _launched(argv) or name
     model = _model_of(argv)
     return f"{name} {model}" if model else name
 
@@ -71,13 +85,26 @@ def _model_of(argv: Sequence[str]) -> str | None:
 
 def _recognise(argv: Sequence[str]) -> str | None:
     executed = list(_executed(argv))
-    for name, pattern in _FRAMEWORKS:
-        if any(pattern.search(word) for word in executed):
-            return name
-    # A flag of its own, put in front of the script's arguments by the launcher or its user.
-    if any(word.split("=")[0] in ("--deepspeed", "--deepspeed_config") for word in argv):
-        return "deepspeed"
-    return None
+    launched = _launched(argv) if executed and _is_launcher(executed[-1]) else None
+    words = [*executed, *([launched] if launched else [])]
+    found = next((name for name, pattern in _FRAMEWORKS if any(pattern.search(word) for word in words)), None)
+    if found is None or found in _STARTERS:
+        # Flags of their own, put before the script's arguments by the launcher or its user.
+        flags = [word.split("=")[0] for word in argv[1:] if word.startswith("--")]
+        told = next((name for name, pattern in _FLAGS if any(pattern.fullmatch(flag) for flag in flags)), None)
+        if told is None and any(_FSDP_SCRIPT.search(word.removesuffix(".py")) for word in words):
+            told = "pytorch-fsdp"
+        found = told or found
+    return found
+
+
+def _is_launcher(program: str) -> bool:
+    return _LAUNCHER.fullmatch(program) is not None or _MPI.fullmatch(program) is not None
+
+
+def _launched(argv: Sequence[str]) -> str | None:
+    """The script that a launcher starts, by its ending; None: its command names none."""
+    return next((word.rsplit("/", 1)[-1] for word in argv[1:] if word.endswith((".py", ".sh"))), None)
 
 
 def _executed(argv: Sequence[str]) -> Iterator[str]:

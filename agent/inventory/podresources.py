@@ -12,7 +12,8 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +21,10 @@ from ..model import Absence
 from .claims import Claim, Devices
 from .text import clean_text
 
-# Scans (10 s each): a child that has not answered for a minute is ended; the next is started two minutes later.
-_PATIENCE_SCANS, _RESTART_SCANS = 6, 12
-# An answer older than this many scans is not believed any more.
-_FRESH_SCANS = 6
+# A child that has not answered for a minute is ended; the next is started two minutes later.
+_PATIENCE_SECONDS, _RESTART_SECONDS = 60.0, 120.0
+# An answer older than this is not believed any more.
+_FRESH_SECONDS = 90.0
 _LINE_LIMIT = 4 * 1024 * 1024
 _CHUNK = 65536
 _DEVICES_LIMIT = 256
@@ -50,15 +51,18 @@ class Kubelet:
 class PodResources:
     """Asks the kubelet behind `socket` by way of a child. `close` ends the child; it ends by itself with the agent."""
 
-    def __init__(self, socket: Path, command: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, socket: Path, command: Sequence[str] | None = None, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._socket = socket
         self._command = command or (sys.executable, "-m", "skuwise.agent.inventory.podresources_child", str(socket))
         self._child: subprocess.Popen[bytes] | None = None
         self._pending = b""
-        self._asked_scans = 0  # since the question that is open; 0: none is
-        self._rest_scans = 0
+        self._monotonic = monotonic
+        self._asked_at: float | None = None  # None: no question is open
+        self._rest_until = 0.0
         self._pods: tuple[PodDevices, ...] | None = None
-        self._age_scans = 0
+        self._told_at = monotonic()
         self._fault: str | None = None
 
     def read(self, devices: Devices) -> Kubelet:
@@ -70,11 +74,12 @@ class PodResources:
         if there:
             self.close()
             return Kubelet(True, absences=frozenset({_unknown(there, _PERMISSION_REMEDY)}))
-        self._age_scans += 1
-        self._take_answer()
-        self._ask()
-        if self._pods is None or self._age_scans > _FRESH_SCANS:
-            if self._fault is None and self._age_scans <= _FRESH_SCANS:
+        now = self._monotonic()
+        self._take_answer(now)
+        self._ask(now)
+        is_fresh = now - self._told_at <= _FRESH_SECONDS
+        if self._pods is None or not is_fresh:
+            if self._fault is None and is_fresh:
                 return Kubelet(True)  # the first question is on its way
             remedy = _GRPC_REMEDY if self._fault == _NO_GRPC else _ANSWER_REMEDY
             return Kubelet(True, absences=frozenset({_unknown(self._fault or "it does not answer", remedy)}))
@@ -84,7 +89,7 @@ class PodResources:
     def close(self) -> None:
         """End the child."""
         child, self._child = self._child, None
-        self._pending, self._asked_scans = b"", 0
+        self._pending, self._asked_at = b"", None
         if child is None:
             return
         for pipe in (child.stdin, child.stdout):
@@ -94,66 +99,64 @@ class PodResources:
         child.kill()
         child.wait()
 
-    def _ask(self) -> None:
+    def _ask(self, now: float) -> None:
         if self._child is None:
-            if self._rest_scans > 0:
-                self._rest_scans -= 1
+            if now < self._rest_until:
                 return
-            self._start()
+            self._start(now)
         if self._child is None or self._child.stdin is None:
             return
-        if self._asked_scans:
-            self._asked_scans += 1
-            if self._asked_scans > _PATIENCE_SCANS:
-                self._give_up("it does not answer")
+        if self._asked_at is not None:
+            if now - self._asked_at > _PATIENCE_SECONDS:
+                self._give_up("it does not answer", now)
             return
         try:
             os.write(self._child.stdin.fileno(), b"\n")
-            self._asked_scans = 1
+            self._asked_at = now
         except OSError:
-            self._give_up("the child process that asks it ended")
+            self._give_up("the child process that asks it ended", now)
 
-    def _start(self) -> None:
+    def _start(self, now: float) -> None:
         try:
             self._child = subprocess.Popen(  # noqa: S603 - our own command
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
             )
         except OSError as error:
-            self._give_up(f"the child process that asks it cannot be started ({error.strerror})")
+            self._give_up(f"the child process that asks it cannot be started ({error.strerror})", now)
             return
         if self._child.stdout is not None:
             os.set_blocking(self._child.stdout.fileno(), False)
 
-    def _take_answer(self) -> None:
-        if self._child is None or self._child.stdout is None or not self._asked_scans:
+    def _take_answer(self, now: float) -> None:
+        if self._child is None or self._child.stdout is None or self._asked_at is None:
             return
         try:
             while len(self._pending) <= _LINE_LIMIT:
                 data = os.read(self._child.stdout.fileno(), _CHUNK)
                 if not data:
-                    self._give_up("the child process that asks it ended")
+                    self._give_up("the child process that asks it ended", now)
                     return
                 self._pending += data
         except BlockingIOError:
             pass
         if len(self._pending) > _LINE_LIMIT:
-            self._give_up("its answer is too long")
+            self._give_up("its answer is too long", now)
             return
         line, newline, _ = self._pending.partition(b"\n")
         if newline:
-            self._pending, self._asked_scans = b"", 0
-            self._keep(line)
+            self._pending, self._asked_at = b"", None
+            self._keep(line, now)
 
-    def _keep(self, line: bytes) -> None:
+    def _keep(self, line: bytes, now: float) -> None:
         answer = _parse(line)
         if isinstance(answer, str):
             self._fault = answer
         else:
-            self._pods, self._fault, self._age_scans = answer, None, 0
+            self._pods, self._fault, self._told_at = answer, None, now
 
-    def _give_up(self, why: str) -> None:
+    def _give_up(self, why: str, now: float) -> None:
         self.close()
-        self._fault, self._rest_scans = why, _RESTART_SCANS
+        self._fault, self._rest_until = why, now + _RESTART_SECONDS
 
 
 def _parse(line: bytes) -> tuple[PodDevices, ...] | str:

@@ -44,7 +44,11 @@ class Node:
         slurm = SlurmAllocations(self.folder, procfs, self.cgroups, variables, TRUSTED)
         kubelet = PodResources(self.root / "no-kubelet.sock")
         made = Attribution(
-            procfs, BOOT_ID, cluster, {1000: "ada"}.get, allocations=Allocations(slurm, kubelet, self.cgroups, self.marker)
+            procfs,
+            BOOT_ID,
+            cluster,
+            {1000: "ada"}.get,
+            allocations=Allocations(slurm, kubelet, self.cgroups, self.marker),
         )
         made.set_gpus(GPUS)
         return made
@@ -132,7 +136,10 @@ def test_a_stranger_on_an_allocated_gpu_shares_it(node: Node) -> None:
     node.prolog("1", "7")
     node.proc.process(700, argv=["python", "x.py"])
     _, uses = node.see((0, 700))
-    assert [(u.basis, u.shared) for u in sorted(uses, key=lambda u: u.basis)] == [("allocation", True), ("process", True)]
+    assert [(u.basis, u.shared) for u in sorted(uses, key=lambda u: u.basis)] == [
+        ("allocation", True),
+        ("process", True),
+    ]
 
 
 def test_the_extern_step_tells_where_its_environment_may_be_read(node: Node) -> None:
@@ -207,8 +214,7 @@ def test_a_file_that_outlived_its_job_is_left_out_where_extern_steps_tell(node: 
     assert len(node.see()[1]) == 2
     (node.cgroups / STEPD / "job_41").rename(node.root / "gone")
     assert len(node.see()[1]) == 2
-    for _ in range(5):
-        _, uses = node.see()
+    _, uses = [node.see() for _ in range(5)][-1]
     assert [u.gpu_uuid for u in uses] == ["GPU-1"]
     assert node.reasons() == {"allocation-stale"}
 
@@ -216,8 +222,7 @@ def test_a_file_that_outlived_its_job_is_left_out_where_extern_steps_tell(node: 
 def test_without_extern_steps_a_job_may_live_without_a_cgroup(node: Node) -> None:
     node.prolog("41", "7")
     (node.cgroups / STEPD).mkdir(parents=True)
-    for _ in range(80):
-        _, uses = node.see()
+    _, uses = [node.see() for _ in range(80)][-1]
     assert [u.gpu_uuid for u in uses] == ["GPU-0"]
 
 

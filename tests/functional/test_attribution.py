@@ -172,6 +172,10 @@ def test_a_plain_process_is_not_believed_about_a_job(proc: Procfs) -> None:
         f"0::/kubepods.slice/kubepods-besteffort.slice/{POD_SLICE}/cri-containerd-{CONTAINER}.scope",
         f"0::/kubepods/besteffort/pod{POD_UID}/{CONTAINER}",
         f"0::/../../pod{POD_UID}/{CONTAINER}",
+        f"0::/kubepods.slice/{POD_SLICE}/crio-{CONTAINER}.scope/container",
+        f"0::/system.slice/containerd.service/{POD_SLICE}:cri-containerd:{CONTAINER}",
+        f"0::/kubepods.slice/kubepods-besteffort.slice/{POD_SLICE}/docker-{CONTAINER}.scope",
+        f"0::/kubelet/kubepods/burstable/pod{POD_UID}/{CONTAINER}",
         f"11:cpu:/kubepods/pod{POD_UID}/{CONTAINER}\n0::/",
     ],
 )
@@ -185,7 +189,20 @@ def test_a_pod_by_both_cgroup_drivers(proc: Procfs, cgroup: str) -> None:
     assert same.workload_id == found.workload_id
 
 
-@pytest.mark.parametrize("cgroup", [f"0::/system.slice/docker-{CONTAINER}.scope", f"4:cpu:/docker/{CONTAINER}"])
+@pytest.mark.parametrize(
+    "cgroup",
+    [
+        f"0::/system.slice/docker-{CONTAINER}.scope",
+        f"4:cpu:/docker/{CONTAINER}",
+        f"0::/machine.slice/libpod-{CONTAINER}.scope/container",
+        f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{CONTAINER}.scope",
+        f"7:memory:/libpod_parent/libpod-{CONTAINER}",
+        f"0::/system.slice/nerdctl-{CONTAINER}.scope",
+        f"0::/default/{CONTAINER}",
+        f"0::/system.slice/cri-containerd-{CONTAINER}.scope",
+        f"0::/system.slice/crio-{CONTAINER}.scope",
+    ],
+)
 def test_a_container(proc: Procfs, cgroup: str) -> None:
     proc.process(699, comm="tini", ppid=1, uid=0, argv=["tini", "--"], cgroup=cgroup)
     for i in range(2):

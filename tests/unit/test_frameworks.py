@@ -28,6 +28,16 @@ from skuwise.agent.inventory.frameworks import framework_of, program_of
         ("ray::RayWorkerWrapper", "ray", "ray::RayWorkerWrapper"),
         ("/ray/core/raylet --x", "ray", "raylet"),
         ("python -m MaxText.train base.yml", "jax", "MaxText.train"),
+        ("mpirun -np 16 --hostfile h python train.py", None, "train.py"),
+        ("mpirun -np 8 python /m/pretrain_gpt.py --bf16", "megatron", "pretrain_gpt.py"),
+        ("srun --mpi=pmix python ft.py --deepspeed_config=ds.json", "deepspeed", "ft.py"),
+        ("orted --hnp-topo-sig x", None, "orted"),
+        ("accelerate launch --use_fsdp sft.py", "pytorch-fsdp", "sft.py"),
+        ("torchrun --nproc_per_node 8 train_fsdp.py", "pytorch-fsdp", "train_fsdp.py"),
+        ("torchrun train.py --fsdp full_shard", "pytorch-fsdp", "train.py"),
+        ("torchrun /m/pretrain_llama.py", "megatron", "pretrain_llama.py"),
+        ("python notfsdp.py", None, "notfsdp.py"),
+        ("text-generation-launcher --model-id a/b", "text-generation-inference", "text-generation-launcher a/b"),
         ("numactl --cpunodebind 0 env A=1 python -X dev -u train.py", None, "train.py"),
         ("bash run.sh", None, "run.sh"),
         ("python train.py --output-dir /data/vllm --backend ray", None, "train.py"),
@@ -39,6 +49,12 @@ def test_commands(command: str, framework: str | None, program: str) -> None:
     argv = command.split(" ")
     assert framework_of(argv) == framework
     assert program_of(argv) == program
+
+
+def test_a_launcher_gives_way_to_what_it_launches() -> None:
+    assert framework_of(["torchrun", "x"], ["python", "-u", "pretrain_gpt.py"]) == "megatron"
+    assert framework_of(["raylet"], ["ray::RayWorkerWrapper"], ["VLLM::Worker"]) == "vllm"
+    assert framework_of(["torchrun"], ["python", "train.py"]) == "torchrun"
 
 
 def test_the_first_command_that_shows_one_counts() -> None:

@@ -158,6 +158,43 @@ def test_restarts_of_a_run_make_one_chain_and_other_numbers_do_not() -> None:
     assert {round(s.chain_hours, 1) for s in attribute(other.frame()).sessions} == {10.0, 9.9}
 
 
+def _drain(b: FrameBuilder, since: float, until: float | None, node: str = "n1") -> None:
+    end = None if until is None else START + until * HOUR
+    span = {"since": START + since * HOUR, "until": end}
+    b.absences.append({"node": node, "device": "node", "scope": "source", "metric": "*", "reason": "drained"} | span)
+
+
+def test_hours_of_a_drained_node_are_drained_where_nobody_worked_and_still_sum_up() -> None:
+    b = FrameBuilder(hours=20)
+    uuids = b.node(gpus=2)
+    b.use(TRAINING, uuid=uuids[0])
+    b.use(FREE, uuid=uuids[1], end=15)
+    b.work("a", [("n1", uuids[0])], start=0, end=6.5)
+    _drain(b, 5, 8)
+    _drain(b, 7.5, 10.25)
+    _drain(b, 18, None)
+    table = _occupied(b)
+    assert _hours(table, "workload") == pytest.approx(6.5)
+    assert _hours(table, "drained") == pytest.approx((10.25 - 6.5) + (10.25 - 5) + 2)
+    assert _hours(table, "unobserved") == pytest.approx(5)
+    assert float(table["gpu_hours"].sum()) == pytest.approx(40)
+
+
+def test_a_drained_node_drains_no_other_and_nothing_before_the_window() -> None:
+    b = FrameBuilder(hours=4)
+    b.node("n1")
+    b.node("n2")
+    b.use(FREE)
+    b.use(FREE, "n2", "GPU-n2-0")
+    _drain(b, -5, -1)
+    _drain(b, -5, 1, "n2")
+    _drain(b, 2, 2, "n2")
+    table = _occupied(b)
+    assert table.groupby(["node", "class"])["gpu_hours"].sum().to_dict() == pytest.approx(
+        {("n1", "unallocated"): 4.0, ("n2", "drained"): 1.0, ("n2", "unallocated"): 3.0}
+    )
+
+
 def test_no_workloads_at_all_leaves_everything_unallocated() -> None:
     b = FrameBuilder(hours=4)
     b.node()
