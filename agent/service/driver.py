@@ -317,6 +317,7 @@ class GuardedDriver:
             if self._session.fault is None or not self._probe.gpus:
                 self._probe = call.result
             self.wants_probe = self._session.fault is None
+            self._stale = self._stale and job == "probe"  # what was opened anew begins at its first reading
             self._blind.clear()
 
     def _why_blind(self) -> Fault | None:

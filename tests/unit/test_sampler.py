@@ -111,3 +111,71 @@ def test_the_shortest_interval_leaves_gpm_its_hundred_milliseconds() -> None:
     assert min(spacing) > 0.1
     assert 28 <= len(kept) <= 30
     assert len(kept) + stats[-1].missed_ticks == 30
+
+
+class MovedClock(SteppedClock):
+    """A clock whose wall time is set during the given waits."""
+
+    def __init__(self, steps: dict[int, float]) -> None:
+        super().__init__(1_790_000_000.0)
+        self.steps = steps
+        self.waits = 0
+
+    def wait_until(self, monotonic_seconds: float) -> None:
+        super().wait_until(monotonic_seconds)
+        self.waits += 1
+        self._wall += self.steps.get(self.waits, 0.0)
+
+
+def test_a_wall_clock_that_is_set_is_told_and_the_intervals_stay_true() -> None:
+    kept: list[Sampled] = []
+    stats: list[AgentStats] = []
+    steps: list[tuple[float, float]] = []
+    clock = MovedClock({3: -3600.0, 6: 0.2, 8: 30.0})
+    run_loop(
+        Sampler([Steady("host", Reading())], 1.0, 10.0),
+        clock,
+        kept.append,
+        stats.append,
+        lambda: 1,
+        duration_seconds=10.0,
+        stepped=lambda step, ts: steps.append((round(step, 6), round(ts - 1_790_000_000.0, 6))),
+    )
+    assert steps == [(-3600.0, -3597.0), (30.0, -3561.8)]  # 0.2 s between two ticks is slewing
+    assert {round(one.tick.interval_seconds, 6) for one in kept} == {1.0}
+    assert round(stats[-1].clock_offset_seconds or 0.0, 6) == -3569.8
+
+
+class Slow:
+    """A source that begins before and is read after the others."""
+
+    name = "slow"
+
+    def __init__(self, order: list[str]) -> None:
+        self.order = order
+
+    def probe(self) -> Probe:
+        return Probe()
+
+    def begin(self, instant: Instant) -> None:
+        self.order.append("begin")
+
+    def read(self, instant: Instant) -> Reading:
+        self.order.append("read")
+        return Reading(gpus={"GPU-1": {"sm_active": 0.5}})
+
+    def close(self) -> None: ...
+
+
+def test_a_slow_source_is_waited_for_last_and_keeps_its_rank() -> None:
+    order: list[str] = []
+
+    class Quick(Steady):
+        def read(self, instant: Instant) -> Reading:
+            order.append("quick")
+            return self.reading
+
+    quick = Quick("dcgm", Reading(gpus={"GPU-1": {"sm_active": 0.9}}))
+    tick = Sampler([Slow(order), quick], 1.0, 10.0).sample(Instant(1.0, 1.0)).tick
+    assert order == ["begin", "quick", "read"]
+    assert tick.gpus["GPU-1"]["sm_active"] == 0.5

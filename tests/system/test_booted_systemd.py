@@ -1,0 +1,196 @@
+"""The agent as an operator runs it: a real systemd, booted in a container, with the wheel and the stub driver.
+
+Needs root, debootstrap and systemd-nspawn, a package mirror (or a minimal Debian tree with systemd and python3 that
+``DEBIAN_ROOT`` names; it is copied), and an index for pip. Skipped, with the reason, where one is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from skuwise.tests.nvmlstub import StubBuildError, StubClock, build
+
+pytestmark = [pytest.mark.slow, pytest.mark.system]
+
+PROJECT = Path(__file__).parents[2]
+PYTHON = "/opt/skuwise/bin/python"
+SCENARIO = """
+[gpu 0-1]
+name = NVIDIA H100 80GB HBM3
+sm_active = 0.5
+delay_ms.nvmlDeviceGetUtilizationRates = 0 100:600000
+"""
+DROP_IN = """
+[Service]
+WatchdogSec=8
+RestartSec=1
+Environment=LD_LIBRARY_PATH=/opt/nvml SKUWISE_NVML_SCENARIO=/opt/nvml/scenario SKUWISE_NVML_CLOCK=/opt/nvml/clock
+"""
+
+
+def must(*command: str | Path, skip: str = "") -> str:
+    done = subprocess.run([str(one) for one in command], capture_output=True, text=True, check=False)
+    if done.returncode != 0 and skip:
+        pytest.skip(f"{skip}: {done.stderr.strip()[-300:]}")
+    assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return done.stdout
+
+
+class Machine:
+    """A booted container. `run` runs a command inside."""
+
+    def __init__(self, root: Path, log: Path) -> None:
+        self.root = root
+        self.log = log
+        command = ["systemd-nspawn", "--boot", "--register=no", "--keep-unit", "--machine=gpunode", "-D", str(root)]
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
+    @property
+    def leader(self) -> int:
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return int(children[0])
+
+    def run(self, *command: str, check: bool = True) -> str:
+        inside = ["nsenter", "-t", str(self.leader), "-m", "-u", "-i", "-n", "-p", "-C", "--", *command]
+        done = subprocess.run(inside, capture_output=True, text=True, check=False, timeout=120)
+        if check:
+            assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+        return done.stdout.strip()
+
+    def shows(self, name: str) -> str:
+        return self.run("systemctl", "show", "-P", name, "skuwise-agent.service")
+
+    def rows(self, sql: str) -> list[tuple[object, ...]]:
+        database = self.root / "var/lib/skuwise/skuwise.db"
+        with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+            return connection.execute(sql).fetchall()
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            with contextlib.suppress(OSError, IndexError):
+                os.kill(self.leader, 9)
+            self.process.wait(timeout=30)
+
+
+def until(true: Callable[[], bool], seconds: float = 60) -> None:
+    ends = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < ends, "it did not come about"
+        time.sleep(0.3)
+
+
+def minimal_debian(folder: Path) -> Path:
+    root = folder / "root"
+    known = os.environ.get("DEBIAN_ROOT")
+    if known:
+        must("cp", "-a", known, root)
+    else:
+        packages = "--include=systemd,systemd-sysv,dbus,python3,procps"
+        must("debootstrap", "--variant=minbase", packages, "bookworm", root, skip="debootstrap cannot make a root")
+    return root
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    if os.geteuid() != 0:
+        pytest.skip("booting a container needs root")
+    missing = [tool for tool in ("debootstrap", "systemd-nspawn", "nsenter") if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    folder = tmp_path_factory.mktemp("system")
+    root = minimal_debian(folder)
+    must(sys.executable, "-m", "build", "--wheel", "--outdir", folder / "wheel", PROJECT)
+    (wheel,) = (folder / "wheel").glob("*.whl")
+    must("chroot", root, "/usr/bin/python3", "-m", "venv", "--without-pip", "/opt/skuwise")
+    (packages,) = (root / "opt/skuwise/lib").glob("python3*/site-packages")
+    version = packages.parent.name.removeprefix("python")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--python-version", version]
+    must(*pip, "--target", packages, wheel, skip="pip cannot fetch what the wheel needs")
+    nvml = root / "opt/nvml"
+    nvml.mkdir()
+    try:
+        shutil.copy(build() / "libnvidia-ml.so.1", nvml)
+    except StubBuildError as error:
+        pytest.skip(str(error))
+    (nvml / "scenario").write_text(SCENARIO)
+    StubClock(nvml / "clock").set(1.0)
+    must("chmod", "-R", "a+rX", nvml)
+    booted = Machine(root, folder / "boot.log")
+    try:
+        until(lambda: booted.process.poll() is not None or "login:" in booted.log.read_text(errors="replace"))
+        if booted.process.poll() is not None:
+            pytest.skip(f"systemd-nspawn does not boot here: {booted.log.read_text(errors='replace')[-500:]}")
+        yield booted
+    finally:
+        booted.stop()
+
+
+def test_install_start_kill_hang_stall_and_restart(machine: Machine) -> None:
+    # An operator installs and starts it.
+    said = machine.run(PYTHON, "-m", "skuwise", "agent", "install")
+    assert "wrote /etc/systemd/system/skuwise-agent.service" in said and "failed" not in said
+    drop_in = machine.root / "etc/systemd/system/skuwise-agent.service.d/stub.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text(DROP_IN)
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "start", "skuwise-agent.service")
+    assert "sampling 2 GPUs" in machine.shows("StatusText")
+    database = machine.root / "var/lib/skuwise/skuwise.db"
+    until(lambda: len(machine.rows("SELECT 1 FROM gpu_samples WHERE sm_active > 0.49")) >= 4)
+    assert stat.S_IMODE(database.stat().st_mode) == 0o640
+    assert stat.S_IMODE(database.parent.stat().st_mode) == 0o750
+    assert database.stat().st_uid != 0
+    status = Path(f"/proc/{machine.leader}/root/proc/{machine.shows('MainPID')}/status").read_text()
+    assert "CapEff:\t0000000000000000" in status and "NoNewPrivs:\t1" in status
+
+    # A crash: systemd starts it again, and what was written stays.
+    before = machine.rows("SELECT max(ts) FROM host_samples")[0][0]
+    machine.run("systemctl", "kill", "-s", "KILL", "skuwise-agent.service")
+    until(lambda: machine.shows("NRestarts") == "1" and machine.shows("ActiveState") == "active")
+    until(lambda: bool(machine.rows(f"SELECT 1 FROM gpu_samples WHERE ts > {before} + 5")))
+    assert machine.rows(f"SELECT count(*) FROM host_samples WHERE ts <= {before}")[0][0]
+
+    # The driver hangs: the GPUs are absent, host and watchdog go on, nothing is restarted.
+    StubClock(machine.root / "opt/nvml/clock").set(101.0)
+    until(lambda: "driver-hung" in machine.shows("StatusText"))
+    hung_at = machine.rows("SELECT max(ts) FROM host_samples")[0][0]
+    until(lambda: bool(machine.rows(f"SELECT 1 FROM host_samples WHERE ts > {hung_at} + 12")))
+    assert machine.shows("NRestarts") == "1"
+    assert machine.rows("SELECT 1 FROM absences WHERE reason = 'driver-hung' AND until IS NULL")
+    assert "driver-hung" in machine.run(PYTHON, "-m", "skuwise", "agent", "status")
+
+    # It is restarted while the driver hangs, and the driver comes back.
+    StubClock(machine.root / "opt/nvml/clock").set(1.0)
+    machine.run("systemctl", "restart", "skuwise-agent.service")
+    restarted = machine.rows("SELECT max(ts) FROM host_samples")[0][0]
+    until(lambda: bool(machine.rows(f"SELECT 1 FROM gpu_samples WHERE ts > {restarted}")))
+
+    # Pause lets go, resume takes up; a loop that stands still is ended by the watchdog and started again.
+    assert "let go" in machine.run(PYTHON, "-m", "skuwise", "agent", "pause")
+    assert "paused" in machine.run(PYTHON, "-m", "skuwise", "agent", "status")
+    machine.run(PYTHON, "-m", "skuwise", "agent", "resume")
+    restarts = int(machine.shows("NRestarts"))
+    machine.run("systemctl", "kill", "-s", "STOP", "skuwise-agent.service")
+    until(lambda: int(machine.shows("NRestarts")) == restarts + 1 and machine.shows("ActiveState") == "active")
+
+    # A reload, a stop; the file is whole, and the snapshot's unit works on it.
+    machine.run("systemctl", "reload", "skuwise-agent.service")
+    until(lambda: machine.shows("ActiveState") == "active")
+    machine.run("systemctl", "stop", "skuwise-agent.service")
+    assert machine.shows("Result") == "success"
+    assert machine.rows("PRAGMA integrity_check") == [("ok",)]
+    machine.run("systemctl", "start", "skuwise-snapshot.service")
+    assert list((machine.root / "var/lib/skuwise/snapshots").glob("*.db"))
+    assert "removed" in machine.run(PYTHON, "-m", "skuwise", "agent", "uninstall")
+    assert database.exists()

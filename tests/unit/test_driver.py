@@ -1,0 +1,176 @@
+"""The driver's thread and its deadlines, with sources that hang when they are told to."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from skuwise.agent.clock import SystemClock
+from skuwise.agent.model import Absence, Gpu, Instant, Probe, Reading
+from skuwise.agent.service.attend import Attendant
+from skuwise.agent.service.driver import Deadlines, GuardedDriver
+from skuwise.agent.service.instance import Instance
+from skuwise.agent.service.notify import Notifier
+from skuwise.agent.sources.nvml_session import NvmlSession
+
+SHORT = Deadlines(read=0.05, open=0.05, close=0.05, retry=60.0)
+
+
+class Session(NvmlSession):
+    """A session over no library: opening succeeds or hangs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def open(self, instant: Instant) -> Absence | None:
+        self.answers.wait()
+        self.fault = None
+        return None
+
+
+class Gpus:
+    """One GPU; `read` hangs while the session does."""
+
+    name = "nvml"
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.reads = 0
+
+    def probe(self) -> Probe:
+        return Probe(gpus=(Gpu("GPU-1", 0, "H100"),))
+
+    def read(self, instant: Instant) -> Reading:
+        self.reads += 1
+        self.session.answers.wait()
+        return Reading(gpus={"GPU-1": {"power_watts": 300.0}})
+
+    def close(self) -> None:
+        self.session.answers.wait()
+        self.session.close()
+
+
+def driver(session: Session, sysfs: Path = Path("/nonexistent")) -> tuple[GuardedDriver, Gpus]:
+    source = Gpus(session)
+    return GuardedDriver(session, [source], 1.0, 10.0, sysfs=sysfs, deadlines=SHORT), source
+
+
+def at(seconds: float) -> Instant:
+    return Instant(1.8e9 + seconds, seconds)
+
+
+def reasons(reading: Reading) -> set[tuple[str, str]]:
+    return {(one.subject, one.reason) for one in reading.absences}
+
+
+def finish(guarded: GuardedDriver) -> None:
+    """Wait until the outstanding job is done."""
+    call = guarded._call
+    assert call is not None and call.wait(10)
+
+
+def test_a_hang_is_one_outstanding_call_and_the_late_answer_is_dropped() -> None:
+    session = Session()
+    guarded, source = driver(session)
+    guarded.open(at(0))
+    assert guarded.read(at(1)).gpus
+    session.answers.clear()
+    hung = {("nvml", "driver-hung"), ("GPU-1", "driver-hung")}
+    assert reasons(guarded.read(at(2))) == hung
+    first = guarded.read(at(3))
+    assert reasons(first) == hung and guarded.read(at(4)).absences is first.absences
+    assert source.reads == 2  # nobody asked again
+    assert guarded.hung_seconds(62.0) > 59
+    assert [gpu.uuid for gpu in guarded.probe().gpus] == ["GPU-1"]  # it is still there, only not read
+    session.answers.set()
+    finish(guarded)
+    assert reasons(guarded.read(at(5))) == hung  # its rates would count from a reading of unknown time
+    assert guarded.read(at(6)).gpus == {"GPU-1": {"power_watts": 300.0}}
+    assert guarded.hung_seconds(70.0) == 0.0
+    guarded.close()
+
+
+def test_a_driver_that_hangs_at_the_start_is_taken_up_when_it_answers() -> None:
+    session = Session()
+    session.answers.clear()
+    guarded, _ = driver(session)
+    guarded.open(at(0))
+    assert guarded.probe().gpus == ()
+    assert reasons(guarded.read(at(1))) == {("nvml", "driver-hung")}
+    session.answers.set()
+    finish(guarded)
+    assert guarded.read(at(2)).gpus
+    assert guarded.wants_probe
+    assert len(guarded.probe().gpus) == 1 and not guarded.wants_probe
+
+
+def test_a_pause_waits_for_a_hung_driver_and_ends_by_itself() -> None:
+    session = Session()
+    guarded, _ = driver(session)
+    guarded.open(at(0))
+    session.answers.clear()
+    guarded.read(at(1))
+    assert guarded.pause(at(2), 100.0) is False
+    assert reasons(guarded.read(at(3))) == {("nvml", "paused"), ("GPU-1", "paused")}
+    session.answers.set()
+    finish(guarded)
+    guarded.read(at(4))
+    finish(guarded)
+    assert session.fault is not None and session.fault.reason == "released"
+    assert reasons(guarded.read(at(101)))
+    guarded.read(at(102.5))
+    finish(guarded)
+    assert guarded.paused_until is None and guarded.read(at(103)).gpus
+
+
+class Told:
+    """What an attendant said and noted."""
+
+    def __init__(self, folder: Path, guarded: GuardedDriver) -> None:
+        self.said: list[str] = []
+        self.noted: list[Absence] = []
+        self.instance = Instance.take(folder / "node.db", wait_seconds=0.0)
+        self.attendant = Attendant(
+            SystemClock(),
+            Notifier({"NOTIFY_SOCKET": str(folder / "nobody")}),
+            guarded,
+            self.instance,
+            server=None,
+            note=lambda absence, _: self.noted.append(absence),
+            say=self.said.append,
+            database=folder / "node.db",
+        )
+
+
+def test_a_driver_hung_for_a_minute_ends_the_agent_once_an_hour(tmp_path: Path) -> None:
+    session = Session()
+    guarded, _ = driver(session)
+    guarded.open(at(0))
+    session.answers.clear()
+    guarded.read(at(-1000.0))  # on the system's own clock, a good while ago
+    told = Told(tmp_path, guarded)
+    told.attendant.attend()
+    assert told.attendant.restart_reason is not None
+    assert [one.reason for one in told.noted] == ["self-restart"]
+    told.instance.release()
+    again = Told(tmp_path, guarded)
+    again.attendant.attend()
+    again.attendant.attend()
+    assert again.attendant.restart_reason is None
+    assert sum("within the hour" in line for line in again.said) == 1
+    again.instance.release()
+    session.answers.set()
+
+
+def test_steps_and_sleep_are_noted(tmp_path: Path) -> None:
+    guarded, _ = driver(Session())
+    guarded.open(at(0))
+    told = Told(tmp_path, guarded)
+    told.attendant.clock_stepped(-3600.0, 1.8e9)
+    told.attendant.suspended(500.0, 1.8e9)
+    assert [(one.subject, one.reason) for one in told.noted] == [("clock", "clock-stepped"), ("clock", "suspended")]
+    assert "set back by 3600.000 s" in told.noted[0].detail
+    told.instance.release()
+    guarded.close()
