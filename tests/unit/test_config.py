@@ -38,6 +38,8 @@ def test_each_layer_lies_over_the_one_before(tmp_path: Path) -> None:
         ("", {}, {"interval": "soon"}, "not a span of time"),
         ("interval = true", {}, {}, "not a span of time"),
         ("node = 3", {}, {}, "must be text"),
+        ("", {}, {"listen": ":9500"}, "not an address to listen on"),
+        ("listen = true", {}, {}, "not an address to listen on"),
         ("[fabric_roles]\nmlx5_0 = 'fast'", {}, {}, "must map devices"),
         ("node = ", {}, {}, "cannot be read"),
         ("", {}, {"config": "/nonexistent/skuwise.toml"}, "does not exist"),
@@ -48,3 +50,20 @@ def test_what_is_wrong_is_refused_in_a_sentence(
 ) -> None:
     with pytest.raises(UsageError, match=words.replace("?", r"\?")):
         load(tmp_path, system=system, environ=environ, **flags)
+
+
+@pytest.mark.parametrize(
+    ("system", "environ", "address"),
+    [
+        ("", {}, None),
+        ('listen = ""', {}, None),
+        ("listen = 9500", {}, "127.0.0.1:9500"),
+        ('listen = "9500"', {"SKUWISE_LISTEN": "[::]:1"}, "[::]:1"),
+        ('listen = "9500"', {"SKUWISE_LISTEN": ""}, None),
+    ],
+)
+def test_nothing_listens_unless_asked(
+    tmp_path: Path, system: str, environ: dict[str, str], address: str | None
+) -> None:
+    listen = load(tmp_path, system=system, environ=environ).listen
+    assert (None if listen is None else str(listen)) == address
