@@ -16,7 +16,12 @@ _PASSING = frozenset({"first-reading"})
 
 def examine(survey: Survey, sampled: Sampled) -> tuple[Capability, ...]:
     """The survey's lines, with what the first reading showed to be absent put in their place."""
-    lines = {(c.scope, c.subject, c.metric): c for c in survey.capabilities}
+    lines: dict[tuple[str, str, str], Capability] = {}
+    for line in survey.capabilities:
+        # Where one source lacks what another gives, it is not missing; of two that lack it the later knows more.
+        known = lines.get((line.scope, line.subject, line.metric))
+        if known is None or known.absence is not None:
+            lines[(line.scope, line.subject, line.metric)] = line
     for absence in sorted(sampled.absences, key=lambda a: (a.scope, a.subject, a.metric)):
         if absence.reason in _PASSING:
             continue

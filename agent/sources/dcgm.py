@@ -123,6 +123,7 @@ class DcgmSource:
         self._reader = reader
         self._target = Target(url, WANTED, every_seconds)
         self._started = False
+        self._primed = False  # the loop throws the first reading away: a page would be lost with it
         self._seen = 0  # the number of the page that was last given
         self._provides: frozenset[tuple[str, str]] = frozenset()
         self._absences: frozenset[Absence] = frozenset()
@@ -156,8 +157,9 @@ class DcgmSource:
             return Reading()
         if not self._started:
             self._start()
+        primed, self._primed = self._primed, True
         page = self._reader.latest(self._target.url)
-        if page is None:
+        if page is None or not primed:
             return Reading()
         if page.number != self._seen:
             self._seen = page.number
@@ -179,7 +181,8 @@ class DcgmSource:
         for uuid, (values, missing) in _read_all(devices, page.series).items():
             if values:
                 gpus[uuid] = values
-            absences += [fault.of("gpu", uuid, metric) for metric, fault in missing.items()]
+            # Traffic is counted, or said to be missing, by the source `nvlink`: that the page lacks it too is no news.
+            absences += [fault.of("gpu", uuid, metric) for metric, fault in missing.items() if metric in _RATIOS]
         provides = frozenset((uuid, metric) for uuid, values in gpus.items() for metric in values)
         if provides != self._provides:
             self._provides = provides

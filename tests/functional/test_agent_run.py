@@ -8,10 +8,12 @@ import sqlite3
 import subprocess
 import sys
 import time
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 from skuwise.tests.nvmlstub import read_calls, stub_env
+from skuwise.tests.pages import VLLM, counted, dcgm_page, serving
 from skuwise.tests.trees import dgx_like
 
 HOPPER = """
@@ -103,7 +105,7 @@ def test_every_view_is_filled_after_a_short_run(tmp_path: Path) -> None:
     views = [row["name"] for row in rows(db, "SELECT name FROM sqlite_master WHERE type = 'view'")]
     assert len(views) >= 14
     empty = [view for view in views if rows(db, f"SELECT count(*) AS n FROM {view}")[0]["n"] == 0]
-    assert empty == []
+    assert empty == ["serving_samples"]  # no inference server is here
 
 
 def test_a_gpu_without_gpm_leaves_reasons_and_no_proxies(tmp_path: Path) -> None:
@@ -117,6 +119,55 @@ def test_a_gpu_without_gpm_leaves_reasons_and_no_proxies(tmp_path: Path) -> None
     assert [row["gpu_util"] for row in samples] == pytest.approx([0.87] * len(samples))
     reasons = {r["reason"] for r in rows(db, "SELECT reason FROM absences WHERE metric = 'sm_active' OR metric = '*'")}
     assert "no-gpm" in reasons
+
+
+def test_dcgm_exporter_stands_in_for_gpm_once_a_page(tmp_path: Path) -> None:
+    env, paths = node(tmp_path, HOPPER.replace("H100 80GB HBM3", "A100-SXM4-80GB") + "gpm = no\n")
+    db = tmp_path / "node.db"
+    uuids = [f"GPU-00000000-0000-4000-8000-{i:012d}" for i in range(2)]
+    values = {"DCGM_FI_PROF_SM_ACTIVE": 0.61, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": "9223372036854775794"}
+    page = "".join(dcgm_page(values, uuid, i=i) for i, uuid in enumerate(uuids))
+    with serving(page) as (url, asked):
+        env["SKUWISE_DCGM_URL"] = url
+        run = ("agent", "run", "--db", str(db), "--interval", "0.2s", "--duration", "2s", *paths)
+        assert skuwise(*run, env=env, cwd=tmp_path).returncode == 0
+        assert asked == ["/metrics"]  # 2 s are less than its interval
+        doctor = skuwise("agent", "doctor", "--format", "json", *paths, env=env, cwd=tmp_path)
+    samples = rows(db, "SELECT gpu_uuid, sm_active, tensor_active FROM gpu_samples")
+    given = [row["gpu_uuid"] for row in samples if row["sm_active"] == pytest.approx(0.61)]
+    assert sorted(given, key=str) == uuids
+    assert sum(row["sm_active"] is not None for row in samples) == 2
+    assert {row["tensor_active"] for row in samples} == {None}
+    absent = {(r["metric"], r["reason"]) for r in rows(db, "SELECT metric, reason FROM absences")}
+    assert not any(metric == "sm_active" for metric, _ in absent)
+    assert ("tensor_active", "not-supported") in absent
+    lines = {line["metric"]: line for line in json.loads(doctor.stdout) if line["subject"] == uuids[0]}
+    assert (lines["sm_active"]["status"], lines["sm_active"]["source"]) == ("read", "dcgm")
+    assert "DCGM_FI_PROF_DRAM_ACTIVE, gauge" in lines["dram_active"]["remedy"]
+    assert lines["pcie_tx_bytes_per_second"]["origin"] == "NVML field 197"
+
+
+@pytest.mark.slow  # two pages of a server lie 10 s apart
+def test_a_local_server_is_watched(tmp_path: Path) -> None:
+    env, paths = node(tmp_path)
+    db = tmp_path / "node.db"
+    steps = iter(range(100))
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.end_headers()
+        request.wfile.write(counted(VLLM, next(steps)).encode())
+
+    with serving(answer) as (url, _):
+        env["SKUWISE_SERVING_ENDPOINTS"] = url
+        run = ("agent", "run", "--db", str(db), "--interval", "1s", "--duration", "13s", *paths)
+        assert skuwise(*run, env=env, cwd=tmp_path).returncode == 0
+    (sample,) = rows(db, "SELECT * FROM serving_samples")
+    assert sample["engine"] == "vllm"
+    assert sample["endpoint"] == url
+    assert sample["workload_id"] is None  # this test serves it, and holds no GPU
+    assert sample["kv_cache_usage"] == pytest.approx(0.4565)
+    assert sample["prompt_tokens_per_second"] == pytest.approx(1000 / float(str(sample["interval_seconds"])), rel=0.01)
 
 
 def test_no_driver_is_said_and_the_host_goes_on(tmp_path: Path) -> None:
