@@ -36,6 +36,7 @@ from .procfs import Process, read_process, read_start_ticks, read_variables
 from .redact import redact_command, redact_text
 from .slurm import start_of
 from .text import clean_text
+from .uses import Holdings, uses
 
 _MAX_CLIMB = 64
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "tcsh", "csh", "ash"})
@@ -55,7 +56,7 @@ _NOT_WORK_CUT = frozenset(name[:15] for name in _NOT_WORK)
 
 # PIDs that are looked at again at one scan: all of them on an ordinary node. A node with more processes on its GPUs is
 # gone through in turn, so that a scan never takes more than some milliseconds.
-_CHECKED_PER_SCAN = 256
+_CHECKED_PER_SCAN = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,11 @@ class Attribution:
         self._current: dict[str, Workload] = {}
         self._named: dict[str, Workload] = {}  # by the id they were first called by
         self._failed: dict[int, int] = {}  # PIDs that were not there, and how often running
+        self._listed: list[tuple[int, str]] = []  # what the driver listed last: PID and GPU
+        self._pids: list[int] = []
+        self._hidden: frozenset[int] = frozenset()
+        self._holdings = Holdings((), {}, frozenset())
+        self._runs: dict[str, _Known] = {}  # one process of each workload
         self._cursor = 0
         self.absences: frozenset[Absence] = frozenset()
 
@@ -128,13 +134,18 @@ class Attribution:
         """
         hidden = self._look(processes)
         granted = self._allocations.read() if self._allocations is not None else Granted()
-        named, allocated = self._name(processes, granted.claims)
+        named, allocated = self._name(granted.claims)
         self.absences = granted.absences | {_HIDDEN} if hidden else granted.absences
-        uses = _uses(processes, self._known, named, hidden, allocated)
+        found = uses(
+            self._holdings.memory(processes),
+            {first: workload.workload_id for first, workload in named.items()},
+            self._holdings.strangers,
+            ((uuid, workload.workload_id) for workload, claim in allocated for uuid in claim.gpu_uuids),
+        )
         current = {workload.workload_id: workload for workload in (*named.values(), *(w for w, _ in allocated))}
         self._current = current
         self._named = named
-        return tuple(current[key] for key in sorted(current)), uses
+        return tuple(current[key] for key in sorted(current)), found
 
     def holder_of(self, pids: Iterable[int]) -> str | None:
         """The workload on this node's GPUs that `pids` belong to (a server's front end holds no GPU itself).
@@ -154,55 +165,73 @@ class Attribution:
 
     def _look(self, processes: Sequence[GpuProcess]) -> frozenset[int]:
         """Bring `_known` up to date; the PIDs that are hidden from this user."""
-        pids = {process.pid for process in processes}
         known, failed = self._known, self._failed
-        for gone in known.keys() - pids:
-            del known[gone]
-        for gone in failed.keys() - pids:
-            del failed[gone]
-        due = self._due(pids)
+        listed = [(process.pid, process.gpu_uuid) for process in processes]
+        is_new = listed != self._listed
+        if is_new:
+            self._listed = listed
+            pids = {pid for pid, _ in listed}
+            self._pids = sorted(pids)
+            for gone in known.keys() - pids:
+                del known[gone]
+            for gone in failed.keys() - pids:
+                del failed[gone]
+        due = self._due()
         procfs = str(self._procfs)
         for pid in due:
             held = known.get(pid)
             if held is not None and read_start_ticks(procfs, pid) != held.start_ticks:
                 del known[pid]
+                is_new = True
+        if is_new or failed:
+            is_new |= self._meet(frozenset(due))
+        hidden = frozenset(pid for pid, times in failed.items() if times > 1)
+        if is_new or hidden != self._hidden:
+            self._hidden = hidden
+            ids = {pid: held.workload.workload_id for pid, held in known.items()}
+            self._holdings = Holdings(processes, ids, hidden)
+            self._runs = {}
+            for held in known.values():
+                # Of several processes the one that knows its job's start speaks for all.
+                other = self._runs.get(held.workload.workload_id)
+                if other is None or (other.start_seconds is None and held.start_seconds is not None):
+                    self._runs[held.workload.workload_id] = held
+            self._first = {key: held.workload for key, held in self._runs.items()}
+        return hidden
+
+    def _meet(self, due: frozenset[int]) -> bool:
+        """Describe the processes that are not known; whether there were any."""
         context = _Context(self._procfs)
-        again = set(due)
-        for pid in sorted(pids - known.keys()):
-            if pid in failed and pid not in again:
+        met = False
+        for pid in self._pids:
+            if pid in self._known or (pid in self._failed and pid not in due):
                 continue
             process = context.process(pid)
             if process is None:
-                failed[pid] = failed.get(pid, 0) + 1
+                self._failed[pid] = self._failed.get(pid, 0) + 1
             else:
-                failed.pop(pid, None)
-                known[pid] = self._describe(process, context)
-        present = {held.workload.workload_id for held in known.values()} if len(self._first) > len(known) else None
-        if present is not None:
-            self._first = {key: workload for key, workload in self._first.items() if key in present}
-        return frozenset(pid for pid, times in failed.items() if times > 1)
+                self._failed.pop(pid, None)
+                self._known[pid] = self._describe(process, context)
+                met = True
+        return met
 
-    def _due(self, pids: set[int]) -> Sequence[int]:
-        if len(pids) <= _CHECKED_PER_SCAN:
-            return sorted(pids)
-        ordered = sorted(pids)
-        self._cursor %= len(ordered)
-        part = ordered[self._cursor : self._cursor + _CHECKED_PER_SCAN]
+    def _due(self) -> Sequence[int]:
+        if len(self._pids) <= _CHECKED_PER_SCAN:
+            return self._pids
+        self._cursor %= len(self._pids)
+        part = self._pids[self._cursor : self._cursor + _CHECKED_PER_SCAN]
         self._cursor += _CHECKED_PER_SCAN
         return part
 
-    def _name(
-        self, processes: Sequence[GpuProcess], claims: Sequence[Claim]
-    ) -> tuple[dict[str, Workload], list[tuple[Workload, Claim]]]:
+    def _name(self, claims: Sequence[Claim]) -> tuple[dict[str, Workload], list[tuple[Workload, Claim]]]:
         """First workload id -> what it is called with what the schedulers know; and each claim with its workload."""
-        first = {held.workload.workload_id: held for held in self._known.values()}
+        first = self._runs
         if not claims or self._allocations is None:
             return {key: self._with_claim(held, None) for key, held in first.items()}, []
         seen: dict[Origin, set[str]] = defaultdict(set)
-        for process in processes:
-            held = self._known.get(process.pid)
-            if held is not None and held.origin.key:
-                seen[held.origin].add(process.gpu_uuid)
+        for gpu, key in self._holdings.keys:
+            if first[key].origin.key:
+                seen[first[key].origin].add(gpu)
         job_ids = {held.origin: held.job_id for held in first.values() if held.job_id}
         matched = self._allocations.match(claims, {o: frozenset(gpus) for o, gpus in seen.items()}, job_ids)
         claim_of = {origin: claim for claim, origin in matched.items()}
@@ -343,50 +372,6 @@ def _is_interactive_shell(process: Process) -> bool:
 def _name(leader: Process, process: Process) -> str:
     name = program_of(leader.argv) or program_of(process.argv) or leader.stat.comm or process.stat.comm
     return clean_text(redact_text(name)) or "unnamed"
-
-
-def _uses(
-    processes: Iterable[GpuProcess],
-    known: Mapping[int, _Known],
-    named: Mapping[str, Workload],
-    hidden: frozenset[int],
-    allocated: Iterable[tuple[Workload, Claim]],
-) -> tuple[WorkloadUse, ...]:
-    ids = {first: workload.workload_id for first, workload in named.items()}
-    memory: dict[tuple[str, str], dict[int, int | None]] = {}
-    holders: dict[str, set[str]] = defaultdict(set)
-    for process in processes:
-        held = known.get(process.pid)
-        if held is None:
-            if process.pid in hidden:
-                # Somebody unknown is on this GPU too: it is shared with whoever is known.
-                holders[process.gpu_uuid].add("")
-            continue
-        key = (process.gpu_uuid, ids[held.workload.workload_id])
-        per_pid = memory.get(key)
-        if per_pid is None:
-            per_pid = memory[key] = {}
-            holders[key[0]].add(key[1])
-        # The driver lists a process once per kind of context (compute, graphics), each time with all its memory.
-        told = process.mem_used_bytes
-        earlier = per_pid.get(process.pid)
-        per_pid[process.pid] = told if earlier is None else max(earlier, told or 0)
-    given = {(uuid, workload.workload_id) for workload, claim in allocated for uuid in claim.gpu_uuids}
-    for uuid, workload in given:
-        holders[uuid].add(workload)
-    found: list[WorkloadUse] = []
-    for uuid, workload in sorted(memory.keys() | given):
-        shared = len(holders[uuid]) > 1
-        if (uuid, workload) in given:
-            found.append(WorkloadUse(workload, uuid, "allocation", shared))
-        if (uuid, workload) in memory:
-            found.append(WorkloadUse(workload, uuid, "process", shared, _total(memory[uuid, workload].values())))
-    return tuple(found)
-
-
-def _total(parts: Iterable[int | None]) -> int | None:
-    values = list(parts)
-    return None if None in values else sum(v for v in values if v is not None)
 
 
 _HIDDEN = Absence(

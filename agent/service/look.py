@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ..clock import Clock
 from ..config import AgentConfig
@@ -24,4 +25,5 @@ def look(
         uses = agent.attribution.attribute(sampled.processes or ())[1]
     finally:
         agent.sampler.close()
-    return agent, sampled, uses
+        agent.attribution.close()
+    return agent, replace(sampled, absences=sampled.absences | agent.attribution.absences), uses
