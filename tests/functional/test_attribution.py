@@ -289,3 +289,18 @@ def test_three_hundred_processes_come_out_in_a_fixed_order(proc: Procfs) -> None
 
 def test_no_processes_are_no_workloads(proc: Procfs) -> None:
     assert attribution(proc).attribute([]) == ((), ())
+
+
+def test_a_servers_front_end_belongs_to_the_work_on_the_gpus(proc: Procfs) -> None:
+    proc.process(700, ppid=600, argv=["vllm", "serve", "m", "--port", "8000"])
+    proc.process(701, ppid=700, argv=["VLLM::EngineCore"], start=2900)
+    proc.process(800, ppid=600, argv=["python", "other.py"], start=2901)
+    proc.process(900, ppid=600, argv=["docker-proxy"], start=2902)
+    found = attribution(proc)
+    assert found.holder_of([700]) is None
+    workloads, _ = found.attribute([on(0, 701), on(1, 800)])
+    served = next(w.workload_id for w in workloads if "vllm" in (w.command or ""))
+    assert found.holder_of([700]) == found.holder_of([701]) == found.holder_of([700, 900, 12345]) == served
+    assert found.holder_of([900]) is None
+    assert found.holder_of([]) is None
+    assert found.holder_of([700, 800]) is None  # two at one port are nobody's for certain

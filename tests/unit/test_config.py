@@ -41,6 +41,13 @@ def test_each_layer_lies_over_the_one_before(tmp_path: Path) -> None:
         ("", {}, {"listen": ":9500"}, "not an address to listen on"),
         ("listen = true", {}, {}, "not an address to listen on"),
         ("[fabric_roles]\nmlx5_0 = 'fast'", {}, {}, "must map devices"),
+        ('serving_endpoints = ["https://127.0.0.1/"]', {}, {}, "wrong address"),
+        ("serving_endpoints = []", {}, {}, "must be addresses"),
+        ("serving_endpoints = 8000", {}, {}, "must be addresses"),
+        (f"serving_endpoints = {['http://127.0.0.1/m'] * 17}", {}, {}, "more than 16"),
+        ("", {"SKUWISE_DCGM_URL": "http://me:secret@127.0.0.1/"}, {}, "wrong address"),
+        ('dcgm_interval = "5s"', {}, {}, "outside 10 s to 1 h"),
+        ('scrape_remote = "perhaps"', {}, {}, "neither true nor false"),
         ("node = ", {}, {}, "cannot be read"),
         ("", {}, {"config": "/nonexistent/skuwise.toml"}, "does not exist"),
     ],
@@ -67,3 +74,14 @@ def test_nothing_listens_unless_asked(
 ) -> None:
     listen = load(tmp_path, system=system, environ=environ).listen
     assert (None if listen is None else str(listen)) == address
+
+
+def test_pages_come_as_a_list_or_with_commas(tmp_path: Path) -> None:
+    one, two = "http://127.0.0.1:8000/metrics", "http://[::1]:8002/metrics"
+    config = load(tmp_path, f'serving_endpoints = ["{one}", "{two}"]\ndcgm_url = ""\nscrape_remote = true')
+    assert config.serving_endpoints == (one, two)
+    assert (config.dcgm_url, config.scrape_remote, config.serving_discover) == ("", True, False)
+    environ = {"SKUWISE_SERVING_ENDPOINTS": f"{one}, {two}", "SKUWISE_SERVING_DISCOVER": "1"}
+    config = load(tmp_path, environ=environ | {"SKUWISE_DCGM_INTERVAL": "15s"})
+    assert config.serving_endpoints == (one, two)
+    assert (config.serving_discover, config.dcgm_interval_seconds) == (True, 15.0)

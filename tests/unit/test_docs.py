@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import COMMANDS
-from skuwise.agent.model import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS
+from skuwise.agent.model import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, SERVING_METRICS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -22,7 +22,7 @@ def code_blocks(page: Path) -> list[list[str]]:
 
 def test_every_metric_is_documented_with_its_unit() -> None:
     text = (ROOT / "docs/metrics.md").read_text()
-    for metric in (*GPU_METRICS, *FABRIC_METRICS, *HOST_METRICS):
+    for metric in (*GPU_METRICS, *FABRIC_METRICS, *HOST_METRICS, *SERVING_METRICS):
         assert f"| `{metric.name}` | {metric.unit} |" in text
     assert ", ".join(f"{edge:g}" for edge in BIN_EDGES) in text
 
