@@ -27,7 +27,7 @@ PYTHON = "/opt/skuwise/bin/python"
 SCENARIO = """
 [gpu 0-1]
 name = NVIDIA H100 80GB HBM3
-sm_active = 0.5
+gpu_util = 0.87
 delay_ms.nvmlDeviceGetUtilizationRates = 0 100:600000
 """
 DROP_IN = """
@@ -147,7 +147,7 @@ def test_install_start_kill_hang_stall_and_restart(machine: Machine) -> None:
     machine.run("systemctl", "start", "skuwise-agent.service")
     assert "sampling 2 GPUs" in machine.shows("StatusText")
     database = machine.root / "var/lib/skuwise/skuwise.db"
-    until(lambda: len(machine.rows("SELECT 1 FROM gpu_samples WHERE sm_active > 0.49")) >= 4)
+    until(lambda: len(machine.rows("SELECT 1 FROM gpu_samples WHERE gpu_util > 0.86")) >= 4)
     assert stat.S_IMODE(database.stat().st_mode) == 0o640
     assert stat.S_IMODE(database.parent.stat().st_mode) == 0o750
     assert database.stat().st_uid != 0
