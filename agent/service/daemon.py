@@ -162,6 +162,7 @@ class _Life:
         pause_left = min(instance.paused_until - start.wall_seconds, MAX_PAUSE_SECONDS)
         agent = assemble(config, self._environ, start, pause_seconds=max(0.0, pause_left))
         stack.callback(agent.sampler.close)
+        stack.callback(agent.attribution.close)
         now = clock.now()
         recorder = Recorder(
             writer,
