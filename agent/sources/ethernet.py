@@ -27,6 +27,8 @@ _COUNTERS = (("tx_bytes_per_second", "tx_bytes"), ("rx_bytes_per_second", "rx_by
 _ACTIVE = "ACTIVE"
 _MBIT_BYTES = 1e6 / 8
 _MAX_DEPTH = 4
+# A node of many containers has hundreds of interfaces that come and go: they are not listed at every tick.
+_LOOK_SECONDS = 10.0
 
 # reason -> the sentence a person reads, the remedy
 _REASONS: Mapping[str, tuple[str, str]] = {
@@ -76,6 +78,7 @@ class EthernetSource:
         self._listing: frozenset[str] = frozenset()
         self._known: dict[tuple[str, str, str], Absence] = {}
         self._absences: frozenset[Absence] = frozenset()
+        self._looked_at = 0.0
         self.wants_probe = False
 
     def probe(self) -> Probe:
@@ -110,7 +113,9 @@ class EthernetSource:
 
     def read(self, instant: Instant) -> Reading:
         """Rates of every port since the last reading."""
-        self._notice_changes()
+        if instant.monotonic_seconds - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = instant.monotonic_seconds
+            self._notice_changes()
         if not self._ports:
             return Reading()
         fabric: dict[str, Mapping[str, float]] = {}

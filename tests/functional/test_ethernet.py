@@ -164,10 +164,12 @@ def test_a_port_that_vanishes_and_one_that_comes(tmp_path: Path) -> None:
     source.close()  # a fixture's file can be read on after it was removed, sysfs's cannot
     assert reasons(source.read(at(0))) == {("eth0/1", "*"): "device-gone"}
     netdev(tmp_path, "veth1", physical=False)
-    source.read(at(1))
+    source.read(at(11))
     assert not source.wants_probe
     netdev(tmp_path, "eth1")
-    source.read(at(2))
+    source.read(at(12))
+    assert not source.wants_probe  # interfaces are listed every 10 s
+    source.read(at(22))
     assert source.wants_probe
 
 
