@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import logging
+import sqlite3
 import subprocess
 import sys
 import time
@@ -14,15 +15,27 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from ...rules.errors import StoreError
+from ..store.limits import Limits
+from ..store.log import checkpoint
+from ..store.prune import arguments_for
 from ..store.rollups import RollupJob
 
 # A period's last samples are committed up to 10 s after its end (Writer.open), so the minute's job waits for them; the
 # hour's runs half a minute later, between two of the minute's.
 _MINUTE_SECOND, _HOUR_SECOND = 17, 47
+# Retention runs between those, every ten minutes; the whole file is looked over once a day.
+_PRUNE_MINUTES, _PRUNE_SECOND = "7-59/10", 32
+_CHECK_HOUR, _CHECK_MINUTE, _CHECK_SECOND = 3, 33, 32
+# A run of retention ends by itself after 30 s (RetentionJob); a look at the whole file takes seconds.
+_CHILD_SECONDS = 300.0
+_DEFAULT_LIMITS = Limits()
 
 
-def start_jobs(db: Path, say: Callable[[str], None]) -> BackgroundScheduler:
-    """Start the jobs; the caller shuts the scheduler down. What fails is said, and tried again the next time."""
+def start_jobs(db: Path, say: Callable[[str], None], limits: Limits = _DEFAULT_LIMITS) -> BackgroundScheduler:
+    """Start the jobs; the caller shuts the scheduler down. What fails is said, and tried again the next time.
+
+    `limits`: how long what is kept, and how large the database may grow.
+    """
     # Its INFO lines say that a job was added and ran: nothing a person on a terminal asked for.
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
     scheduler = BackgroundScheduler(
@@ -33,16 +46,46 @@ def start_jobs(db: Path, say: Callable[[str], None]) -> BackgroundScheduler:
     minutes = RollupJob(db)
     scheduler.add_job(lambda: roll_minutes(minutes, say), "cron", second=_MINUTE_SECOND, id="minutes")
     scheduler.add_job(lambda: roll_all(db, say), "cron", minute=0, second=_HOUR_SECOND, id="hours")
+    scheduler.add_job(
+        lambda: prune(db, limits, say), "cron", minute=_PRUNE_MINUTES, second=_PRUNE_SECOND, id="retention"
+    )
+    scheduler.add_job(
+        lambda: check(db, say), "cron", hour=_CHECK_HOUR, minute=_CHECK_MINUTE, second=_CHECK_SECOND, id="check"
+    )
     scheduler.start()
     return scheduler
 
 
 def roll_minutes(job: RollupJob, say: Callable[[str], None]) -> None:
-    """Roll up the minutes that are due, on this thread."""
+    """Roll up the minutes that are due, on this thread, and bring the log home: the loop's thread never does."""
     try:
         job.run(time.time(), periods=("minute",))
-    except StoreError as error:
+        checkpoint(job.path)
+    except (StoreError, sqlite3.Error) as error:
         say(f"rollups are late: {error}")
+
+
+def prune(db: Path, limits: Limits, say: Callable[[str], None]) -> None:
+    """Let go of what is too old or too much, in a process of its own."""
+    _child("retention is late", arguments_for(db, limits), say)
+
+
+def check(db: Path, say: Callable[[str], None]) -> None:
+    """Look the whole file over, in a process of its own. Damage is marked; the writer stops at its next commit."""
+    _child("the database was looked over", [str(db), "--check"], say)
+
+
+def _child(what: str, arguments: list[str], say: Callable[[str], None]) -> None:
+    command = [sys.executable, "-m", "skuwise.agent.store.prune", *arguments]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own command
+            command, capture_output=True, text=True, check=False, timeout=_CHILD_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        say(f"{what}: it took longer than {_CHILD_SECONDS:.0f} s and was ended")
+        return
+    if done.returncode != 0:
+        say(f"{what}: {done.stderr.strip()[-500:]}")
 
 
 def roll_all(db: Path, say: Callable[[str], None], *, and_open: bool = False) -> None:

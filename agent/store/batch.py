@@ -12,7 +12,7 @@ from ...rules.errors import StoreError
 from ..model import Absence
 from .codec import DEVICES, Cell, storable
 from .health import mark_of, marked
-from .log import checkpoint, log_bytes
+from .log import LOG_KEPT_BYTES, checkpoint, log_bytes
 from .migrations import damaged_error
 from .tables import INSERTS, TABLES, upsert
 
@@ -242,7 +242,7 @@ class Batch:
         self._refused += 1
         if self._refused % _REFUSED_COMMITS == 1:
             try:
-                if checkpoint(self.path).log_bytes <= self.max_log_bytes:
+                if checkpoint(self.path, min(LOG_KEPT_BYTES, self.max_log_bytes // 2)).log_bytes <= self.max_log_bytes:
                     return False
             except sqlite3.Error as error:
                 self._give_way(error)

@@ -11,8 +11,8 @@ _HOUR, _DAY = 3600.0, 86400.0
 class Limits:
     """Ages in seconds, sizes in bytes (the database and its log together).
 
-    The default ages are those of DESIGN.md. A size of 512 MB holds them on nodes of up to four GPUs; on larger ones the
-    size decides how many of the 48 hours of raw samples stay (docs/operations.md says how many).
+    The default ages are DESIGN.md's. 512 MB hold them on nodes of some six GPUs; on busy nodes of eight or more the
+    size takes raw samples first, down to a quarter of their age, and then the oldest minutes (docs/operations.md).
     """
 
     raw_seconds: float = 48 * _HOUR
@@ -26,13 +26,13 @@ class Limits:
     @property
     def log_bytes(self) -> int:
         """How large the write-ahead log may grow while a reader holds it; beyond it, ticks wait in memory."""
-        return max(8_000_000, self.max_bytes // 8)
+        return min(self.max_bytes // 4, max(8_000_000, self.max_bytes // 16))
 
     @property
     def file_bytes(self) -> int:
         """How large the database file itself may be after retention: the rest is the log's, and what one run of
         retention to the next adds."""
-        return max(1, self.max_bytes - self.log_bytes - self.max_bytes // 32)
+        return max(1, self.max_bytes - self.log_bytes - self.max_bytes // 64)
 
 
 # The least that a person may ask for: rollups need the whole hour before, verdicts at least some days.

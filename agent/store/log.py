@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # The log is cut to this size when it begins anew: below it, SQLite writes over what is there.
-LOG_KEPT_BYTES = 16_000_000
+LOG_KEPT_BYTES = 4_000_000
 # Pages of log after which a connection checkpoints by itself: the jobs at 1 MB; the writer only where no job did for
 # a long time.
 JOB_CHECKPOINT_PAGES = 256
@@ -43,8 +43,9 @@ def set_up(connection: sqlite3.Connection, checkpoint_pages: int) -> None:
     connection.execute(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES:d}").fetchone()
 
 
-def checkpoint(path: Path) -> Checkpoint:
-    """Copy home what can be, without making anyone wait; a log that grew large is cut where no reader holds it.
+def checkpoint(path: Path, kept_bytes: int = LOG_KEPT_BYTES) -> Checkpoint:
+    """Copy home what can be, without making anyone wait; a log larger than `kept_bytes` is cut where no reader
+    holds it.
 
     Raises sqlite3.Error where the database cannot be opened.
     """
@@ -52,7 +53,7 @@ def checkpoint(path: Path) -> Checkpoint:
         set_up(connection, 0)
         busy, in_log, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         held = bool(busy) or copied < in_log
-        if not held and log_bytes(path) > LOG_KEPT_BYTES:
+        if not held and log_bytes(path) > kept_bytes:
             # All is home: only the file is left to be cut, with the lock for a moment (timeout 0: or not at all).
             held = bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
     return Checkpoint(log_bytes(path), held)

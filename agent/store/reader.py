@@ -46,6 +46,8 @@ class Reader(sqlite3.Connection):
         self.close()
         return False
 
+    address = ""  # the URI by which it was opened
+
     @property
     def version(self) -> int:
         """The schema's version, major x 1000 + minor."""
@@ -204,6 +206,7 @@ def _connect(path: Path) -> Reader:
 
 def _try(address: str) -> Reader:
     reader = sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, factory=Reader)
+    reader.address = address
     try:
         reader.execute("PRAGMA query_only = 1")
         reader.execute("PRAGMA trusted_schema = 0")

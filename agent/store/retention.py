@@ -1,7 +1,7 @@
 """Lets go of what is too old or too much: in steps that each hold the write lock for some milliseconds.
 
 Everything is one small transaction after another with a rest between them, so that it may be killed at any time and the
-writer beside it never waits long (`Pace`). Order when the size counts: raw samples first, then minutes, then hours.
+writer beside it never waits long (`Pace`). Where the size counts, raw samples go first, then minutes, then hours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .clock_doubt import trusted_now
 from .codec import DEVICES
 from .limits import MIN_RAW_SECONDS, Limits
 from .log import log_bytes, set_up
-from .migrations import APPLICATION_ID, Header, foreign_error
+from .migrations import connect_ours
 
 # A step aims at this share of the 50 ms that a tick may wait, so that a disk five times slower still keeps the promise.
 _AIM_SECONDS = 0.010
@@ -102,14 +102,7 @@ class RetentionJob:
         self._result = Pruned()
         self._deadline = self._monotonic() + self._budget
         try:
-            if not self.path.is_file():
-                raise StoreError(f"{self.path} cannot be opened: there is no such file.", "Check the path.")
-            address = f"{self.path.absolute().as_uri()}?mode=rw"
-            with closing(sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)) as connection:
-                # Asked of SQLite: a descriptor of our own, closed, would drop this process's locks on the file (POSIX).
-                application_id = int(connection.execute("PRAGMA application_id").fetchone()[0])
-                if application_id != APPLICATION_ID:
-                    raise foreign_error(self.path, Header(False, True, application_id))
+            with closing(connect_ours(self.path, _BUSY_SECONDS)) as connection:
                 set_up(connection, 0)
                 connection.execute("PRAGMA cache_size = -2048")
                 self._run(connection, now)
@@ -117,6 +110,8 @@ class RetentionJob:
             self._result.done = False
         except sqlite3.Error as error:
             raise write_error(self.path, error) from error
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be opened: {error.strerror}.", "Check the path.") from error
         return self._result
 
     def _run(self, connection: sqlite3.Connection, now: float) -> None:
@@ -128,7 +123,7 @@ class RetentionJob:
         self._drop_rollups(connection, _HOUR_TABLES, trusted - limits.hours_seconds)
         self._drop_small(connection, trusted)
         self._hold_size(connection)
-        self._give_back_pages(connection, _pages(connection, "page_count") * _SLACK_SHARE)
+        self._give_back_pages(connection, _SLACK_SHARE)
 
     def _raw_cutoff(self, connection: sqlite3.Connection, now: float) -> float:
         """Up to when raw samples go: their age, but not before their hour is rolled up, and then at twice their age."""
@@ -229,12 +224,14 @@ class RetentionJob:
     # The size.
 
     def _hold_size(self, connection: sqlite3.Connection) -> None:
-        """Drop the oldest raw samples, then minutes, then hours, until what is in use fits; and say so in the data."""
+        """Drop the oldest raw samples down to a quarter of their age, then minutes, then more raw, then hours, until
+        what is in use fits; and say so in the data."""
         if self._excess(connection) <= 0:
             return
         for name, tables, spare in (
-            ("raw samples", ("tick",), MIN_RAW_SECONDS),
+            ("raw samples", ("tick",), max(MIN_RAW_SECONDS, self.limits.raw_seconds / 4)),
             ("minutes", _MINUTE_TABLES, 86400.0),
+            ("raw samples", ("tick",), MIN_RAW_SECONDS),
             ("hours", _HOUR_TABLES, 86400.0),
         ):
             first, last = _span(connection, tables)
@@ -249,7 +246,8 @@ class RetentionJob:
                 else:
                     self._drop_rollups(connection, tables, until)
             if until > first:
-                self._result.dropped_for_size.append(name)
+                if name not in self._result.dropped_for_size:
+                    self._result.dropped_for_size.append(name)
                 kind = {"raw samples": 1, "minutes": 2, "hours": 3}[name]
                 self._step(
                     connection,
@@ -281,19 +279,22 @@ class RetentionJob:
             ),
         )
 
-    def _give_back_pages(self, connection: sqlite3.Connection, slack: float) -> None:
+    def _give_back_pages(self, connection: sqlite3.Connection, share: float) -> None:
+        """Make the file smaller until at most `share` of its pages are free."""
         pace = Pace(20, 2000)
-        while (free := _pages(connection, "freelist_count")) > slack:
-            before = self._result.pages
+        while (free := _pages(connection, "freelist_count")) > (slack := share * _pages(connection, "page_count")):
             count = max(1, min(pace.size, int(free - slack)))
 
             def vacuum(count: int = count) -> None:
-                # Each row that comes back is one page given back.
-                self._result.pages += len(connection.execute(f"PRAGMA incremental_vacuum({count:d})").fetchall())
+                # One page a call: it answers in rows without columns, of which Python's sqlite3 takes the first alone.
+                for _ in range(count):
+                    connection.execute("PRAGMA incremental_vacuum(1)").fetchall()
 
             pace.took(self._step(connection, vacuum))
-            if _pages(connection, "freelist_count") == free and before == self._result.pages:
+            given = free - _pages(connection, "freelist_count")
+            if given <= 0:
                 break
+            self._result.pages += given
 
     # Steps.
 

@@ -16,7 +16,18 @@ from pathlib import Path
 from ...rules.errors import StoreError
 from ..model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from .batch import write_error
-from .codec import DEVICES, PERIOD_SECONDS, Cell, Period, RollupTable, rollup_columns, row_encoder
+from .codec import (
+    DEVICE_COLUMN,
+    DEVICES,
+    PERIOD_SECONDS,
+    Cell,
+    Period,
+    RollupTable,
+    rollup_columns,
+    rollup_kind,
+    row_encoder,
+)
+from .log import JOB_CHECKPOINT_PAGES, set_up
 from .migrations import connect_ours
 from .summaries import GpuLimits, Row, Samples, Values, roll_fabric, roll_gpu, roll_host
 from .tables import insert_rollup
@@ -78,8 +89,9 @@ class _Device:
 class RollupJob:
     """Rolls up what is complete and not yet rolled up in one database. Runs beside the writer.
 
-    Ticks that come later than a period's rollup, with an older `ts` (a clock that was put back by more than the
-    period), stay in the samples only.
+    Ticks that come later than a period's rollup, with an older `ts` (a clock that was put back, a disk that was full),
+    have the period rolled up again with all its samples: after a clock was put back, `observed_seconds` may then exceed
+    the period's length, because that time was lived twice.
     """
 
     def __init__(self, path: Path) -> None:
@@ -104,6 +116,7 @@ class RollupJob:
                 nodes = [row[0] for row in connection.execute("SELECT id FROM node ORDER BY id").fetchall()]
                 for period in periods:
                     for node_id in nodes:
+                        done[period] += _roll_late(connection, node_id, period)
                         done[period] += self._roll_node(connection, node_id, period, now, should_stop)
                         if and_open:
                             done[period] += _roll_open(connection, node_id, period)
@@ -115,7 +128,7 @@ class RollupJob:
 
     def _connect(self) -> sqlite3.Connection:
         connection = connect_ours(self.path, _BUSY_SECONDS)
-        connection.execute("PRAGMA synchronous = NORMAL")
+        set_up(connection, JOB_CHECKPOINT_PAGES)
         connection.execute("PRAGMA cache_size = -512")  # each page is read once: a large cache is only memory
         return connection
 
@@ -144,6 +157,45 @@ class RollupJob:
             done_to = end
             rolled += 1
         return rolled
+
+
+def _roll_late(connection: sqlite3.Connection, node_id: int, period: Period) -> int:
+    """Roll up again the periods behind the mark that got ticks since the last run."""
+    key = f"rolled_tick.{node_id}.{period}"
+    (newest,) = connection.execute("SELECT coalesce(max(id), 0) FROM tick").fetchone()
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    seen = int(row[0]) if row and row[0].isdecimal() else newest
+    if row and seen == newest:
+        return 0
+    length, mark = PERIOD_SECONDS[period], _mark(connection, node_id, period)
+    late = connection.execute(
+        "SELECT ts FROM tick WHERE id > ? AND node_id = ? AND ts <= ?", (seen, node_id, -1.0 if mark is None else mark)
+    ).fetchall()
+    ends = sorted({ceil(ts / length) * length for (ts,) in late})
+    for end in ends:
+        rows = _roll_period(connection, node_id, period, end)
+        _write(connection, node_id, period, end, _not_less(connection, end, rows), done_to=None)
+    connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, str(newest)))
+    return len(ends)
+
+
+def _not_less(
+    connection: sqlite3.Connection, end: int, tables: Mapping[RollupTable, Sequence[tuple[int, Row]]]
+) -> dict[RollupTable, list[tuple[int, Row]]]:
+    """The rows that cover at least what is kept already: where samples were let go meanwhile, the older row stays."""
+    chosen: dict[RollupTable, list[tuple[int, Row]]] = {}
+    for table, rows in tables.items():
+        device = DEVICE_COLUMN[rollup_kind(table)]
+        kept = dict(
+            connection.execute(f"SELECT {device}, observed_seconds FROM {table} WHERE ts = ?", (end,)).fetchall()  # noqa: S608
+        )
+        steps = rollup_columns(table)["observed_seconds"] or 1.0
+        chosen[table] = [
+            (number, row)
+            for number, row in rows
+            if float(str(row["observed_seconds"])) * steps >= kept.get(number, 0) - 0.5
+        ]
+    return chosen
 
 
 def _roll_open(connection: sqlite3.Connection, node_id: int, period: Period) -> int:

@@ -85,3 +85,31 @@ def test_pages_come_as_a_list_or_with_commas(tmp_path: Path) -> None:
     config = load(tmp_path, environ=environ | {"SKUWISE_DCGM_INTERVAL": "15s"})
     assert config.serving_endpoints == (one, two)
     assert (config.serving_discover, config.dcgm_interval_seconds) == (True, 15.0)
+
+
+def test_limits_of_the_database(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        system='keep_raw = "24h"\nmax_size = "1GiB"\nkeep_minutes = "30d"\nsnapshot_folder = "/srv/x"\n',
+        environ={"SKUWISE_KEEP_HOURS": "365d", "SKUWISE_MAX_SIZE": "200MB"},
+    )
+    limits = config.limits
+    assert (limits.raw_seconds, limits.minutes_seconds, limits.hours_seconds) == (86400, 30 * 86400, 365 * 86400)
+    assert limits.max_bytes == 200_000_000
+    assert config.snapshot_folder == Path("/srv/x")
+    assert limits.file_bytes + limits.log_bytes < limits.max_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('keep_raw = "1h"', "less than 2h"),
+        ('keep_minutes = "1h"', "less than 24h"),
+        ('max_size = "1MB"', "less than 64MB"),
+        ('max_size = "big"', "not a size"),
+        ("keep_hours = true", "not a span"),
+    ],
+)
+def test_limits_that_cannot_be_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        load(tmp_path, system=text + "\n")
