@@ -68,7 +68,7 @@ def raw_hour(folder: Path) -> None:
     checkpoint(path)
     after = size_of_used(path)
     print(f"raw: {(after - before) / (8 * 3600):.1f} bytes per GPU-second (8 GPUs, 8 ports, host); limit 110")
-    best, whole = [], 0.0
+    best, whole = [], 1e9
     for _ in range(5):
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as reader:
             began = time.perf_counter()
@@ -79,7 +79,7 @@ def raw_hour(folder: Path) -> None:
             best.append(time.perf_counter() - began)
             began = time.perf_counter()
             every = reader.execute("SELECT * FROM gpu_samples WHERE ts > ? AND ts <= ?", (T0, T0 + 3600)).fetchall()
-            whole = time.perf_counter() - began
+            whole = min(whole, time.perf_counter() - began)
         assert len(rows) == len(every) == 8 * 3600
     print(f"an hour of raw for 8 GPUs through the view: {min(best) * 1e3:.0f} ms (5 columns), ", end="")
     print(f"{whole * 1e3:.0f} ms (all 25); limit 200")
