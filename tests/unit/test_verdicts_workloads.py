@@ -160,7 +160,7 @@ def test_restarts_of_a_run_make_one_chain_and_other_numbers_do_not() -> None:
 
 def _drain(b: FrameBuilder, since: float, until: float | None, node: str = "n1") -> None:
     end = None if until is None else START + until * HOUR
-    span = {"since": START + since * HOUR, "until": end}
+    span: dict[str, object] = {"since": START + since * HOUR, "until": end}
     b.absences.append({"node": node, "device": "node", "scope": "source", "metric": "*", "reason": "drained"} | span)
 
 
