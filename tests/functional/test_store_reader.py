@@ -31,6 +31,7 @@ VIEWS = [
     "host_minutes",
     "host_samples",
     "nodes",
+    "serving_samples",
     "workload_gpus",
     "workloads",
 ]

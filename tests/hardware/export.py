@@ -124,7 +124,7 @@ def _gpus(rows: Sequence[sqlite3.Row]) -> list[Gpu]:
     """Each device once, as it was last known."""
     known: dict[str, Gpu] = {}
     for row in rows:
-        facts: dict[str, Any] = {f.name: row[f.name] for f in fields(Gpu) if f.name not in ("uuid", "index")}
+        facts: dict[str, Any] = {f.name: row[f.name] for f in fields(Gpu) if f.name not in ("uuid", "index", "minor")}
         known[row["gpu_uuid"]] = Gpu(uuid=row["gpu_uuid"], index=row["gpu_index"], **facts)
     return list(known.values())
 
