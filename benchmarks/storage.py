@@ -124,7 +124,7 @@ def retention_steps(folder: Path) -> None:
 def ninety_days(folder: Path, days: int) -> None:
     """Days under a limit, retention each hour: the file's largest size, and the hours against plain averages of raw."""
     path = folder / "days.db"
-    limits = Limits(max_bytes=20_000_000)
+    limits = Limits(max_bytes=48_000_000)
     writer, node = begin(path)
     rollups, largest, expected = RollupJob(path), 0, {}
     per_hour = int(3600 / TICK_SECONDS)
