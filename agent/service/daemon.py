@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import psutil
 
@@ -20,10 +21,13 @@ from .assembly import Agent, assemble
 from .attend import MAX_PAUSE_SECONDS, Attendant
 from .control import ControlServer
 from .instance import Instance
-from .jobs import roll_all, start_jobs
-from .metrics_page import MetricsPage
 from .notify import Notifier
 from .recorder import Recorder
+
+if TYPE_CHECKING:
+    from apscheduler.schedulers.background import BackgroundScheduler
+
+    from .metrics_page import MetricsPage
 
 _Ending = Literal["stop", "reload", "restart"]
 
@@ -151,6 +155,8 @@ class _Life:
             ending = self._ending()
             if ending != "reload":
                 self._notifier.stopping("writing the last rollups")
+                from .jobs import roll_all  # noqa: PLC0415 - see _start_jobs
+
                 roll_all(self._config.db, self._say, and_open=True)
         return ending, kept, seconds
 
@@ -188,8 +194,7 @@ class _Life:
         writer.commit()
         opening = _opening(agent, config)
         self._say(opening)
-        scheduler = start_jobs(config.db, self._say, config.limits)
-        stack.callback(scheduler.shutdown, wait=True)
+        stack.callback(self._start_jobs())
         process = psutil.Process()
         self._notifier.ready(opening)
         stopping = self._stopping(attendant)
@@ -209,10 +214,30 @@ class _Life:
         self.restart_reason = attendant.restart_reason
         return kept, clock.now().monotonic_seconds - began
 
+    def _start_jobs(self) -> Callable[[], None]:
+        """Start the jobs on a thread, for the first tick shall not wait for APScheduler. Returns what stops them."""
+        started: list[BackgroundScheduler] = []
+
+        def start() -> None:
+            from .jobs import start_jobs  # noqa: PLC0415
+
+            started.append(start_jobs(self._config.db, self._say, self._config.limits))
+
+        def stop() -> None:
+            thread.join()
+            for scheduler in started:
+                scheduler.shutdown(wait=True)
+
+        thread = threading.Thread(target=start, name="jobs", daemon=True)
+        thread.start()
+        return stop
+
     def _serve_metrics(self, agent: Agent, stack: contextlib.ExitStack) -> MetricsPage | None:
         config = self._config
         if config.listen is None:
             return None
+        from .metrics_page import MetricsPage  # noqa: PLC0415 - most agents serve no page
+
         metrics = MetricsPage(config.listen, agent.node, config.interval_seconds, config.max_gap_seconds)
         metrics.start(self._say)
         stack.callback(metrics.stop)

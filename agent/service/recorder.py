@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..inventory.attribution import Attribution
 from ..model import Absence, AgentStats, Node
 from ..sampler import Sampled, Survey
 from ..store.writer import Writer
-from .metrics_page import MetricsPage
+
+if TYPE_CHECKING:
+    from .metrics_page import MetricsPage
 
 # Processes are listed every 10 s; where none come for this long the driver is silent, but the node can be drained.
 _WITHOUT_PROCESSES_SECONDS = 15.0
