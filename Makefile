@@ -41,6 +41,8 @@ check: lint types contracts test ## all that must hold before a commit
 bench: setup ## the figures of docs/benchmarks.md, printed
 	$(BIN)/python benchmarks/tick.py
 	$(BIN)/python benchmarks/advice.py
+	$(BIN)/python benchmarks/storage.py
+	$(BIN)/python benchmarks/kills.py
 
 accuracy: setup ## kinds and bottlenecks over 20 simulated fleets, with the confusion tables
 	$(BIN)/python benchmarks/accuracy.py
