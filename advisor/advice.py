@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..rules.catalog import Price
-from ..rules.library import Catalog
+from ..rules.catalog_loader import Catalog
 from ..rules.thresholds import Threshold, WasteRule
 from .frame import Frame
 from .model import Advice, Summary

@@ -108,7 +108,7 @@ def advise_from(
     """Advice over databases. `since`: seconds before `until` (Unix seconds; None: the newest data there is)."""
     import numpy as np  # noqa: PLC0415
 
-    from ..rules.library import load_catalog  # noqa: PLC0415
+    from ..rules.catalog_loader import load_catalog  # noqa: PLC0415
     from ..rules.price_files import load_prices  # noqa: PLC0415
     from ..rules.thresholds import load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules  # noqa: PLC0415
     from .advice import advise  # noqa: PLC0415

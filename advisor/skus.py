@@ -10,11 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..rules.catalog import GpuSku, NodeSku, Price, Source
+from ..rules.catalog_loader import Catalog, load_catalog
 from ..rules.columns import columns
 from ..rules.errors import EXIT_DONE, UsageError
 from ..rules.fields import suggest
 from ..rules.gpu_files import Accelerator
-from ..rules.library import Catalog, load_catalog
 
 _UNKNOWN = "unknown"
 _SHOWN = ("fp16", "fp8")

@@ -26,7 +26,7 @@ from skuwise.advisor.simulate.plan import Truth
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite import read_frame
 from skuwise.advisor.verdicts.verdict import judge
-from skuwise.rules.library import load_catalog
+from skuwise.rules.catalog_loader import load_catalog
 from skuwise.rules.thresholds import load_waste_rules
 
 ABOUT_NODES = ("idle", "idle-fabric")

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from .catalog_loader import load_catalog
 from .errors import EXIT_DONE, RulesError
 from .gpu_files import GpuLibrary, load_gpus
-from .library import load_catalog
 from .loader import rules_root
 from .premiums import load_premiums
 from .templates import fill

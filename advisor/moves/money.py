@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 
 from ...rules.catalog import NodeSku, Price
-from ...rules.library import Catalog
+from ...rules.catalog_loader import Catalog
 from ...rules.node_files import ANY_REGION
 from ..model import Realisation, Reconciliation, WorkloadVerdict
 from ..verdicts.facts import NodeFacts, Verdicts

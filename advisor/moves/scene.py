@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...rules.catalog import NodeSku, Price
-from ...rules.library import Catalog
+from ...rules.catalog_loader import Catalog
 from ..model import Configuration, Interval, Realisation, Recommendation
 from ..words import dated, spread, usd
 from .groups import AVAILABLE, Group

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from ...agent.store.writer import Writer
+from ...rules.catalog_loader import load_catalog
 from ...rules.errors import UsageError
-from ...rules.library import load_catalog
 from .build import Builder
 from .grid import HOUR
 from .plan import Fleet, PlannedNode, Truth

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...rules.library import Catalog, load_catalog
+from ...rules.catalog_loader import Catalog, load_catalog
 from ..config import AgentConfig
 from ..inventory.allocation import Allocations
 from ..inventory.attribution import Attribution

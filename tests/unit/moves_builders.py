@@ -12,7 +12,7 @@ from skuwise.advisor.advice import advise_on
 from skuwise.advisor.frame import Window
 from skuwise.advisor.model import Advice, BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
 from skuwise.advisor.verdicts.facts import BareGpu, FabricFacts, NodeFacts, Verdicts
-from skuwise.rules.library import Catalog, load_catalog
+from skuwise.rules.catalog_loader import Catalog, load_catalog
 from skuwise.rules.thresholds import load_waste_rules
 
 END = 1_790_000_000.0 // 3600 * 3600

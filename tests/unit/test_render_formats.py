@@ -69,7 +69,8 @@ def test_json_keeps_its_schema(given):
         "idle": lambda: advice_of(verdicts([node()], [], bare_gpus=[bare("n1", i) for i in range(8)])),
         "unpriced": lambda: advice_of(verdicts([node(sku=None)], [workload(node_sku=None)])),
     }[given]()
-    jsonschema.Draft202012Validator(load_schema(), format_checker=jsonschema.FormatChecker()).validate(read(advice))
+    validator = jsonschema.Draft202012Validator(load_schema(), format_checker=jsonschema.FormatChecker())
+    assert list(validator.iter_errors(read(advice))) == []
 
 
 def test_the_schema_itself_is_sound_and_refuses_what_is_missing():

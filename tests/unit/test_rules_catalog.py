@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from skuwise.rules.catalog_loader import load_catalog
 from skuwise.rules.errors import RulesError
-from skuwise.rules.library import load_catalog
 from skuwise.rules.node_files import load_nodes
 from skuwise.rules.premiums import load_premiums
 from skuwise.rules.price_files import load_prices

@@ -9,9 +9,9 @@ import pytest
 from skuwise.advisor.simulate import SCENARIOS
 from skuwise.advisor.simulate.grid import HOUR, WINDOW_SECONDS, stretches
 from skuwise.advisor.simulate.simulator import plan_fleet
+from skuwise.rules.catalog_loader import load_catalog
 from skuwise.rules.errors import UsageError
 from skuwise.rules.labels import BottleneckLabel, KindLabel
-from skuwise.rules.library import load_catalog
 
 END = 1_763_683_200.0
 DAY = 86400.0

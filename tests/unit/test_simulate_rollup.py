@@ -36,7 +36,7 @@ def same(ours, theirs, where):
         assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5), where
 
 
-def compare(columns, row, expected):
+def assert_same(columns, row, expected):
     """Every column of ours against the store's; where the store leaves one out, ours is missing too."""
     for name in set(columns) | set(expected):
         ours = columns[name][row] if name in columns else math.nan
@@ -73,7 +73,7 @@ def test_gpu_columns_are_those_of_the_store(scenario, period):
         period,
         None if fabric is None else [float(v) for v in fabric],
     )
-    compare(ours, 0, theirs)
+    assert_same(ours, 0, theirs)
 
 
 @pytest.mark.parametrize("period", ["minute", "hour"])
@@ -86,10 +86,10 @@ def test_fabric_and_host_columns_are_those_of_the_store(period):
         values = {name: series[number] for name, series in seen.fabric.items()}
         values["active"] = np.ones(len(t))
         theirs = roll_fabric(samples(t, values), port.line_rate_bytes_per_second, period)
-        compare(ours, number, theirs)
+        assert_same(ours, number, theirs)
     host = rollup.host_columns({k: v[None, :] for k, v in seen.host.items()}, observed[:1], period, 2.0**40)
     total = {"mem_total_bytes": np.full(len(t), 2.0**40)}
-    compare(host, 0, roll_host(samples(t, {**seen.host, **total}), period))
+    assert_same(host, 0, roll_host(samples(t, {**seen.host, **total}), period))
 
 
 @pytest.mark.parametrize("size", [20, 61, 240, 700])

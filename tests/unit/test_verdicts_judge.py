@@ -13,7 +13,7 @@ from skuwise.advisor.model import WorkloadVerdict
 from skuwise.advisor.verdicts.features import CATALOGUE
 from skuwise.advisor.verdicts.verdict import Verdicts, judge
 from skuwise.agent.model import BIN_EDGES
-from skuwise.rules.library import Catalog, load_catalog
+from skuwise.rules.catalog_loader import Catalog, load_catalog
 from skuwise.rules.thresholds import load_waste_rules
 from skuwise.tests.frames import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder, bins_at
 

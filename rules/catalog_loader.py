@@ -16,27 +16,27 @@ from .premiums import Premium, load_premiums
 class Catalog:
     """Everything that is for sale, as far as it is known. `nodes` by ``provider/instance_type``, `gpus` by name."""
 
-    library: GpuLibrary
+    gpu_library: GpuLibrary
     nodes: Mapping[str, NodeSku]
     premiums: Mapping[str, Premium]
 
     @property
     def gpus(self) -> Mapping[str, GpuSku]:
-        return self.library.gpus
+        return self.gpu_library.gpus
 
     @property
     def accelerators(self) -> tuple[Accelerator, ...]:
         """What is not a GPU: information only."""
-        return self.library.accelerators
+        return self.gpu_library.accelerators
 
     def gpu(self, name: str) -> GpuSku | None:
         """The GPU of exactly this name or alias (as drivers say it); None where there is none: never the nearest."""
-        return self.library.find(name)
+        return self.gpu_library.find(name)
 
     def gpu_asked(self, name: str) -> GpuSku | None:
         """As `gpu`, and also what a person means by a bare ``H100``. Not for telemetry."""
-        found = self.library.find(name)
-        key = self.library.asked.get(normalise(name))
+        found = self.gpu_library.find(name)
+        key = self.gpu_library.asked.get(normalise(name))
         return found if found is not None or key is None else self.gpus[key]
 
     def node(self, name: str) -> NodeSku | None:
