@@ -89,7 +89,7 @@ class Price:
 class NodeSku:
     """One rentable node. `name` is ``provider/instance_type``; `gpu` is a name in the GPU catalog.
 
-    `family`: the provider's series; sizes of one family and host that differ in fabric are twins (Catalog.fabric_twins).
+    `family`: the provider's series; those of one family and host but another fabric are twins (`Catalog.fabric_twins`).
     """
 
     name: str
