@@ -62,9 +62,13 @@ def saving_words(saving: Interval | None, freed: float, realisation: str) -> str
     return f"{hours(freed)} a month, {realisation}" if freed > 0 else "no cash, no GPU-hours"
 
 
+def _basis(price: Price) -> str:
+    return "list price" if price.basis == "list" else f"{clean(price.basis)} price"
+
+
 def price_words(price: Price) -> str:
     """``$98.32 per node-hour at list price, 2026-09-19 (source)``; a team's price says its own basis."""
-    basis = "at list price" if price.basis == "list" else f"{clean(price.basis)} price"
+    basis = f"at {_basis(price)}" if price.basis == "list" else _basis(price)
     until = f", committed until {clean(price.committed_until)}" if price.committed_until else ""
     return f"{usd(price.usd_per_hour)} per node-hour {basis}, {clean(price.as_of)}{until} ({clean(price.source)})"
 
@@ -72,9 +76,7 @@ def price_words(price: Price) -> str:
 def dated(prices: Iterable[Price | None]) -> str:
     """``at list price, 2026-09-19``, for a sentence; the price itself, with its source, is listed beside it."""
     told = {
-        f"{'at list price' if p.basis == 'list' else f'at the {clean(p.basis)} price'}, {clean(p.as_of)}": None
-        for p in prices
-        if p is not None
+        f"at {'' if p.basis == 'list' else 'the '}{_basis(p)}, {clean(p.as_of)}": None for p in prices if p is not None
     }
     return "; ".join(told) or "no price known"
 
@@ -84,7 +86,7 @@ def price_note(prices: Iterable[Price]) -> str:
     known = list(prices)
     if not known:
         return "no price known"
-    bases = sorted({"list price" if p.basis == "list" else f"{clean(p.basis)} price" for p in known})
+    bases = sorted({_basis(p) for p in known})
     dates = sorted({clean(p.as_of) for p in known})
     return f"at {', '.join(bases)}, {dates[0] if len(dates) == 1 else f'{dates[0]} to {dates[-1]}'}"
 

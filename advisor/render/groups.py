@@ -34,28 +34,26 @@ def loose(advice: Advice) -> tuple[Recommendation, ...]:
     return tuple(r for r in advice.recommendations if not r.findings)
 
 
+def _saves(r: Recommendation) -> bool:
+    return not r.blocked_by and r.saving_usd_per_month is not None and r.saving_usd_per_month.p50 > 0
+
+
+def _frees(r: Recommendation) -> bool:
+    return not r.blocked_by and r.freed_gpu_hours_per_month > 0
+
+
 def best_way(case: Case) -> Recommendation | None:
     """The first way out that is open and gains something, as they are ranked; None: nothing gains today."""
-    for r in case.ways_out:
-        gains = r.freed_gpu_hours_per_month > 0 or (
-            r.saving_usd_per_month is not None and r.saving_usd_per_month.p50 > 0
-        )
-        if gains and not r.blocked_by:
-            return r
-    return None
+    return next((r for r in case.ways_out if _saves(r) or _frees(r)), None)
 
 
 def best(case: Case) -> str:
     """One sentence: what the case comes to."""
-    saving = [
-        r for r in case.ways_out
-        if not r.blocked_by and r.saving_usd_per_month is not None and r.saving_usd_per_month.p50 > 0
-    ]  # fmt: skip
-    freeing = [r for r in case.ways_out if not r.blocked_by and r.freed_gpu_hours_per_month > 0]
+    saving = [r for r in case.ways_out if _saves(r)]
     if any(r.realisation == "cash-now" and r.risk in ("very-low", "low") for r in saving):
         return "Best way out listed first; savings of ways that exclude one another are counted once."
     if saving:
         return "What would save cash here is tied to a later date or too risky to recommend: try it first."
-    if freeing:
+    if any(map(_frees, case.ways_out)):
         return "Nothing here saves cash; GPU-hours can be freed for other work."
     return "Nothing saves here today. Leave it as it is, or act when what is named below changes."
