@@ -11,7 +11,9 @@ import os
 import sqlite3
 import stat
 import struct
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -216,7 +218,9 @@ def open_for_writing(
 def _open(path: Path, steps: Sequence[Migration]) -> sqlite3.Connection:
     """The database, migrated and looked over. Raises _Unusable where it must be set aside."""
     header = read_header(path) if path.exists() else Header(True, False, 0)
-    if not header.empty:
+    if header.empty:
+        _give_birth(path, steps)
+    else:
         if (said := marked(path)) is not None:
             raise _damaged(said)
         if not header.ours:
@@ -225,7 +229,7 @@ def _open(path: Path, steps: Sequence[Migration]) -> sqlite3.Connection:
             raise foreign_error(path, header)
     connection = None
     try:
-        connection = _connect(path, fresh=header.empty)
+        connection = _connect(path)
         version, known = schema_version(connection), steps[-1].version
         if version // 1000 > known // 1000:
             raise _Unusable(
@@ -285,18 +289,50 @@ def connect_ours(path: Path, timeout: float) -> sqlite3.Connection:
     return connection
 
 
-def _connect(path: Path, *, fresh: bool) -> sqlite3.Connection:
-    if fresh:
-        # Born readable for its owner and group alone: it names people and their commands. SQLite gives its side files
-        # the same mode. A file that is there keeps its own.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE))
+def _give_birth(path: Path, steps: Sequence[Migration]) -> None:
+    """Make a new database, whole or not at all: killed half-way, SQLite's own creation leaves a file without our id,
+    which the next start would take for a stranger's. Raises OSError.
+    """
+    place = Path(os.path.realpath(path))
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.execute("PRAGMA auto_vacuum = incremental")  # before the first table, or never
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        migrate(connection, steps)
+        image = connection.serialize()
+    # Readable for its owner and group alone: it names people and their commands. SQLite gives its side files the same
+    # mode. A file that is there keeps its own.
+    there = place.exists()
+    mode = stat.S_IMODE(place.stat().st_mode) if there else _MODE
+    unborn = place.with_name(f".{place.name}.new-{os.getpid()}-{threading.get_native_id()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        with os.fdopen(os.open(unborn, flags, mode), "wb") as file:
+            file.write(image)
+            file.flush()
+            os.fsync(file.fileno())
+        # What an earlier database of this name left would be played back onto the new one.
+        for suffix in ("-journal", "-wal", "-shm"):
+            place.with_name(place.name + suffix).unlink(missing_ok=True)
+        if there:
+            unborn.replace(place)
+        else:
+            _put(unborn, place)
+    finally:
+        unborn.unlink(missing_ok=True)
+
+
+def _put(unborn: Path, place: Path) -> None:
+    try:
+        place.hardlink_to(unborn)
+    except FileExistsError:
+        return  # another writer's, born meanwhile, is as good
+    except OSError:  # a file system without hard links
+        unborn.replace(place)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
     try:
-        if fresh:
-            # Both must stand before the first table; the id goes in before WAL, so that it is in the file's header
-            # whatever happens next.
-            connection.execute("PRAGMA auto_vacuum = incremental")
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA journal_mode = WAL").fetchone()
         set_up(connection, WRITER_CHECKPOINT_PAGES)
         schema_version(connection)

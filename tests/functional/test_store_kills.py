@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -13,3 +14,11 @@ def test_no_committed_tick_is_lost_to_a_kill(tmp_path: Path, seed: int) -> None:
     committed, early = kills.run(tmp_path, 24, seed)
     assert committed >= 3 * 10
     assert early < 24
+
+
+def test_killed_at_birth_a_database_is_whole_or_not_there(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    for number in range(40):
+        path = tmp_path / f"{number}.db"
+        kills.kill_once(path, 0, rng.uniform(0.0, 0.008), working=False)
+        assert kills.kill_once(path, 0, 0.0, working=True) > 0, "what the kill left was refused"

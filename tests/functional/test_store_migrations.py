@@ -180,6 +180,7 @@ def test_a_failing_step_leaves_the_version_before_it(tmp_path: Path) -> None:
     bad = Migration(
         SCHEMA_VERSION + 2, "bad", "CREATE TABLE half (a);\nINSERT INTO half VALUES (1);\nINSERT INTO no VALUES (1);"
     )
+    open_for_writing(path, lambda: NOW)[0].close()
     with pytest.raises(StoreError):
         open_for_writing(path, lambda: NOW, (*migrations(), good, bad))
     assert pragma(path, "user_version") == SCHEMA_VERSION + 1
