@@ -6,7 +6,7 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from . import __version__
 from .rules.errors import EXIT_FAILED, SkuwiseError
@@ -22,7 +22,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 
 
-def _help() -> str:
+def _help(commands: Mapping[str, tuple[str, str, str]]) -> str:
     lines = [
         "usage: skuwise [--version] [--debug] COMMAND ...",
         "",
@@ -30,24 +30,27 @@ def _help() -> str:
         "",
         "commands:",
     ]
-    lines += [f"  {name:<10} {text}" for name, (_, _, text) in COMMANDS.items()]
+    lines += [f"  {name:<10} {text}" for name, (_, _, text) in commands.items()]
     return "\n".join([*lines, "", "skuwise COMMAND --help tells all about one of them."])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Returns its exit status: 0 done, 1 failed, 2 wrong usage, 3 nothing to work on."""
+def main(argv: Sequence[str] | None = None, commands: Mapping[str, tuple[str, str, str]] = COMMANDS) -> int:
+    """Run one command of `commands` (a self-contained build has fewer).
+
+    Returns its exit status: 0 done, 1 failed, 2 wrong usage, 3 nothing to work on.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     if debug:
         arguments.remove("--debug")
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(_help())  # noqa: T201
+        print(_help(commands))  # noqa: T201
         return 0 if arguments else 2
     if arguments[0] == "--version":
         print(f"skuwise {__version__}")  # noqa: T201
         return 0
     try:
-        return _dispatch(arguments[0], arguments[1:])
+        return _dispatch(arguments[0], arguments[1:], commands)
     except SkuwiseError as error:
         if debug:
             raise
@@ -74,11 +77,11 @@ def _shown(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
-def _dispatch(command: str, arguments: list[str]) -> int:
-    if command not in COMMANDS:
+def _dispatch(command: str, arguments: list[str], commands: Mapping[str, tuple[str, str, str]]) -> int:
+    if command not in commands:
         print(f"skuwise: there is no command {command!r}. skuwise --help lists them.", file=sys.stderr)  # noqa: T201
         return 2
-    module_name, extra, text = COMMANDS[command]
+    module_name, extra, text = commands[command]
     needs = f"It needs the extra {extra!r}: pip install 'skuwise[{extra}]'" if extra else None
     try:
         module = importlib.import_module(module_name)

@@ -11,12 +11,12 @@ import json
 import os
 import stat
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..child import child_command
 from ..model import Absence
 from .claims import Claim, Devices
 from .text import clean_text
@@ -55,7 +55,7 @@ class PodResources:
         self, socket: Path, command: Sequence[str] | None = None, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._socket = socket
-        self._command = command or (sys.executable, "-m", "skuwise.agent.inventory.podresources_child", str(socket))
+        self._command = command or child_command("skuwise.agent.inventory.podresources_child", str(socket))
         self._child: subprocess.Popen[bytes] | None = None
         self._pending = b""
         self._monotonic = monotonic

@@ -37,13 +37,20 @@ _MOST_CHECKED = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What runs: the interpreter, and the folders it takes code from."""
+    """What runs: the interpreter (or the program of a self-contained build), and the folders it takes code from.
+
+    `arguments` make skuwise of it.
+    """
 
     python: Path
     folders: tuple[Path, ...]
+    arguments: str = " -m skuwise"
 
     @classmethod
     def current(cls) -> Installation:
+        if getattr(sys, "frozen", False):  # set by PyInstaller: all of it lies beside the program
+            program = Path(sys.executable)
+            return cls(program, (program.resolve().parent,), "")
         paths = sysconfig.get_paths()
         package = Path(str(resources.files("skuwise")))
         code = {Path(paths[name]) for name in ("purelib", "platlib", "stdlib")} | {package}
@@ -61,7 +68,7 @@ class Written:
 def plan(installation: Installation, root: Path) -> tuple[Written, ...]:
     """The files of this installation under `root`."""
     folder = resources.files("skuwise").joinpath("systemd")
-    command = f"{_quoted(installation.python)} -m skuwise"
+    command = f"{_quoted(installation.python)}{installation.arguments}"
     return tuple(
         Written(root / place, f"{MARK}\n{folder.joinpath(name).read_text(encoding='utf-8').replace(_COMMAND, command)}")
         for name, place in _FILES.items()

@@ -6,7 +6,6 @@ import datetime
 import logging
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from ...rules.errors import StoreError
+from ..child import child_command
 from ..store.limits import Limits
 from ..store.log import checkpoint
 from ..store.prune import arguments_for
@@ -76,7 +76,7 @@ def check(db: Path, say: Callable[[str], None]) -> None:
 
 
 def _child(what: str, arguments: list[str], say: Callable[[str], None]) -> None:
-    command = [sys.executable, "-m", "skuwise.agent.store.prune", *arguments]
+    command = child_command("skuwise.agent.store.prune", *arguments)
     try:
         done = subprocess.run(  # noqa: S603 - our own command
             command, capture_output=True, text=True, check=False, timeout=_CHILD_SECONDS
@@ -90,7 +90,7 @@ def _child(what: str, arguments: list[str], say: Callable[[str], None]) -> None:
 
 def roll_all(db: Path, say: Callable[[str], None], *, and_open: bool = False) -> None:
     """Roll up minutes and hours in a process of their own, and wait for it."""
-    command = [sys.executable, "-m", "skuwise.agent.store.roll", str(db), *(["--and-open"] if and_open else [])]
+    command = child_command("skuwise.agent.store.roll", str(db), *(["--and-open"] if and_open else []))
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
     if done.returncode != 0:
         # The samples stay; the next run takes up what this one left.

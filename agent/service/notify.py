@@ -25,13 +25,16 @@ class Notifier:
         if self._address.startswith(("/", "\0")):
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
             self._socket.setblocking(False)  # a manager that does not read must not stop the loop
+        self._in_pod = "KUBERNETES_SERVICE_HOST" in environ  # every container of a pod has it
         self._feed_every = _watchdog_seconds(environ) * _FEED_SHARE
         self._fed_at: float | None = None
 
     @property
     def supervised(self) -> bool:
-        """Whether someone is there who starts us again when we end."""
-        return self._socket is not None
+        """Whether someone is there who starts us again when we end: systemd, or the kubelet (a DaemonSet's pods have
+        restartPolicy Always and no other).
+        """
+        return self._socket is not None or self._in_pod
 
     def ready(self, status: str) -> None:
         """Started, or done with reloading."""

@@ -186,12 +186,7 @@ class EthernetSource:
     def _default_route(self) -> frozenset[str]:
         """The interface of the default route, and all that lies beneath it (a bond's or a VLAN's ports)."""
         found: set[str] = set()
-        try:
-            with (self._procfs / "net/route").open("rb") as file:
-                lines = file.read(1 << 20).decode("ascii", "replace").splitlines()[1:]
-        except OSError:
-            return frozenset()
-        for line in lines:
+        for line in self._routes():
             fields = line.split()
             if len(fields) >= 8 and fields[1] == "00000000" and fields[7] == "00000000" and _NAME.fullmatch(fields[0]):
                 found.add(fields[0])
@@ -200,6 +195,16 @@ class EthernetSource:
             edge = {lower for name in edge for lower in _lower(self._class / name)} - found
             found |= edge
         return frozenset(found)
+
+    def _routes(self) -> list[str]:
+        """The node's IPv4 routes, those of process 1: in a pod, /proc/net shows the pod's own network."""
+        for table in ("1/net/route", "net/route"):
+            try:
+                with (self._procfs / table).open("rb") as file:
+                    return file.read(1 << 20).decode("ascii", "replace").splitlines()[1:]
+            except OSError:
+                continue
+        return []
 
     def _role(self, name: str, managed: frozenset[str]) -> tuple[Role, str]:
         configured = configured_role(f"{name}/1", self._roles) or configured_role(name, self._roles)

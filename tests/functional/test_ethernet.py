@@ -38,9 +38,9 @@ def reasons(reading: Reading) -> dict[tuple[str, str], str]:
     return {(a.subject, a.metric): a.reason for a in reading.absences}
 
 
-def default_route(root: Path, interface: str) -> None:
+def default_route(root: Path, interface: str, table: str = "net/route") -> None:
     put(
-        root / "proc/net/route",
+        root / "proc" / table,
         "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
         "eth9\t0000A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
         f"{interface}\t00000000\t0100A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0",
@@ -102,6 +102,15 @@ def test_the_default_route_tells_management_through_bonds_and_vlans(tmp_path: Pa
     default_route(tmp_path, "bond0.7")
     roles = {port.device: port.role for port in source_on(tmp_path).probe().ports}
     assert roles == {"eth0": "management", "eth1": "management", "eth2": "unknown"}
+
+
+def test_in_a_pod_the_nodes_own_routes_count_and_not_the_pods(tmp_path: Path) -> None:
+    netdev(tmp_path, "eth0")
+    netdev(tmp_path, "eno1")
+    default_route(tmp_path, "eth0")  # the pod's, by /proc/net
+    default_route(tmp_path, "eno1", "1/net/route")
+    roles = {port.device: port.role for port in source_on(tmp_path).probe().ports}
+    assert roles == {"eno1": "management", "eth0": "unknown"}
 
 
 def test_compute_and_storage_are_never_guessed_but_may_be_configured(tmp_path: Path) -> None:

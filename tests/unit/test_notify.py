@@ -44,6 +44,14 @@ def test_the_datagrams_are_those_of_sd_notify(tmp_path: Path, abstract: bool) ->
         notifier.close()
 
 
+def test_who_starts_us_again_is_systemd_or_the_kubelet() -> None:
+    assert not Notifier({}).supervised
+    assert Notifier({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}).supervised
+    notifier = Notifier({"NOTIFY_SOCKET": "@nobody-listens"})
+    assert notifier.supervised
+    notifier.close()
+
+
 @pytest.mark.parametrize(
     "environ",
     [{}, {"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "-5"}],
