@@ -6,10 +6,12 @@ Better a harmless word lost than a key kept: what looks like a secret by its nam
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from .redact_environ import MASK, without_environments
+from .redact_programs import Places
 from .text import clean_text
 
 COMMAND_LIMIT = 1024
@@ -45,19 +47,10 @@ _KNOWN = re.compile(
     r"|npm_\w{16,}|pypi-[\w-]{16,}|ya29\.[\w-]{8,}|gsk_\w{16,}|r8_\w{16,}|xox[abpres]-[\w-]{8,}|(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[\w-]{20,}|nvapi-[\w-]{8,}"
     r"|eyJ[\w-]{8,}(?:\.[\w-]+)*)"
 )
-# "wandb login KEY", also inside a shell's line: the first word after it that is no option.
-_LOGIN = re.compile(r"(\b(?:wandb|weave)\s{1,8}login(?:\s{1,8}--?[\w-]{1,32}){0,4}\s{1,8})[^\s-]\S*")
-_USER_OPTION = re.compile(r"((?:-u|--user=|--proxy-user=)[^\s:/@-][^\s:/@]{0,255}):.+", re.DOTALL)
 _PLAIN_FLAG = re.compile(r"--?[a-z][a-z0-9]{0,31}(?:[-_.][a-z0-9]{1,31}){0,8}(?:=.*)?|-[A-Za-z]", re.DOTALL)
-# Programs whose short options mean a secret: as a word of its own, and with the secret attached.
-_OPTIONS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
-    "sshpass": (frozenset({"-p"}), frozenset({"-p"})),
-    "redis-cli": (frozenset({"-a"}), frozenset()),
-    "docker": (frozenset({"-p"}), frozenset()),
-    "podman": (frozenset({"-p"}), frozenset()),
-    "curl": (frozenset({"-b"}), frozenset()),
-    **dict.fromkeys(("mysql", "mysqldump", "mariadb"), (frozenset[str](), frozenset({"-p"}))),
-}
+# A word of a shell's line, quotes and all.
+_TOKEN = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\]|['"\\])+""", re.DOTALL)
+_MAX_DEPTH = 3  # lines within quotes within lines
 _HEX = re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F]{32,}(?![0-9A-Za-z])")
 _BLOB = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
 _RUN = re.compile(r"[A-Za-z0-9+]{20,}")
@@ -65,34 +58,55 @@ _RUN = re.compile(r"[A-Za-z0-9+]{20,}")
 
 def redact_command(argv: Sequence[str], limit: int = COMMAND_LIMIT) -> str:
     """The command as one line without secrets, control characters stripped, cut to `limit` characters."""
-    words: list[str] = []
+    return clean_text(" ".join(_redact_words(argv, 0)), limit)
+
+
+def _redact_words(argv: Sequence[str], depth: int) -> Iterator[str]:
+    """One word for each of `argv`, up to what is looked at."""
     masking = ""
-    previous = ""
     total = 0
-    own, attached = _OPTIONS.get(_program(argv), (frozenset(), frozenset()))
+    places = Places()
     for given in without_environments(argv):
         total += len(given)
         if total > _TOTAL_LIMIT:
-            words.append("…")
-            break
+            yield "…"
+            return
         word = _plain(given) if len(given) <= _WORD_LIMIT else "…"
+        by_place = places.mask(word)
         is_flag = word.startswith("--") or re.fullmatch(r"-[A-Za-z]+(?:[\w.-]*)", word) is not None
         if masking and not (is_flag and _PLAIN_FLAG.fullmatch(word)):
-            words.append(MASK if is_secret(masking, word) else word)
+            yield MASK if is_secret(masking, word) else word
             continue
-        masking = ""
-        if previous in ("-u", "--user", "-U", "--proxy-user") and ":" in word:
-            words.append(f"{redact_text(word.partition(':')[0])}:{MASK}")
-        elif (user := _USER_OPTION.fullmatch(word)) is not None:
-            words.append(f"{user[1]}:{MASK}")
-        elif previous in own or (len(word) > 2 and word[:2] in attached):
-            words.append(MASK if previous in own else word[:2] + MASK)
-        else:
-            words.append(redact_text(word))
+        yield _redact_line(redact_text(word), depth) if by_place is None else by_place
         # A flag may take several values (vLLM's --api-key does): all words up to the next flag go.
         masking = word.lstrip("-") if is_flag and "=" not in word and is_secret_name(word) else ""
-        previous = word
-    return clean_text(" ".join(words), limit)
+
+
+def _redact_line(text: str, depth: int) -> str:
+    """A word that is a whole command line (``sh -c "..."``): its own words are looked at like those of a command."""
+    if depth >= _MAX_DEPTH or not any(map(str.isspace, text)):
+        return text
+    tokens = list(_TOKEN.finditer(text))
+    words = [_unquoted(token.group()) for token in tokens]
+    if words == [text]:
+        return text
+    kept: list[str] = []
+    position = 0
+    for token, word, redacted in zip(tokens, words, _redact_words(words, depth + 1), strict=False):
+        # What holds no secret stays as it was written.
+        kept += (text[position : token.start()], token.group() if redacted == word else redacted)
+        position = token.end()
+    return "".join([*kept, text[position:]])
+
+
+def _unquoted(token: str) -> str:
+    """The word that a shell makes of a token; the token itself where its quotes do not close."""
+    if not any(quote in token for quote in "'\"\\"):
+        return token
+    try:
+        return "".join(shlex.split(token))
+    except ValueError:
+        return token
 
 
 def _plain(word: str) -> str:
@@ -101,10 +115,6 @@ def _plain(word: str) -> str:
         return word
     folded = unicodedata.normalize("NFKC", word)
     return "".join(c for c in folded if c in "\t\n\r" or unicodedata.category(c) not in ("Cc", "Cf"))
-
-
-def _program(argv: Sequence[str]) -> str:
-    return argv[0].rpartition("/")[2] if argv else ""
 
 
 def redact_text(text: str) -> str:
@@ -116,7 +126,6 @@ def redact_text(text: str) -> str:
     text = _PEM.sub(MASK, text)
     text = _URL_USER.sub(lambda m: f"{m['scheme']}{MASK}@", text)
     text = _HEADER.sub(lambda m: f"{m['name']}: {MASK}", text)
-    text = _LOGIN.sub(rf"\1{MASK}", text)
     text = _BEARER.sub(lambda m: f"{m['name']} {MASK}", text)
     text = _mask_pairs(text)
     text = _FLAG_VALUE.sub(_mask_flag, text)

@@ -10,18 +10,28 @@ import re
 from collections.abc import Iterator, Sequence
 
 MASK = "***"
-_ONE_VALUE = frozenset({"-e", "--env", "--environment", "--env-vars", "--export", "--build-arg"})
-_NAME_THEN_VALUE = frozenset({"--setenv"})
+_ONE_VALUE = frozenset({"-e", "--env", "--environment", "--env-vars", "--export", "--build-arg", "--from-literal"})
+_NAME_THEN_VALUE = frozenset({"--setenv", "-genv", "-env"})
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w{0,127})=.*", re.DOTALL)
-_SHELLS = frozenset({"env", "printenv"})
+# Programs and words of a shell behind which assignments stand before a command.
+_LEADERS = frozenset({"env", "printenv", "sudo", "export", "do", "then", "exec"})
+_SHORT_OPTION = re.compile(r"-[A-Za-z]")
+# mpirun's -x takes NAME or NAME=VALUE; of other programs it is a switch.
+_ASSIGNMENT_OPTION = "-x"
+
+
+def ends_command(word: str) -> bool:
+    """Whether a shell begins another command after this word."""
+    return word in ("&&", "||", "|", "&") or word.endswith(";")
 
 
 def without_environments(argv: Sequence[str]) -> Iterator[str]:
     """`argv` with the values of every environment in it masked. Words are otherwise untouched."""
     option = ""  # the option whose value comes next
     names_left = 0  # words of NAME VALUE that still belong to --setenv
-    leading = bool(argv) and argv[0].rpartition("/")[2] in _SHELLS  # env's own NAME=VALUE words
-    for number, word in enumerate(argv):
+    leading = True  # before the command itself: NAME=VALUE words are its environment
+    previous = ""
+    for word in argv:
         name, equals, _ = word.partition("=")
         if names_left:
             yield word if names_left == 2 else MASK
@@ -37,11 +47,14 @@ def without_environments(argv: Sequence[str]) -> Iterator[str]:
             names_left = 2
         elif equals and name in _ONE_VALUE | _NAME_THEN_VALUE:
             yield f"{name}={_masked(word[len(name) + 1 :])}"
-        elif leading and _ASSIGNMENT.fullmatch(word):
-            yield _masked(word)
+        elif (leading or previous == _ASSIGNMENT_OPTION) and (assigned := _ASSIGNMENT.fullmatch(word)):
+            yield f"{assigned[1]}={MASK}"
         else:
-            leading = leading and (number == 0 or word.startswith("-"))
+            is_option = word.startswith("-") or _SHORT_OPTION.fullmatch(previous) is not None
+            leading = word.rpartition("/")[2] in _LEADERS or (leading and is_option)
             yield word
+        leading = leading or ends_command(word)
+        previous = word
 
 
 def _masked(value: str) -> str:

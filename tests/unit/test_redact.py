@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 from hypothesis import given
@@ -163,3 +164,48 @@ def test_any_command_gives_one_bounded_printable_line(argv: list[str]) -> None:
 @given(st.text(alphabet=st.characters(categories=("L", "N", "P")), min_size=6).filter(lambda s: "***" not in s))
 def test_no_value_of_a_secret_flag_survives(value: str) -> None:
     assert value not in redact_command(["x", f"--secret-thing={value}"]).partition("=")[2]
+
+
+# Where a secret stands by the place alone, and by the name of a flag. "{}" is the secret.
+PLACES = (
+    "wandb login {}", "wandb login --relogin {}", "wandb login --host https://h {}", "python -m wandb login {}",
+    "huggingface-cli login {}", "huggingface-cli login --token {}", "hf auth login --token={}",
+    "docker login -p {} reg",
+    "mysql -u root -p {} db", "mysql -p{} db", "sudo sshpass -p {} ssh host", "srun -n 2 sshpass -p{} ssh host",
+    "curl -u me:{} host", "curl -su me:{} host", "curl -sS -H 'Authorization: Bearer {}' host", "curl -E cert.pem:{}",
+    "smbclient -U me%{} //host/x", "openssl enc -k {} -in f", "redis-cli -a {} ping", "unzip -P {} a.zip",
+    "aws configure set aws_secret_access_key {}", "server -k {}", "server --api-key {} --port 80", "x --hf-token={}",
+    "sudo HF_TOKEN={} x", "env A=1 ANY={} python t.py", "sudo -u me ANY={} python t.py", "ANY={} python t.py",
+    "mpirun -x ANY={} python t.py", "kubectl create secret generic s --from-literal=a={}", "x --db=redis://:{}@h/0",
+)  # fmt: skip
+FILLERS = st.lists(st.sampled_from(["nice", "--verbose", "run.py", "-v", "--lr", "3e-4", "/data/c4"]), max_size=3)
+ONE_WORD = st.text(alphabet="abcXYZ019!#^*_-+.", min_size=8, max_size=40).filter(lambda s: s[0] not in "-.*#!")
+
+
+@given(st.sampled_from(PLACES), ONE_WORD, FILLERS, FILLERS, st.integers(0, 2))
+def test_no_secret_survives_behind_what_takes_one(
+    place: str, secret: str, before: list[str], after: list[str], shells: int
+) -> None:
+    argv = [*before, *shlex.split(place.replace("{}", secret)), *after]
+    if place.startswith("ANY="):
+        argv = argv[len(before) :]  # an assignment stands first
+    for _ in range(shells):
+        argv = ["bash", "-c", shlex.join(argv)]
+    assert secret not in redact_command(argv)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "docker run -p 8080:80 --gpus all image",
+        "torchrun --nproc_per_node 8 train.py -k 50",
+        "curl -k https://host/v1/models",
+        "mysqltuner -p 3306",
+        "python train.py --wandb-project login --lr 1",
+        "python -m torch.distributed.run --rdzv-backend c10d train.py x=1",
+        "cd /work && python train.py --model 'meta-llama/Llama 3'",
+    ],
+)
+def test_the_same_letters_elsewhere_stay(line: str) -> None:
+    assert redact_command(shlex.split(line)) == " ".join(shlex.split(line))
+    assert redact_command(["bash", "-c", line]) == f"bash -c {line}"
