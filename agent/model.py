@@ -257,6 +257,8 @@ class Gpu:
     driver_version: str | None = None
     # The N of /dev/nvidiaN, by which Slurm names GPUs. It may change with a reboot, so it is neither kept nor compared.
     minor: int | None = field(default=None, compare=False)
+    # The id of a MIG instance's GPU instance on its parent; as `minor`, neither kept nor compared.
+    gpu_instance: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import pynvml
@@ -12,6 +12,7 @@ import pynvml
 from ..model import Absence, Capability, Instant, Probe, Reading
 from .nvml_fields import NvmlCall
 from .nvml_reasons import (
+    FUNCTION_NOT_FOUND,
     GAPS,
     NO_GPM_DRIVER,
     NO_NVLINK,
@@ -98,6 +99,7 @@ class GpmSource:
             struct.pack_into("@I", self._request, _HEAD.size + place * _METRIC.size, asked.number)
         self._answers = memoryview(self._request)[_HEAD.size :]
         self._sample_get: NvmlCall | None = None
+        self._mig_sample_get: NvmlCall | None = None
         self._metrics_get: NvmlCall | None = None
         session.before_close(self._free)
 
@@ -106,6 +108,7 @@ class GpmSource:
         if self._session.fault is not None:
             absence = self._session.fault.of("source", self.name)
             return Probe(capabilities=(Capability(self.name, "source", self.name, "*", "GPM", absence),))
+        self._free_others({device.uuid for device in self._session.devices})
         for device in self._session.devices:
             self._prepare(device, Instant(0.0, 0.0))
         return Probe(capabilities=tuple(line for device in self._session.devices for line in self._lines(device)))
@@ -146,8 +149,7 @@ class GpmSource:
         if elapsed is not None and 0 <= elapsed < MIN_SECONDS - _ROUNDING_SECONDS:
             return self._nothing(device, pair, TOO_SOON)
         spare = 1 - pair.newest
-        assert self._sample_get is not None
-        code = self._sample_get(device.handle, pair.buffers[spare])
+        code = self._take(device, pair.buffers[spare])
         if code != 0:
             return self._refused(device, pair, code, instant)
         older, pair.newest, pair.taken_at = pair.buffers[pair.newest], spare, monotonic
@@ -189,6 +191,8 @@ class GpmSource:
             return
         if code in (NO_PERMISSION, NOT_SUPPORTED):
             device.no_gpm = fault  # until the next probe: the counters take over what they can
+        if device.instance is not None:
+            pair.taken_at = None  # an instance made anew under the same id: no sample of the old one may be compared
         self._nothing(device, pair, fault)
 
     def _nothing(self, device: NvmlDevice, pair: _Pair, fault: Fault) -> None:
@@ -201,6 +205,7 @@ class GpmSource:
         if device.lost is not None or device.no_gpm is not None:
             return None
         self._sample_get = self._session.function("nvmlGpmSampleGet")
+        self._mig_sample_get = self._session.function("nvmlGpmMigSampleGet")
         self._metrics_get = self._session.function("nvmlGpmMetricsGet")
         known = self._pairs.get(device.uuid)
         try:
@@ -209,13 +214,15 @@ class GpmSource:
         except pynvml.NVMLError as error:
             device.no_gpm = self._session.meaning(int(getattr(error, "value", pynvml.NVML_ERROR_UNKNOWN)))
             return None
-        if self._sample_get is None or self._metrics_get is None:
+        if None in (self._sample_get if device.instance is None else self._mig_sample_get, self._metrics_get):
             device.no_gpm = NO_GPM_DRIVER
             return None
-        if device.nvlink_links == 0:
+        if device.instance is not None:
+            pair.asked = UNITS  # links are the whole GPU's; the source `nvml` says so of the instance
+        elif device.nvlink_links == 0:
             pair.asked = UNITS + _PCIE
             pair.absent = tuple(NO_NVLINK.of("gpu", device.uuid, asked.metric) for asked in _NVLINK)
-        code = self._sample_get(device.handle, buffers[0])
+        code = self._take(device, buffers[0])
         if code != 0:
             fault = self._session.failed(device, code, instant)
             if code in (NO_PERMISSION, NOT_SUPPORTED):
@@ -223,16 +230,29 @@ class GpmSource:
             return None if device.lost or device.no_gpm or self._session.fault else pair
         return pair
 
+    def _take(self, device: NvmlDevice, buffer: ctypes.c_void_p) -> int:
+        """A sample of a GPU, or of the GPU instance that a MIG instance is."""
+        if device.instance is None or device.parent is None:
+            return self._sample_get(device.handle, buffer) if self._sample_get else FUNCTION_NOT_FOUND
+        number = ctypes.c_uint(device.instance.gpu_instance)
+        return (
+            self._mig_sample_get(device.parent.handle, number, buffer) if self._mig_sample_get else FUNCTION_NOT_FOUND
+        )
+
     def _alloc(self) -> ctypes.c_void_p:
         return ctypes.cast(pynvml.nvmlGpmSampleAlloc(), ctypes.c_void_p)
 
     def _free(self) -> None:
-        free: Callable[..., int] | None = self._session.function("nvmlGpmSampleFree") if self._pairs else None
-        for pair in self._pairs.values():
-            for buffer in pair.buffers:
+        self._free_others(frozenset())
+
+    def _free_others(self, kept: Collection[str]) -> None:
+        """Give back the buffers of all but these GPUs and instances."""
+        gone = [uuid for uuid in self._pairs if uuid not in kept]
+        free: Callable[..., int] | None = self._session.function("nvmlGpmSampleFree") if gone else None
+        for uuid in gone:
+            for buffer in self._pairs.pop(uuid).buffers:
                 if free is not None:
                     free(buffer)
-        self._pairs.clear()
 
     def _without_gpm(self, uuid: str, fault: Fault) -> tuple[Absence, ...]:
         """The units' activity only: the links are then counted, or excused, by the source `nvlink`."""
@@ -250,5 +270,5 @@ class GpmSource:
         never = {one.metric: one for one in pair.absent} if pair else {}
         return [
             Capability(self.name, "gpu", device.uuid, one.metric, f"GPM metric {one.number}", never.get(one.metric))
-            for one in _ALL
+            for one in (_ALL if device.instance is None else UNITS)
         ]

@@ -89,7 +89,7 @@ class NvlinkSource:
             if device.lost is not None:
                 absence = device.lost.of("gpu", device.uuid)
                 lines.append(Capability(self.name, "gpu", device.uuid, "*", "NVML fields", absence))
-            elif device.no_gpm is not None:
+            elif device.no_gpm is not None and device.instance is None:
                 counters = self._prepare(device)
                 lines += [Capability(self.name, "gpu", device.uuid, c.metric, c.origin) for c in counters.counted]
                 lines += [Capability(self.name, "gpu", device.uuid, a.metric, "NVML fields", a) for a in counters.never]
@@ -101,7 +101,7 @@ class NvlinkSource:
         for device in self._session.current(instant):
             if device.lost is not None:
                 self._absent.gpu(device.uuid, "*", device.lost)
-            elif device.no_gpm is not None:
+            elif device.no_gpm is not None and device.instance is None:
                 values = self._read_device(device, instant)
                 if self._session.fault is not None:
                     break

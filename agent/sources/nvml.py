@@ -6,8 +6,10 @@ import pynvml
 
 from ..model import Absence, Capability, Gpu, GpuProcess, Instant, Probe, Reading
 from .counters import CounterRates
+from .mig import profile_of, slices_of
 from .nvml_gauges import ORIGINS, GpuGauges
-from .nvml_reasons import GAPS, AbsenceSet, Fault
+from .nvml_instance import gauges_of
+from .nvml_reasons import GAPS, MIG_UTILISATION, NOT_SUPPORTED, AbsenceSet, Fault
 from .nvml_session import NvmlDevice, NvmlSession, text
 
 PROCESSES_EVERY_SECONDS = 10.0  # a process list costs more than all gauges; work that matters lives longer
@@ -30,13 +32,22 @@ class NvmlSource:
         self._primed = False  # the loop throws the first reading away: a process list would be lost with it
         self._looked_at: float | None = None
         self._no_processes: list[Absence] = []
+        self._probed: tuple[NvmlDevice, ...] = ()
+
+    @property
+    def wants_probe(self) -> bool:
+        """Whether the MIG instances are others than at the last probe."""
+        return self._session.fault is None and self._session.devices is not self._probed
 
     def probe(self) -> Probe:
         """The GPUs (sku left to the catalogue), and what of each can be read."""
         if self._session.fault is not None:
             absence = self._session.fault.of("source", self.name)
             return Probe(capabilities=(Capability(self.name, "source", self.name, "*", "libnvidia-ml.so.1", absence),))
-        devices = self._session.devices
+        devices = self._probed = self._session.devices
+        here = {device.uuid for device in devices}
+        for gone in self._gauges.keys() - here:
+            del self._gauges[gone]
         lines = [line for device in devices for line in self._capabilities(device)]
         lines += [
             Capability(self.name, one.scope, one.subject, "*", "nvmlDeviceGetHandleByIndex", one)
@@ -53,13 +64,15 @@ class NvmlSource:
         gpus: dict[str, dict[str, float]] = {}
         if due and self._session.fault is None:
             self._looked_at, self._no_processes = monotonic, []
+        if (due or self._session.doubts) and self._session.fault is None:
+            self._session.look_at_instances(instant)
         for device in self._session.current(instant):
             values = self._read_device(device, instant)
             if self._session.fault is not None:
                 break
             if values is not None:
                 gpus[device.uuid] = values
-                if due:
+                if due and device.instances is None:  # in MIG mode work runs on instances, which list their own
                     processes += self._list_processes(device)
         if self._session.fault is not None:
             return Reading(absences=self._absent.only(self._session.fault.of("source", self.name)))
@@ -78,11 +91,12 @@ class NvmlSource:
             return None
         gauges = self._gauges.get(device.uuid)
         if gauges is None or gauges.epoch != device.epoch:
-            gauges = self._gauges[device.uuid] = GpuGauges(self._session, device)
+            gauges = self._gauges[device.uuid] = gauges_of(self._session, device)
             self._rates.forget(device.uuid)
         values, missing = gauges.read(self._rates, device.uuid, instant.monotonic_seconds)
         for metric, why in missing:
-            fault = why if isinstance(why, Fault) else self._session.failed(device, why, instant)
+            known = _in_mig_mode(device, metric, why)
+            fault = known if isinstance(known, Fault) else self._session.failed(device, known, instant)
             if device.lost is not None:
                 self._absent.gpu(device.uuid, "*", device.lost)
                 return None
@@ -102,6 +116,20 @@ class NvmlSource:
         limit = ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
         pci = ask(pynvml.nvmlDeviceGetPciInfo, handle)
         name = ask(pynvml.nvmlDeviceGetName, handle)
+        if device.instance is not None and device.parent is not None:
+            called = text(name) if name else "unknown MIG instance"
+            return Gpu(
+                uuid=device.uuid,
+                index=device.index,
+                name=called,
+                kind="mig",
+                parent_uuid=device.parent.uuid,
+                slices=slices_of(handle),
+                mig_profile=profile_of(called),
+                mem_total_bytes=int(memory.total) if memory else None,
+                driver_version=self._session.driver_version,
+                gpu_instance=device.instance.gpu_instance,
+            )
         return Gpu(
             uuid=device.uuid,
             index=device.index,
@@ -118,9 +146,9 @@ class NvmlSource:
     def _capabilities(self, device: NvmlDevice) -> list[Capability]:
         if device.lost is not None:
             return [self._line(device, "*", device.lost)]
-        gauges = GpuGauges(self._session, device)
+        gauges = gauges_of(self._session, device)
         _, missing = gauges.read(CounterRates(1.0), device.uuid, 0.0)
-        why = {metric: self._meaning(complaint) for metric, complaint in missing}
+        why = {metric: self._meaning(_in_mig_mode(device, metric, one)) for metric, one in missing}
         lines = [self._line(device, metric, why.get(metric)) for metric in ORIGINS]
         code, _ = gauges.processes()
         return [*lines, self._line(device, "processes", self._session.meaning(code) if code else None)]
@@ -134,3 +162,8 @@ class NvmlSource:
         origin = ORIGINS.get(metric, "nvmlDeviceGetComputeRunningProcesses")
         absence = fault.of("gpu", device.uuid, metric) if fault else None
         return Capability(self.name, "gpu", device.uuid, metric, origin, absence)
+
+
+def _in_mig_mode(device: NvmlDevice, metric: str, why: int | Fault) -> int | Fault:
+    """The reason itself where MIG mode is why the driver does not tell a metric."""
+    return MIG_UTILISATION if metric == "gpu_util" and why == NOT_SUPPORTED and device.instances is not None else why

@@ -9,6 +9,7 @@ from ..model import Absence, Scope
 
 # nvml.h, nvmlReturn_t.
 INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 2, 3, 4, 12, 13
+NOT_FOUND, TIMEOUT = 6, 10
 GPU_IS_LOST, RESET_REQUIRED = 15, 16
 UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH = 1, 9, 18
 
@@ -74,6 +75,13 @@ NO_GPM_DRIVER = Fault(
     "no-gpm",
     "This driver has no GPM, so how busy the GPU's units are is not known.",
     f"Upgrade the driver. Or: {_DCGM_REMEDY}",
+)
+MIG_WHOLE = Fault("mig", "The driver tells this of the whole GPU only; see the instance's parent.")
+MIG_UTILISATION = Fault("mig", "The driver does not tell the utilisation of a GPU in MIG mode; its instances have GPM.")
+MIG_SHARED = Fault(
+    "mig-shared",
+    "Several compute instances share this GPU instance, and its counters are of all of them together.",
+    "Give each piece of work a GPU instance of its own where its use is to be known.",
 )
 NO_NVLINK = Fault("no-nvlink", "This GPU has no active NVLink.")
 NO_COUNTER = Fault("not-supported", "This GPU's driver does not count this traffic.", _DCGM_REMEDY)

@@ -9,12 +9,16 @@ import pynvml
 
 from ..model import Absence, Instant
 from . import nvml_fields as fields
+from .mig import Instance, find_instances
 from .nvml_reasons import (
     DRIVER_GONE,
     FUNCTION_NOT_FOUND,
     GPU_GONE,
+    INVALID_ARGUMENT,
+    MIG_SHARED,
     NO_GPM,
     NO_GPM_DRIVER,
+    NOT_FOUND,
     NOT_OPEN,
     NOT_SUPPORTED,
     RELEASED,
@@ -23,20 +27,25 @@ from .nvml_reasons import (
 )
 
 _Answer = TypeVar("_Answer")
+# What a handle answers whose instance is gone.
+_INSTANCE_GONE = frozenset({INVALID_ARGUMENT, NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN})
 
 
 class NvmlDevice:
-    """One GPU of the session. `epoch` changes with its handle: what was built on the old one is to be built anew."""
+    """One GPU or MIG instance. `epoch` changes with its handle: what was built on the old one is to be built anew."""
 
     __slots__ = (
         "epoch",
         "handle",
         "index",
+        "instance",
+        "instances",
         "lost",
         "no_gpm",
         "nvlink_bytes_per_second",
         "nvlink_links",
         "nvlink_places",
+        "parent",
         "retry_at",
         "uuid",
     )
@@ -52,6 +61,9 @@ class NvmlDevice:
         self.nvlink_places = 0  # links the GPU has, active or not
         self.nvlink_links: int | None = None  # active ones; None: the driver does not say
         self.nvlink_bytes_per_second: float | None = None  # all active links together, one way
+        self.instances: tuple[Instance, ...] | None = None  # of a GPU in MIG mode; None: it is not
+        self.instance: Instance | None = None  # set: this is a MIG instance, of `parent`
+        self.parent: NvmlDevice | None = None
 
 
 class NvmlSession:
@@ -70,7 +82,9 @@ class NvmlSession:
         self._initialised = False
         self._some_lost = False
         self._epoch = 0
+        self._doubted: set[str] = set()  # instances whose handle failed
         self._hooks: list[Callable[[], None]] = []
+        self._open_hooks: list[Callable[[], None]] = []
         self._meanings: dict[int, Fault] = {}
 
     def open(self, instant: Instant) -> Absence | None:
@@ -88,6 +102,8 @@ class NvmlSession:
             self.fault = self.meaning(_code(error))
             return self.fault.of("source", "nvml")
         self.fault = None
+        for hook in self._open_hooks:
+            hook()
         return None
 
     def close(self) -> None:
@@ -98,6 +114,10 @@ class NvmlSession:
     def before_close(self, hook: Callable[[], None]) -> None:
         """Call `hook` while NVML still answers, whenever the session is about to let go."""
         self._hooks.append(hook)
+
+    def after_open(self, hook: Callable[[], None]) -> None:
+        """Call `hook` whenever the session was opened."""
+        self._open_hooks.append(hook)
 
     def function(self, name: str) -> fields.NvmlCall | None:
         """The driver's C function, without pynvml's wrapper; None where this driver lacks it."""
@@ -116,12 +136,52 @@ class NvmlSession:
         """What `code` from a call on `device` means. Sets a lost GPU aside, and all where the driver is gone."""
         fault = self.meaning(code)
         if code in GPU_GONE:
-            device.lost, device.retry_at = fault, instant.monotonic_seconds + self.retry_seconds
+            whole = device.parent or device
+            for one in (whole, *(d for d in self.devices if d.parent is whole)):
+                one.lost, one.retry_at = fault, instant.monotonic_seconds + self.retry_seconds
             self._some_lost = True
         elif code in DRIVER_GONE:
             self._shut()
             self.fault = fault
+        elif device.instance is not None and code in _INSTANCE_GONE:
+            self._doubted.add(device.uuid)
         return fault
+
+    @property
+    def doubts(self) -> bool:
+        """Whether the handle of a MIG instance failed: look whether it is still there."""
+        return bool(self._doubted)
+
+    def look_at_instances(self, instant: Instant) -> bool:
+        """Whether the MIG instances are others than before. Those that failed since the last look count as others."""
+        doubted, self._doubted = self._doubted, set()
+        known = {device.uuid: device for device in self.devices if device.parent is not None}
+        devices: list[NvmlDevice] = []
+        for whole in [device for device in self.devices if device.parent is None]:
+            devices.append(whole)
+            before = [device for device in self.devices if device.parent is whole]
+            if whole.lost is not None:
+                devices += before
+                continue
+            try:
+                whole.instances = find_instances(whole.handle)
+            except pynvml.NVMLError as error:
+                self.failed(whole, _code(error), instant)
+                if self.fault is not None:
+                    return False
+                devices += before  # the driver did not say, which is not the same as none
+                continue
+            for one in whole.instances or ():
+                device = known.get(one.uuid)
+                if device is None or device.instance != one or device.lost is not None or one.uuid in doubted:
+                    device = self._new_instance(whole, one, instant)
+                devices.append(device)
+        changed = len(devices) != len(self.devices) or any(
+            a is not b for a, b in zip(devices, self.devices, strict=True)
+        )
+        if changed:
+            self.devices = tuple(devices)
+        return changed
 
     def ask(self, function: Callable[..., _Answer], *arguments: object) -> _Answer | None:
         """The answer of a pynvml function, or None where it has none. Not for the tick."""
@@ -144,6 +204,7 @@ class NvmlSession:
             self._initialised = False
             self.ask(pynvml.nvmlShutdown)
         self.devices, self.unnamed, self._some_lost = (), (), False
+        self._doubted = set()
 
     def _discover(self, instant: Instant, count: int) -> None:
         devices, unnamed = [], []
@@ -158,6 +219,13 @@ class NvmlSession:
             device.no_gpm = self._why_no_gpm(device, instant)
             devices.append(device)
         self.devices, self.unnamed = tuple(devices), tuple(unnamed)
+        self.look_at_instances(instant)
+
+    def _new_instance(self, parent: NvmlDevice, one: Instance, instant: Instant) -> NvmlDevice:
+        device = NvmlDevice(one.uuid, parent.index, one.handle, self._next_epoch())
+        device.parent, device.instance = parent, one
+        device.no_gpm = self._why_no_gpm(parent, instant) or (None if one.alone else MIG_SHARED)
+        return device
 
     def _find_nvlink(self, device: NvmlDevice) -> None:
         asked = ((fields.NVLINK_LINK_COUNT, 0), (fields.NVLINK_MB_PER_SECOND, 0))
@@ -188,8 +256,9 @@ class NvmlSession:
             return known.get(code) or self.meaning(code)
 
     def _retry(self, instant: Instant) -> None:
+        back = False
         for device in self.devices:
-            if device.lost is None or instant.monotonic_seconds < device.retry_at:
+            if device.lost is None or instant.monotonic_seconds < device.retry_at or device.parent is not None:
                 continue
             device.retry_at = instant.monotonic_seconds + self.retry_seconds
             handle = self.ask(pynvml.nvmlDeviceGetHandleByUUID, device.uuid)
@@ -197,6 +266,10 @@ class NvmlSession:
                 device.handle, device.lost, device.epoch = handle, None, self._next_epoch()
                 self._find_nvlink(device)
                 device.no_gpm = self._why_no_gpm(device, instant)
+                back = True
+                self._doubted |= {one.uuid for one in self.devices if one.parent is device}
+        if back:
+            self.look_at_instances(instant)
         self._some_lost = any(device.lost for device in self.devices)
 
     def _next_epoch(self) -> int:

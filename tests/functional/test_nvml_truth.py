@@ -125,6 +125,7 @@ nvlink_links = 0
         "nvlink_bytes_per_second": pytest.approx(478.116e9),
         "driver_version": "575.57.08",
         "minor": 0,
+        "gpu_instance": None,
     }
     assert (l40s["name"], l40s["nvlink_links"], l40s["nvlink_bytes_per_second"]) == ("NVIDIA L40S", 0, None)
     reasons = {(subject, metric): reason for subject, metric, _, reason in probe["gpm"]["capabilities"]}
