@@ -1,4 +1,5 @@
-"""What the loop looks after between ticks: the watchdog, requests, a hung or changed driver, a machine that slept."""
+"""What the loop looks after between ticks: the watchdog, requests, a hung or changed driver, a disk that takes nothing,
+a machine that slept."""
 
 from __future__ import annotations
 
@@ -6,13 +7,13 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from ..clock import SystemClock
 from ..model import Absence
 from ..store.migrations import SetAside
 from .control import ControlServer, Message
 from .driver import GuardedDriver
-from .instance import Instance
 from .notify import Notifier
 
 MAX_PAUSE_SECONDS = 3600.0  # whoever forgets to resume gets the readings back within the hour
@@ -20,6 +21,27 @@ DEFAULT_PAUSE_SECONDS = 600.0
 RESTART_AFTER_SECONDS = 60.0  # a driver that is reset answers again within this; one that is wedged does not
 RESTART_EVERY_SECONDS = 3600.0
 _SLEPT_SECONDS = 1.0  # less is the clocks being read one after the other
+
+
+class Remembered(Protocol):
+    """What outlives a restart; see `Instance`."""
+
+    @property
+    def restarted_at(self) -> float: ...
+
+    def note_restart(self, ts: float) -> bool: ...
+
+    def note_pause(self, until: float) -> None: ...
+
+
+class Kept(Protocol):
+    """How the database is; see `Writer`."""
+
+    @property
+    def fault(self) -> Absence | None: ...
+
+    @property
+    def waiting_ticks(self) -> int: ...
 
 
 class Attendant:
@@ -30,8 +52,9 @@ class Attendant:
         clock: SystemClock,
         notifier: Notifier,
         driver: GuardedDriver,
-        instance: Instance,
+        instance: Remembered,
         *,
+        store: Kept,
         server: ControlServer | None,
         note: Callable[[Absence, float], None],
         say: Callable[[str], None],
@@ -41,13 +64,14 @@ class Attendant:
         self._notifier = notifier
         self._driver = driver
         self._instance = instance
+        self._store = store
         self._server = server
         self._note = note
         self._say = say
         self._database = database
         self._slept = clock.suspended_seconds()
         self._paused = driver.paused_until is not None
-        self._told = ""
+        self._told: tuple[str, str] = ("", "")
         self._refused_restart = False
         self.restart_reason: str | None = None
 
@@ -60,6 +84,7 @@ class Attendant:
             self._paused = False
             self._instance.note_pause(0.0)
             self._say("the pause is over: taking up the GPUs again")
+        self._tell()
         self._look_at_the_driver(now.monotonic_seconds, now.wall_seconds)
         slept = self._clock.suspended_seconds()
         if slept - self._slept >= _SLEPT_SECONDS:
@@ -86,29 +111,44 @@ class Attendant:
     def _event(self, subject: str, reason: str, detail: str, ts: float) -> None:
         self._note(Absence("source", subject, "*", reason, detail), ts)
 
+    def _tell(self) -> None:
+        """Say what changed about the driver and the database, and let systemd's status line hold both."""
+        driver, store = self._driver.fault, self._store.fault
+        reasons = ("" if driver is None else driver.reason, "" if store is None else store.reason)
+        if reasons == self._told:
+            return
+        texts = (
+            f"no GPU is read ({driver.reason}): {driver.detail}" if driver else "the GPUs are read again",
+            f"nothing is written ({store.reason}): {store.detail} {store.remedy}"
+            if store
+            else "ticks are written again",
+        )
+        for text, reason, told in zip(texts, reasons, self._told, strict=True):
+            if reason != told:
+                self._say(text)
+        held = [text for text, reason in zip(texts, reasons, strict=True) if reason]
+        news = [text for text, reason, told in zip(texts, reasons, self._told, strict=True) if reason != told]
+        self._notifier.status("; ".join(held or news))
+        self._told = reasons
+
     # A hung or changed driver.
 
     def _look_at_the_driver(self, monotonic: float, wall: float) -> None:
-        fault = self._driver.fault
-        told = fault.reason if fault is not None else ""
-        if told != self._told:
-            self._told = told
-            text = f"no GPU is read ({fault.reason}): {fault.detail}" if fault else "the GPUs are read again"
-            self._say(text)
-            self._notifier.status(text)
         reason = self._wants_restart(monotonic)
         if reason is None:
             self._refused_restart = False
             return
         since = wall - self._instance.restarted_at
-        if self._notifier.supervised and not 0 <= since < RESTART_EVERY_SECONDS:
-            self._instance.note_restart(wall)
+        lately = 0 <= since < RESTART_EVERY_SECONDS
+        # What cannot be written down would be done again a minute after the restart.
+        if self._notifier.supervised and not lately and self._instance.note_restart(wall):
             self._event("nvml", "self-restart", f"{reason} The agent restarted itself.", wall)
             self._say(f"{reason} Ending, to be started again")
             self.restart_reason = reason
         elif not self._refused_restart:
             self._refused_restart = True
-            why = "It did so within the hour already." if self._notifier.supervised else "Nobody would start it again."
+            why = "It did so within the hour already." if lately else "That could not be remembered."
+            why = why if self._notifier.supervised else "Nobody would start it again."
             self._say(f"{reason} The agent does not restart itself: {why}")
 
     def _wants_restart(self, monotonic: float) -> str | None:
@@ -147,7 +187,7 @@ class Attendant:
 
     def _status(self) -> dict[str, object]:
         now = self._clock.now()
-        fault, until = self._driver.fault, self._driver.paused_until
+        fault, until, store = self._driver.fault, self._driver.paused_until, self._store.fault
         hung = self._driver.hung_seconds(now.monotonic_seconds)
         return {
             "ok": True,
@@ -156,6 +196,9 @@ class Attendant:
             "gpus": self._driver.gpu_count,
             "pause_left_seconds": None if until is None else max(0.0, until - now.monotonic_seconds),
             "hung_seconds": hung or None,
+            "store": store.reason if store else "writing",
+            "store_detail": f"{store.detail} {store.remedy}" if store else "",
+            "waiting_ticks": self._store.waiting_ticks,
             "database": str(self._database),
             "pid": os.getpid(),
         }

@@ -16,12 +16,11 @@ from ...rules.errors import SkuwiseError, StoreError
 from ..clock import SystemClock
 from ..config import AgentConfig
 from ..sampler import run_loop
-from ..store.writer import Writer
 from .assembly import Agent, assemble
 from .attend import MAX_PAUSE_SECONDS, Attendant
 from .control import ControlServer
-from .instance import Instance
 from .notify import Notifier
+from .opened import Opened
 from .recorder import Recorder
 
 if TYPE_CHECKING:
@@ -68,7 +67,8 @@ def run_agent(
 
     SIGHUP asks `reload` for new settings and goes on with them; settings that are wrong, or whose database cannot be
     opened, are refused in a sentence and the old ones stay. Raises `StoreError` where the database cannot be opened at
-    the start, or the last ticks could not be written.
+    the start for a reason that does not pass (`PatientWriter` waits for the others), or the last ticks could not be
+    written.
     """
     clock = SystemClock()
     notifier = Notifier(environ)
@@ -79,7 +79,7 @@ def run_agent(
     try:
         while True:
             try:
-                opened = _Opened(wanted)
+                opened = Opened(wanted.db, wanted.limits, lambda: clock.now().wall_seconds)
             except StoreError as error:
                 if wanted is current:
                     raise
@@ -112,18 +112,6 @@ def _reloaded(
         return current
 
 
-class _Opened:
-    """The database, locked and open."""
-
-    def __init__(self, config: AgentConfig) -> None:
-        self.instance = Instance.take(config.db)
-        try:
-            self.writer = Writer.open(config.db, max_log_bytes=config.limits.log_bytes)
-        except BaseException:
-            self.instance.release()
-            raise
-
-
 class _Life:
     """The agent with one set of settings."""
 
@@ -136,7 +124,7 @@ class _Life:
         clock: SystemClock,
         notifier: Notifier,
         signals: Signals,
-        opened: _Opened,
+        opened: Opened,
     ) -> None:
         self._config = config
         self._environ = environ
@@ -149,29 +137,27 @@ class _Life:
 
     def live(self, duration_seconds: float | None) -> tuple[_Ending, int, float]:
         """How it ended, the ticks kept, and for how many seconds the loop ran."""
-        with self._opened.instance as instance:
-            with self._opened.writer as writer, contextlib.ExitStack() as stack:
-                kept, seconds = self._sample(writer, instance, stack, duration_seconds)
+        with self._opened as opened:
+            with opened.writing(), contextlib.ExitStack() as stack:
+                kept, seconds = self._sample(stack, duration_seconds)
             ending = self._ending()
-            if ending != "reload":
+            if ending != "reload" and opened.writer.is_open:
                 self._notifier.stopping("writing the last rollups")
                 from .jobs import roll_all  # noqa: PLC0415 - see _start_jobs
 
                 roll_all(self._config.db, self._say, and_open=True)
         return ending, kept, seconds
 
-    def _sample(
-        self, writer: Writer, instance: Instance, stack: contextlib.ExitStack, duration_seconds: float | None
-    ) -> tuple[int, float]:
-        config, clock = self._config, self._clock
+    def _sample(self, stack: contextlib.ExitStack, duration_seconds: float | None) -> tuple[int, float]:
+        config, clock, opened = self._config, self._clock, self._opened
         start = clock.now()
-        pause_left = min(instance.paused_until - start.wall_seconds, MAX_PAUSE_SECONDS)
+        pause_left = min(opened.paused_until - start.wall_seconds, MAX_PAUSE_SECONDS)
         agent = assemble(config, self._environ, start, pause_seconds=max(0.0, pause_left))
         stack.callback(agent.sampler.close)
         stack.callback(agent.attribution.close)
         now = clock.now()
         recorder = Recorder(
-            writer,
+            opened.writer,
             agent.node,
             agent.survey,
             attribution=agent.attribution,
@@ -183,18 +169,23 @@ class _Life:
             clock,
             self._notifier,
             agent.driver,
-            instance,
+            opened,
+            store=opened.writer,
             server=self._listen(stack),
             note=recorder.note,
             say=self._say,
             database=config.db,
         )
-        if self._opened.instance.aside is not None:
-            attendant.note_aside(self._opened.instance.aside)
-        writer.commit()
+        opened.writer.commit()
         opening = _opening(agent, config)
         self._say(opening)
-        stack.callback(self._start_jobs())
+
+        def begun() -> None:
+            if opened.aside is not None:
+                attendant.note_aside(opened.aside)
+            stack.callback(self._start_jobs())
+
+        opened.writer.when_open(begun)
         process = psutil.Process()
         self._notifier.ready(opening)
         stopping = self._stopping(attendant)
@@ -244,9 +235,17 @@ class _Life:
         return metrics
 
     def _stopping(self, attendant: Attendant) -> Callable[[], bool]:
+        waits = False
+
         def stopping() -> bool:
+            nonlocal waits
             attendant.attend()
-            return self._signals.stop or self._signals.reload or attendant.restart_reason is not None
+            # New settings begin a new writer, and what waits in this one would be lost.
+            reload, fault = self._signals.reload, self._opened.writer.fault
+            if reload and fault is not None and not waits:
+                self._say(f"the settings are read again when the database can be written ({fault.reason})")
+            waits = reload and fault is not None
+            return self._signals.stop or (reload and not waits) or attendant.restart_reason is not None
 
         return stopping
 

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ...rules.errors import StoreError
+from ..store.faults import opening_error
 from ..store.migrations import SetAside, set_aside
 
 WAIT_SECONDS = 15.0  # a predecessor that is being stopped writes its last ticks and rollups
@@ -63,8 +64,8 @@ class Instance:
     ) -> Instance:
         """Lock `database`, waiting a little for an agent that is about to end.
 
-        Raises StoreError where another agent holds it, or the lock cannot be made. Where the holder is wedged, the
-        database is set aside, whole, and `aside` says where.
+        Raises StoreError where another agent holds it, or the lock cannot be made (a PassingError where that may
+        pass). Where the holder is wedged, the database is set aside, whole, and `aside` says where.
         """
         path = database.with_name(database.name + ".lock")
         aside: SetAside | None = None
@@ -73,10 +74,7 @@ class Instance:
             try:
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
             except OSError as error:
-                raise StoreError(
-                    f"{path} cannot be made: {error.strerror}.",
-                    "Check that its folder exists and that this user may write there, or name another file with --db.",
-                ) from error
+                raise opening_error(path, error) from error
             if _lock(descriptor) and _is_still(path, descriptor):
                 return cls(path, descriptor, _read(descriptor), aside)
             holder = _read(descriptor)
@@ -101,10 +99,11 @@ class Instance:
     def paused_until(self) -> float:
         return self._holder.paused_until
 
-    def note_restart(self, ts: float) -> None:
-        """Remember that we end by ourselves now, so that the next agent does not do so within the hour."""
+    def note_restart(self, ts: float) -> bool:
+        """Remember that we end by ourselves now, so that the next agent does not do so within the hour. Whether that
+        could be written down."""
         self._holder = replace(self._holder, restarted_at=ts)
-        self._write()
+        return self._write()
 
     def note_pause(self, until: float) -> None:
         """Remember a pause (0.0: its end), so that a restart does not take up what was let go."""
@@ -125,10 +124,12 @@ class Instance:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def _write(self) -> None:
-        with contextlib.suppress(OSError):  # a full disk: the lock itself holds without its text
-            text = json.dumps(asdict(self._holder)).encode().ljust(256)
-            os.pwrite(self._descriptor, text, 0)
+    def _write(self) -> bool:
+        text = json.dumps(asdict(self._holder)).encode().ljust(256)
+        try:
+            return os.pwrite(self._descriptor, text, 0) == len(text)
+        except OSError:  # a full disk: the lock itself holds without its text
+            return False
 
 
 def is_wedged(procfs: Path, holder: Holder) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..inventory.attribution import Attribution
 from ..model import Absence, AgentStats, Node
 from ..sampler import Sampled, Survey
-from ..store.writer import Writer
+from ..store.patient import PatientWriter
 
 if TYPE_CHECKING:
     from .metrics_page import MetricsPage
@@ -29,7 +29,7 @@ class Recorder:
 
     def __init__(
         self,
-        writer: Writer,
+        writer: PatientWriter,
         node: Node,
         survey: Survey,
         *,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import secrets
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -11,21 +12,11 @@ from pathlib import Path
 from ...rules.errors import StoreError
 from ..model import Absence
 from .codec import DEVICES, Cell, storable
-from .health import mark_of, marked
+from .faults import damaged_error, held_absence, lost_absence, passing
+from .health import is_damage, mark_of, marked
 from .log import LOG_KEPT_BYTES, checkpoint, log_bytes
-from .migrations import damaged_error
 from .tables import INSERTS, TABLES, upsert
 
-# Primary result codes of SQLite that may pass: the reason we give, and what to do.
-_PASSING: dict[int, tuple[str, str]] = {
-    13: ("disk-full", "Free some space on the disk that holds the database."),
-    8: ("store-read-only", "Make the database and its folder writable for the agent."),
-    5: ("store-busy", "Another process holds the database locked: end it."),
-    6: ("store-busy", "Another process holds the database locked: end it."),
-    10: ("disk-error", "Look at the disk that holds the database: it does not take what is written."),
-    14: ("store-unreachable", "Make sure that the folder of the database is still there and writable."),
-}
-_DAMAGED = (11, 26)  # SQLITE_CORRUPT, SQLITE_NOTADB
 _CACHED_WORKLOADS = 4096
 # The jobs bring the log home each minute. A writer without them does it itself, at every so many refused commits.
 _REFUSED_COMMITS = 12
@@ -225,15 +216,14 @@ class Batch:
         connection.executemany(INSERTS["fabric_sample"], self._fabric_samples)
 
     def _give_way(self, error: sqlite3.Error) -> None:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in _DAMAGED:
+        if is_damage(error):
             # Whoever opens it next must know, even where that look would not find it.
             with contextlib.suppress(OSError):
                 mark_of(self.path).write_text(str(error), encoding="utf-8")
-        if code not in _PASSING:
+        known = passing(error)
+        if known is None:
             raise write_error(self.path, error) from error
-        reason, remedy = _PASSING[code]
-        self._hold(reason, str(error), remedy)
+        self._hold(known[0], str(error), known[1])
 
     def _log_is_held(self) -> bool:
         """Whether the log outgrew its limit because a reader holds it; then nothing more is written into it."""
@@ -267,28 +257,14 @@ class Batch:
             oldest = int(self._ticks[0][0] or 0) * DEVICES
             for rows in (self._gpu_samples, self._fabric_samples):
                 rows[:] = [row for row in rows if int(row[0] or 0) >= oldest]
-        self.fault = Absence(
-            "source",
-            "store",
-            "*",
-            reason,
-            f"{self.path.name} cannot be written ({why}); up to {self.hold_ticks} ticks are held in memory.",
-            remedy,
-        )
+        self.fault = held_absence(self.path, reason, why, remedy, self.hold_ticks)
 
     def _put_gaps(self) -> None:
         """Record the ticks that were let go, with what is written next."""
-        reason = self.fault.reason if self.fault else "not written"
+        lost = lost_absence(self.fault.reason if self.fault else "not written", self.hold_ticks)
         for node_id, (since, until) in self._gaps.items():
-            self.put_row(
-                "absence",
-                ("gap", node_id),
-                (
-                    self.next_id("absence"), node_id, "source", "store", "*", "ticks-lost",
-                    f"The database could not be written ({reason}) for longer than {self.hold_ticks} ticks.",
-                    "See the reason that stood before it.", since, until,
-                ),
-            )  # fmt: skip
+            row = (self.next_id("absence"), node_id, *dataclasses.astuple(lost), since, until)
+            self.put_row("absence", ("gap", node_id), row)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -312,8 +288,7 @@ def _holes(connection: sqlite3.Connection, table: str) -> list[int]:
 
 def write_error(path: Path, error: sqlite3.Error) -> StoreError:
     """SQLite's error as one sentence with a remedy."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in _DAMAGED:
+    if is_damage(error):
         return damaged_error(path, error)
-    remedy = _PASSING[code][1] if code in _PASSING else "Name another file with --db."
-    return StoreError(f"{path} cannot be written: {error}.", remedy)
+    known = passing(error)
+    return StoreError(f"{path} cannot be written: {error}.", known[1] if known else "Name another file with --db.")

@@ -19,6 +19,7 @@ from importlib import resources
 from pathlib import Path
 
 from ...rules.errors import StoreError
+from .faults import opening_error, passing
 from .health import MARK_SUFFIX, is_damage, look_over, marked
 from .log import WRITER_CHECKPOINT_PAGES, set_up
 
@@ -168,6 +169,8 @@ def set_aside(path: Path, why: str, label: str, now: float) -> SetAside:
             if side.exists():
                 side.rename(kept.with_name(kept.name + suffix))
     except OSError as error:
+        if passing(error) is not None:
+            raise opening_error(path, error) from error
         raise StoreError(
             f"{path} must be set aside ({why}), but it cannot be renamed: {error.strerror}.",
             "Move it away by hand, or name another file with --db.",
@@ -181,14 +184,6 @@ def foreign_error(path: Path, header: Header) -> StoreError:
     return StoreError(f"{path} {what}; it was left untouched.", "Name another file with --db.")
 
 
-def damaged_error(path: Path, error: Exception) -> StoreError:
-    """Why a database that SQLite cannot read is refused."""
-    return StoreError(
-        f"{path} is damaged and cannot be read ({error}).",
-        f"Save what is left with: sqlite3 '{path}' .recover; then move the file away and start again.",
-    )
-
-
 def open_for_writing(
     path: Path, now: Callable[[], float], steps: Sequence[Migration] | None = None
 ) -> tuple[sqlite3.Connection, SetAside | None]:
@@ -196,7 +191,8 @@ def open_for_writing(
 
     A missing or empty file becomes a new database. A foreign database or another kind of file is refused, untouched.
     A database of a newer major version, or one that is damaged, is set aside and a new one begun. A newer minor version
-    only added, so it is written as it is. Returns the connection (autocommit mode) and what was set aside.
+    only added, so it is written as it is. Returns the connection (autocommit mode) and what was set aside. Raises
+    StoreError, a PassingError where that may pass.
     """
     steps = migrations() if steps is None else steps
     try:
@@ -206,13 +202,8 @@ def open_for_writing(
             kept = set_aside(path, found.why, found.label, now())
             aside = SetAside(kept.kept_as, found.why, found.reason, found.remedy)
             return _open(path, steps), aside
-    except OSError as error:
-        raise StoreError(
-            f"{path} cannot be opened: {error.strerror}.",
-            "Check that its folder exists and that this user may write there.",
-        ) from error
-    except sqlite3.Error as error:
-        raise _open_error(path, error) from error
+    except (OSError, sqlite3.Error) as error:
+        raise opening_error(path, error) from error
 
 
 def _open(path: Path, steps: Sequence[Migration]) -> sqlite3.Connection:
@@ -340,17 +331,3 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-def _open_error(path: Path, error: sqlite3.Error) -> StoreError:
-    name = getattr(error, "sqlite_errorname", "")
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return damaged_error(path, error)
-    remedy = {
-        "SQLITE_FULL": "Free some space on its disk.",
-        "SQLITE_BUSY": "Another process holds it locked: wait for it or end it.",
-        "SQLITE_READONLY": "Make the file and its folder writable for this user.",
-        "SQLITE_CANTOPEN": "Check that its folder exists and that this user may write there.",
-    }
-    key = next((known for known in remedy if name.startswith(known)), "")
-    return StoreError(f"{path} cannot be opened for writing: {error}.", remedy.get(key, "Name another file with --db."))

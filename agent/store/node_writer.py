@@ -133,9 +133,9 @@ class NodeWriter:
             if key not in self._absences:
                 self._absences[key] = self._put_absence(absence, ts, None)
 
-    def note(self, absence: Absence, ts: float) -> None:
-        """Record something that happened at `ts` and is over: an absence without length."""
-        self._put_absence(absence, ts, ts)
+    def note(self, absence: Absence, ts: float, until: float | None = None) -> None:
+        """Record something that is over: an absence without length at `ts`, or one that ended at `until`."""
+        self._put_absence(absence, ts, ts if until is None else until)
 
     def set_workloads(
         self,

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from ...rules.errors import NothingToDo, StoreError, UsageError
-from .migrations import SCHEMA_VERSION, damaged_error, foreign_error, read_header, schema_version
+from .faults import damaged_error
+from .migrations import SCHEMA_VERSION, foreign_error, read_header, schema_version
 
 _BUSY_SECONDS = 5.0
 

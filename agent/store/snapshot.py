@@ -16,7 +16,8 @@ from contextlib import closing
 from pathlib import Path
 
 from ...rules.errors import StoreError, UsageError
-from .migrations import APPLICATION_ID, damaged_error, read_header
+from .faults import damaged_error
+from .migrations import APPLICATION_ID, read_header
 from .reader import Reader, open_reader
 from .rollups import RollupJob
 

@@ -14,7 +14,8 @@ from types import TracebackType
 
 from ...rules.errors import StoreError
 from ..model import Absence, Node
-from .batch import Batch, write_error
+from .batch import Batch
+from .faults import opening_error
 from .limits import Limits
 from .migrations import SetAside, open_for_writing
 from .node_writer import NodeWriter, Schedule
@@ -45,7 +46,8 @@ class Writer:
         max_log_bytes: int = Limits().log_bytes,
         now: Callable[[], float] = time.time,
     ) -> Writer:
-        """Open or create the database at `path`. Raises StoreError for a file that is not ours or cannot be written.
+        """Open or create the database at `path`. Raises StoreError for a file that is not ours or cannot be written,
+        a PassingError where that may pass.
 
         While a reader holds more than `max_log_bytes` of log, ticks wait in memory as they do on a full disk.
 
@@ -57,13 +59,18 @@ class Writer:
             batch = Batch(path, connection, hold_ticks, max_log_bytes)
         except sqlite3.Error as error:
             connection.close()
-            raise write_error(path, error) from error
+            raise opening_error(path, error) from error
         return cls(path, batch, aside, Schedule(commit_every, commit_seconds))
 
     @property
     def fault(self) -> Absence | None:
         """Why nothing can be written at present (``disk-full``, ``store-busy``, ...); None while all is well."""
         return self._batch.fault
+
+    @property
+    def waiting_ticks(self) -> int:
+        """How many ticks are not yet written."""
+        return self._batch.waiting_ticks
 
     @property
     def lost_ticks(self) -> int:

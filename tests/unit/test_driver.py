@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 from skuwise.agent.clock import SystemClock
@@ -125,6 +126,14 @@ def test_a_pause_waits_for_a_hung_driver_and_ends_by_itself() -> None:
     assert guarded.paused_until is None and guarded.read(at(103)).gpus
 
 
+@dataclass
+class Store:
+    """A database as an attendant sees it."""
+
+    fault: Absence | None = None
+    waiting_ticks: int = 0
+
+
 class Told:
     """What an attendant said and noted."""
 
@@ -137,6 +146,7 @@ class Told:
             Notifier({"NOTIFY_SOCKET": str(folder / "nobody")}),
             guarded,
             self.instance,
+            store=Store(),
             server=None,
             note=lambda absence, _: self.noted.append(absence),
             say=self.said.append,
