@@ -7,11 +7,9 @@ the loop hands it a job, waits until the deadline and goes on without it. While 
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Literal
 
 from ..model import Absence, Capability, Instant, Probe, Reading
@@ -19,6 +17,7 @@ from ..sampler import Sampled, Sampler
 from ..sources.base import Source
 from ..sources.nvml_reasons import Fault
 from ..sources.nvml_session import NvmlSession
+from .worker import Aside, Call, Worker
 
 # Eight GPUs answer in some milliseconds; a busy driver was seen to take a few hundred.
 READ_SECONDS = 1.0
@@ -41,64 +40,6 @@ PAUSED = Fault(
 _Job = Literal["open", "probe", "read", "close"]
 
 
-class Call:
-    """One job of the worker. `result` and `error` hold once `done`."""
-
-    __slots__ = ("_finished", "error", "function", "result")
-
-    def __init__(self, function: Callable[[], object]) -> None:
-        self.function = function
-        self.result: object = None
-        self.error: Exception | None = None
-        self._finished = threading.Lock()  # the cheapest thing to wait on with a timeout
-        self._finished.acquire()
-
-    def run(self) -> None:
-        try:
-            self.result = self.function()
-        except Exception as error:
-            self.error = error
-        self._finished.release()
-
-    def wait(self, seconds: float) -> bool:
-        """Whether it is done, at the latest after `seconds`."""
-        if not self._finished.acquire(timeout=seconds):
-            return False
-        self._finished.release()
-        return True
-
-    @property
-    def done(self) -> bool:
-        return not self._finished.locked()
-
-
-class Worker:
-    """A thread that does one job after the other. It dies with the process, stuck or not."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._jobs: SimpleQueue[Call | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def start(self, function: Callable[[], object]) -> Call:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-            self._thread.start()
-        call = Call(function)
-        self._jobs.put(call)
-        return call
-
-    def stop(self) -> None:
-        """Let the thread end after what it was given. Does not wait."""
-        if self._thread is not None:
-            self._jobs.put(None)
-            self._thread = None
-
-    def _work(self) -> None:
-        while (call := self._jobs.get()) is not None:
-            call.run()
-
-
 @dataclass(frozen=True, slots=True)
 class Deadlines:
     """How long the loop waits for the driver, in seconds."""
@@ -112,7 +53,7 @@ class Deadlines:
 class GuardedDriver:
     """All sources that read NVML, as one `Source` that always answers in time.
 
-    Not for several threads: `read`, `pause` and the others belong to the loop. `wants_probe` is set when the driver was
+    Not for several threads: all but `aside` belongs to the loop. `wants_probe` is set when the driver was
     opened, late or anew: the GPUs may be others.
     """
 
@@ -217,6 +158,14 @@ class GuardedDriver:
         self._call = self._job = None
         return call
 
+    def aside(self, steps: Iterator[object]) -> Aside | None:
+        """Do `steps` where NVML may be called, whenever nothing else is to be done there. From any thread.
+
+        None where there is no such thread. The steps look for themselves whether the session is open: a pause may come
+        between two of them.
+        """
+        return self._worker.aside(steps)
+
     # Pause, and what the daemon wants to know.
 
     def pause(self, instant: Instant, seconds: float) -> bool:
@@ -241,7 +190,8 @@ class GuardedDriver:
 
     @property
     def gpu_count(self) -> int:
-        return len(self._probe.gpus)
+        """Whole GPUs: MIG instances are parts of them."""
+        return sum(gpu.kind == "gpu" for gpu in self._probe.gpus)
 
     @property
     def fault(self) -> Fault | None:
