@@ -9,6 +9,7 @@ from ...agent.model import BIN_EDGES
 from ..frame import Frame
 from .facts import BareGpu, FabricFacts, NodeFacts
 from .measures import bins_quantile, stacked_bins
+from .mig import whole_gpus
 from .occupancy import node_spans
 from .records import records, text
 from .skus import GpuIndex
@@ -24,10 +25,11 @@ def node_facts(frame: Frame, index: GpuIndex, attribution: Attribution) -> tuple
     spans = node_spans(frame)
     counts, hours = spans["gpu_count"].to_dict(), spans["span_hours"].to_dict()
     seen = _observed_hours(frame, attribution)
+    whole = set(whole_gpus(frame).itertuples(index=False, name=None))
     facts = []
     for row in records(frame.nodes.sort_values("node")):
         node = str(row["node"])
-        keys = [key for key in index.skus if key[0] == node]
+        keys = [key for key in index.skus if key[0] == node and key in whole]
         skus = {sku.name for key in keys if (sku := index.skus[key]) is not None}
         names = {str(index.table.loc[key, "name"]) for key in keys}
         count = int(counts.get(node, len(keys)))
@@ -62,6 +64,7 @@ def bare_gpus(frame: Frame, index: GpuIndex, attribution: Attribution, measures:
     nobody = nobody[~nobody["shared"].astype(bool) & ~nobody["drained"].astype(bool)]
     if nobody.empty:
         return ()
+    nobody = nobody[_of_whole_gpus(frame, nobody)]
     at = nobody["row"].to_numpy(int)
     rows = measures.iloc[at].reset_index(drop=True)
     gpu = frame.gpu.iloc[at]
@@ -103,8 +106,16 @@ def _observed_hours(frame: Frame, attribution: Attribution) -> dict[str, float]:
     places = attribution.places
     if places.empty:
         return {}
+    places = places[_of_whole_gpus(frame, places)]
     node = frame.gpu["node"].to_numpy()[places["row"].to_numpy(int)]
     return {str(k): float(v) / 3600 for k, v in places["seconds"].astype(float).groupby(node).sum().items()}
+
+
+def _of_whole_gpus(frame: Frame, places: pd.DataFrame) -> np.ndarray:
+    """Which places are rows of whole GPUs: an instance's time is its GPU's already."""
+    rows = frame.gpu.iloc[places["row"].to_numpy(int)]
+    keys = pd.MultiIndex.from_arrays([rows["node"], rows["gpu_uuid"]])
+    return keys.isin(pd.MultiIndex.from_frame(whole_gpus(frame)))
 
 
 def _fabric(frame: Frame, node: str) -> FabricFacts | None:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ..frame import Frame
+from .mig import whole_gpus
 from .workloads import Attribution
 
 COLUMNS = ["node", "gpu_uuid", "class", "workload_id", "gpu_hours"]
@@ -19,8 +20,7 @@ COLUMNS = ["node", "gpu_uuid", "class", "workload_id", "gpu_hours"]
 
 def node_spans(frame: Frame) -> pd.DataFrame:
     """Per node: GPU count and the hours it is accounted for (columns ``gpu_count, span_hours``)."""
-    physical = frame.gpus[frame.gpus["kind"] == "gpu"]
-    seen = physical.groupby("node")["gpu_uuid"].nunique()
+    seen = whole_gpus(frame).groupby("node")["gpu_uuid"].nunique()
     nodes = frame.nodes.set_index("node")
     begin = np.maximum(frame.window.start, nodes["first_seen"].to_numpy(float))
     span = np.clip(frame.window.end - begin, 0.0, None) / 3600
@@ -38,7 +38,7 @@ def occupancy(frame: Frame, attribution: Attribution, idle: pd.Series) -> pd.Dat
     holds (a clock that is off, a GPU that was replaced) the observed hours are scaled down to it.
     """
     spans = node_spans(frame)
-    physical = frame.gpus.loc[frame.gpus["kind"] == "gpu", ["node", "gpu_uuid"]].drop_duplicates()
+    physical = whole_gpus(frame)
     observed = _observed(frame, attribution, idle, physical)
     parts = [observed]
     totals = observed.groupby("node")["gpu_hours"].sum() if not observed.empty else pd.Series(dtype=float)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..frame import Frame, Window
+from .mig import held_parts, parents
 from .records import records, text
 
 Floats = npt.NDArray[np.float64]
@@ -94,6 +95,8 @@ def attribute(frame: Frame) -> Attribution:
     held: dict[str, float] = dict.fromkeys(ids, 0.0)
     shared_ids: set[str] = set()
     drained = _drained_by_gpu(frame)
+    parent_of = parents(frame)
+    parts = held_parts(uses, parent_of)
     rows_of: dict[object, Ints] = {}
     if not frame.gpu.empty:
         grouped = frame.gpu.groupby(["node", "gpu_uuid"], sort=False).indices
@@ -102,14 +105,16 @@ def attribute(frame: Frame) -> Attribution:
         own = _union(by_gpu[key], position, frame.window) if key in by_gpu else _Spans(_none(), _none(), _no_ints())
         forced = by_gpu.get(key)
         sweep = _sweep(own, forced, frame.window)
-        sweep = _with_drained(sweep, drained.get(key, ()))
+        sweep = _over_nobody(sweep, parts.get(key, ()), _SHARED)
+        sweep = _over_nobody(sweep, drained.get(key, ()), _DRAINED)
         for n in np.unique(own.code):
             held[ids[n]] += float((own.end - own.start)[own.code == n].sum())
         rows = rows_of.get(key, _no_ints())
         begin, stop, observed = (a[rows] for a in bounds)
         row, span, seconds, whole = overlaps(begin, stop, observed, own.start, own.end)
         on_shared = _shared_spans(own, sweep)
-        shared_ids |= {ids[n] for n in np.unique(own.code[on_shared])}
+        # Whoever holds an instance shares the GPU that it is a part of.
+        shared_ids |= {ids[n] for n in np.unique(own.code if key in parent_of else own.code[on_shared])}
         mine.append(
             pd.DataFrame(
                 {
@@ -269,17 +274,17 @@ def _drained_by_gpu(frame: Frame) -> dict[object, tuple[tuple[float, float], ...
     return {(n, u): spans.get(str(n), ()) for n, u in zip(pairs["node"], pairs["gpu_uuid"], strict=True)}
 
 
-def _with_drained(sweep: _Spans, drained: Sequence[tuple[float, float]]) -> _Spans:
-    """The sweep with nobody's moments in a drained span made drained; what somebody held stays theirs."""
-    if not drained:
+def _over_nobody(sweep: _Spans, spans: Sequence[tuple[float, float]], code_there: int) -> _Spans:
+    """The sweep with nobody's moments in these spans given a code; what somebody held stays theirs."""
+    if not spans:
         return sweep
-    edges = np.array([edge for span in drained for edge in span])
+    edges = np.array([edge for span in spans for edge in span])
     marks = np.unique(np.concatenate((sweep.start, sweep.end, edges)))
     marks = marks[(marks >= sweep.start[0]) & (marks <= sweep.end[-1])]
     start, end = marks[:-1], marks[1:]
     code = sweep.code[np.searchsorted(sweep.end, start, side="right")]
-    for a, b in drained:
-        code[(start >= a) & (end <= b) & (code == _NOBODY)] = _DRAINED
+    for a, b in spans:
+        code[(start >= a) & (end <= b) & (code == _NOBODY)] = code_there
     return _Spans(start, end, code)
 
 

@@ -52,10 +52,10 @@ class Devices:
     def __init__(self, gpus: Sequence[Gpu] = ()) -> None:
         self._uuids = frozenset(gpu.uuid for gpu in gpus)
         self._minors = {gpu.minor: gpu.uuid for gpu in gpus if gpu.kind == "gpu" and gpu.minor is not None}
-        self._parts: dict[str, list[str]] = {}
+        self._parts: dict[str, list[Gpu]] = {}
         for gpu in gpus:
             if gpu.kind == "mig" and gpu.parent_uuid:
-                self._parts.setdefault(gpu.parent_uuid, []).append(gpu.uuid)
+                self._parts.setdefault(gpu.parent_uuid, []).append(gpu)
 
     def resolve(self, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """UUIDs of known devices, and the names that fit none; both in order, each once."""
@@ -80,9 +80,11 @@ class Devices:
             parent = self._uuid(part.group(1))
             if part.group(2) == "vgpu" or parent is None:
                 return parent
-            # The driver's MIG UUIDs do not tell their instance's number here: only a single instance is beyond doubt.
-            instances = self._parts.get(parent, [])
-            return instances[0] if len(instances) == 1 else None
+            number, instances = int(part.group(3)), self._parts.get(parent, [])
+            if any(one.gpu_instance is not None for one in instances):
+                instances = [one for one in instances if one.gpu_instance == number]
+            # Of several compute instances in it, or several whose number nobody told, none is beyond doubt.
+            return instances[0].uuid if len(instances) == 1 else None
         return None
 
 

@@ -28,6 +28,7 @@ from ..sources.host import HostSource
 from ..sources.infiniband import InfinibandSource
 from ..sources.nvlink import NvlinkSource
 from ..sources.nvml import NvmlSource
+from ..sources.nvml_reasons import MIG_SHARED
 from ..sources.nvml_session import NvmlSession
 from ..sources.scrape import PageReader
 from ..sources.serving import ServingSource
@@ -135,7 +136,14 @@ def _page_sources(config: AgentConfig, session: NvmlSession) -> tuple[Source, ..
     def lacking() -> list[Lacking]:
         if session.fault is not None:
             return []
-        return [Lacking(d.uuid, d.uuid) for d in session.devices if d.no_gpm is not None and d.lost is None]
+        # What several instances share is no better on the page: it has the same counters.
+        unread = [d for d in session.devices if d.no_gpm not in (None, MIG_SHARED) and d.lost is None]
+        return [
+            Lacking(d.uuid, d.parent.uuid, str(d.instance.gpu_instance))
+            if d.parent is not None and d.instance is not None
+            else Lacking(d.uuid, d.uuid)
+            for d in unread
+        ]
 
     def locate(port: int) -> frozenset[int]:
         return listeners.pids(port, time.monotonic())
@@ -146,9 +154,12 @@ def _page_sources(config: AgentConfig, session: NvmlSession) -> tuple[Source, ..
 
 
 def name_gpus(survey: Survey, catalog: Catalog) -> Survey:
-    """The survey with each GPU's SKU as the catalog spells it; None for one that it lacks."""
-    skus = {gpu.name: catalog.gpu(gpu.name) for gpu in survey.gpus}
-    named = (replace(gpu, sku=sku.name if (sku := skus[gpu.name]) else None) for gpu in survey.gpus)
+    """The survey with each GPU's SKU as the catalog spells it; None for one that it lacks. An instance has its
+    parent's: it is a part of that product."""
+    names = {gpu.uuid: gpu.name for gpu in survey.gpus}
+    names |= {gpu.uuid: names.get(gpu.parent_uuid, gpu.name) for gpu in survey.gpus if gpu.parent_uuid}
+    skus = {name: catalog.gpu(name) for name in names.values()}
+    named = (replace(gpu, sku=sku.name if (sku := skus[names[gpu.uuid]]) else None) for gpu in survey.gpus)
     return replace(survey, gpus=tuple(named))
 
 
