@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from apscheduler.schedulers.background import BackgroundScheduler
 
     from .metrics_page import MetricsPage
+    from .totals import Totals
 
 _Ending = Literal["stop", "reload", "restart"]
 
@@ -76,6 +77,7 @@ def run_agent(
     left = config.duration_seconds
     kept = 0
     wanted, current = config, config
+    totals: Totals | None = None
     try:
         while True:
             try:
@@ -87,8 +89,18 @@ def run_agent(
                 wanted = current
                 continue
             current = wanted
-            life = _Life(current, environ, say, clock=clock, notifier=notifier, signals=signals, opened=opened)
+            life = _Life(
+                current,
+                environ,
+                say,
+                clock=clock,
+                notifier=notifier,
+                signals=signals,
+                opened=opened,
+                totals=totals,
+            )
             ending, ticks, seconds = life.live(left)
+            totals = life.totals
             kept += ticks
             left = None if left is None else max(0.0, left - seconds)
             if ending != "reload":
@@ -125,6 +137,7 @@ class _Life:
         notifier: Notifier,
         signals: Signals,
         opened: Opened,
+        totals: Totals | None,
     ) -> None:
         self._config = config
         self._environ = environ
@@ -134,6 +147,7 @@ class _Life:
         self._signals = signals
         self._opened = opened
         self.restart_reason: str | None = None
+        self.totals = totals  # of the metrics page, over all reloads; None: no page was served yet
 
     def live(self, duration_seconds: float | None) -> tuple[_Ending, int, float]:
         """How it ended, the ticks kept, and for how many seconds the loop ran."""
@@ -228,8 +242,11 @@ class _Life:
         if config.listen is None:
             return None
         from .metrics_page import MetricsPage  # noqa: PLC0415 - most agents serve no page
+        from .totals import Totals  # noqa: PLC0415
 
-        metrics = MetricsPage(config.listen, agent.node, config.interval_seconds, config.max_gap_seconds)
+        if self.totals is None or not self.totals.go_on(agent.node, config.interval_seconds):
+            self.totals = Totals(agent.node, config.interval_seconds)
+        metrics = MetricsPage(config.listen, self.totals, config.max_gap_seconds)
         metrics.start(self._say)
         stack.callback(metrics.stop)
         return metrics
@@ -267,9 +284,11 @@ class _Life:
 
 
 def _opening(agent: Agent, config: AgentConfig) -> str:
-    gpus, ports = len(agent.survey.gpus), len(agent.survey.ports)
+    gpus, ports = sum(gpu.kind == "gpu" for gpu in agent.survey.gpus), len(agent.survey.ports)
+    instances = len(agent.survey.gpus) - gpus
+    parts = f" ({instances} MIG instances)" if instances else ""
     text = (
-        f"sampling {gpus} GPUs, {ports} fabric ports and the host every {config.interval_seconds:g} s into {config.db}"
+        f"sampling {gpus} GPUs{parts}, {ports} fabric ports and the host every {config.interval_seconds:g} s into {config.db}"
     )
     return text if gpus else f"{text}; no GPU can be read: 'skuwise agent doctor' says why"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import psutil
 
 from ..listen import Address
-from ..model import Absence, Node
+from ..model import Absence
 from ..openmetrics import Format
 from .exporter import Exporter
 from .page import Cost, render
@@ -20,11 +20,12 @@ _NOTHING: frozenset[Absence] = frozenset()
 class MetricsPage:
     """`totals` is fed by the recorder; between `start` and `stop` the page is served.
 
-    The agent counts as healthy while its last tick is at most `max_gap_seconds` old.
+    They outlive the page: one that is served with other settings goes on with them. The agent counts as healthy while
+    its last tick is at most `max_gap_seconds` old.
     """
 
-    def __init__(self, address: Address, node: Node, interval_seconds: float, max_gap_seconds: float) -> None:
-        self.totals = Totals(node, interval_seconds)
+    def __init__(self, address: Address, totals: Totals, max_gap_seconds: float) -> None:
+        self.totals = totals
         self._max_gap = max_gap_seconds
         self._process = psutil.Process()
         self._exporter = Exporter(address, self._text, self._is_healthy)

@@ -7,6 +7,7 @@ its observed seconds. The loop writes and the exporter's thread reads; a lock th
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -108,14 +109,14 @@ class Snapshot:
 
 
 class Totals:
-    """What was sampled since the agent began. Feed it each tick once; `read` from any thread."""
+    """What was sampled since the process began. Feed it each tick once; `read` from any thread."""
 
     def __init__(self, node: Node, interval_seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._node = node
         self._monotonic = monotonic
         self._ticked_at = monotonic()
         self._lock = Lock()
-        self._recent_ticks = ceil(RHYTHM_SECONDS / interval_seconds) + 1
+        self._recent_ticks = _ticks_of_a_rhythm(interval_seconds)
         self._ticks = 0
         self._observed = 0.0
         self._last_ts = 0.0
@@ -129,6 +130,24 @@ class Totals:
         self._uses: Held[UseKey] = Held()
         self._stats: AgentStats | None = None
         self._missed = 0
+
+    def go_on(self, node: Node, interval_seconds: float) -> bool:
+        """After the agent took new settings: the same totals go on, so that nothing is lost between two looks.
+
+        False where this is another node now: its series are others, and begin at 0.
+        """
+        with self._lock:
+            if (node.node, node.cluster) != (self._node.node, self._node.cluster):
+                return False
+            self._node = node
+            self._ticked_at = self._monotonic()
+            self._recent_ticks = _ticks_of_a_rhythm(interval_seconds)
+            # Nobody looked in between: no run of idleness reaches over it, and what was last seen is no longer now.
+            for one in (*self._gpus.values(), *self._ports.values(), self._host):
+                one.last_tick = -1
+            for gpu in self._gpus.values():
+                gpu.recent = deque(gpu.recent, maxlen=self._recent_ticks)
+            return True
 
     def set_survey(self, survey: Survey) -> None:
         """What is here from now on."""
@@ -224,6 +243,10 @@ class Totals:
         for known, totals in ((self._gpus_known, self._gpus), (self._ports_known, self._ports)):
             for key in [k for k, one in totals.items() if k not in known and one.last_ts < edge]:
                 del totals[key]
+
+
+def _ticks_of_a_rhythm(interval_seconds: float) -> int:
+    return ceil(RHYTHM_SECONDS / interval_seconds) + 1
 
 
 def _copy_host(host: Integrals) -> Integrals:

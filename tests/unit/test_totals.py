@@ -317,3 +317,19 @@ def test_promtool_finds_nothing_wrong_with_the_page(kind: str) -> None:
 
 def test_edges_are_those_of_the_database_upwards() -> None:
     assert EDGES[0] == 0.0005 and EDGES[-1] == 1.0 and list(EDGES) == sorted(EDGES)
+
+
+def test_totals_go_on_after_new_settings_and_begin_anew_for_another_node() -> None:
+    totals = totals_of(*(tick(number, {"sm_active": 0.0}) for number in range(5)))
+    totals.set_absences([Absence("gpu", GPU.uuid, "fp64_active", "no-gpm")])
+    before = value(page(totals), "skuwise_gpu_sm_active_observed_seconds_total")
+    assert totals.go_on(Node("n1", "c1", region="us-east-1"), 10.0)
+    assert value(page(totals), "skuwise_gpu_sm_active_observed_seconds_total") == before == 5
+    assert totals.read().gpus[GPU.uuid].last_tick == -1  # what was last seen is not what is now
+    totals.add_tick(tick(60, {"sm_active": 0.0}, 10.0))
+    one = totals.read().gpus[GPU.uuid]
+    assert one.idle_run_seconds == 10.0 and one.recent.maxlen == 7 and len(one.recent) == 6
+    assert value(page(totals), "skuwise_gpu_sm_active_observed_seconds_total") == 15
+    assert value(page(totals), "skuwise_absence_seconds_total", reason="no-gpm") == 10.0
+    assert not totals.go_on(Node("n1", "c2"), 10.0)
+    assert not totals.go_on(Node("n2", "c1"), 10.0)
