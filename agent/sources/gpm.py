@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator, Mapping
 from typing import NamedTuple
 
 import pynvml
@@ -74,28 +74,35 @@ class _Pair:
 
     __slots__ = ("absent", "asked", "buffers", "epoch", "newest", "taken_at")
 
-    def __init__(self, epoch: int, buffers: tuple[ctypes.c_void_p, ctypes.c_void_p]) -> None:
+    def __init__(
+        self, epoch: int, buffers: tuple[ctypes.c_void_p, ctypes.c_void_p], asked: tuple[_Asked, ...]
+    ) -> None:
         self.epoch = epoch
         self.buffers = buffers
         self.newest = 0  # which of the two holds the last sample
         self.taken_at: float | None = None  # when it was taken; None: it holds nothing to compare with
-        self.asked: tuple[_Asked, ...] = _ALL
+        self.asked = asked
         self.absent: tuple[Absence, ...] = ()  # what this GPU never has
 
 
 class GpmSource:
-    """SM, tensor, DRAM and FP activity, PCIe and NVLink traffic; absent, with the reason, where there is no GPM."""
+    """SM, tensor, DRAM and FP activity, PCIe and NVLink traffic; absent, with the reason, where there is no GPM.
+
+    `metrics`: the only ones asked for (None: all). Each source has sample buffers of its own, so that two of them may
+    read the same GPUs at different paces; all of them on one thread.
+    """
 
     name = "gpm"
 
-    def __init__(self, session: NvmlSession, max_gap_seconds: float) -> None:
+    def __init__(self, session: NvmlSession, max_gap_seconds: float, metrics: Collection[str] | None = None) -> None:
         self._session = session
+        self._asked = tuple(one for one in _ALL if metrics is None or one.metric in metrics)
         self._max_gap = max_gap_seconds
         self._absent = AbsenceSet()
         self._pairs: dict[str, _Pair] = {}
         self._no_gpm: dict[tuple[str, Fault], tuple[Absence, ...]] = {}
         self._request = ctypes.create_string_buffer(_HEAD.size + _ROOM * _METRIC.size)  # shared: one GPU at a time
-        for place, asked in enumerate(_ALL):
+        for place, asked in enumerate(self._asked):
             struct.pack_into("@I", self._request, _HEAD.size + place * _METRIC.size, asked.number)
         self._answers = memoryview(self._request)[_HEAD.size :]
         self._sample_get: NvmlCall | None = None
@@ -125,6 +132,22 @@ class GpmSource:
         if self._session.fault is not None:
             return Reading(absences=self._absent.only(self._session.fault.of("source", self.name)))
         return Reading(gpus=gpus, absences=self._absent.finish())
+
+    def each(
+        self, now: Callable[[], Instant]
+    ) -> Generator[tuple[str, Instant, Mapping[str, float] | None], None, frozenset[Absence]]:
+        """As `read`, one GPU a step and each at its own instant. Returns the absences.
+
+        Other jobs may come between two steps: where one of them lets go of the driver, or finds other GPUs, it ends.
+        """
+        devices = self._session.current(now())
+        self._free_others({device.uuid for device in devices})
+        for device in devices:
+            if self._session.devices is not devices:
+                break
+            instant = now()
+            yield device.uuid, instant, self._read_device(device, instant)
+        return self._absent.finish()
 
     def close(self) -> None:
         """Give the sample buffers back to the driver's library."""
@@ -210,7 +233,7 @@ class GpmSource:
         known = self._pairs.get(device.uuid)
         try:
             buffers = known.buffers if known else (self._alloc(), self._alloc())
-            pair = self._pairs[device.uuid] = _Pair(device.epoch, buffers)
+            pair = self._pairs[device.uuid] = _Pair(device.epoch, buffers, self._asked)
         except pynvml.NVMLError as error:
             device.no_gpm = self._session.meaning(int(getattr(error, "value", pynvml.NVML_ERROR_UNKNOWN)))
             return None
@@ -218,10 +241,10 @@ class GpmSource:
             device.no_gpm = NO_GPM_DRIVER
             return None
         if device.instance is not None:
-            pair.asked = UNITS  # links are the whole GPU's; the source `nvml` says so of the instance
+            pair.asked = self._of(UNITS)  # links are the whole GPU's; the source `nvml` says so of the instance
         elif device.nvlink_links == 0:
-            pair.asked = UNITS + _PCIE
-            pair.absent = tuple(NO_NVLINK.of("gpu", device.uuid, asked.metric) for asked in _NVLINK)
+            pair.asked = self._of(UNITS + _PCIE)
+            pair.absent = tuple(NO_NVLINK.of("gpu", device.uuid, asked.metric) for asked in self._of(_NVLINK))
         code = self._take(device, buffers[0])
         if code != 0:
             fault = self._session.failed(device, code, instant)
@@ -229,6 +252,9 @@ class GpmSource:
                 device.no_gpm = fault
             return None if device.lost or device.no_gpm or self._session.fault else pair
         return pair
+
+    def _of(self, asked: tuple[_Asked, ...]) -> tuple[_Asked, ...]:
+        return tuple(one for one in asked if one in self._asked)
 
     def _take(self, device: NvmlDevice, buffer: ctypes.c_void_p) -> int:
         """A sample of a GPU, or of the GPU instance that a MIG instance is."""
