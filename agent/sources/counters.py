@@ -12,31 +12,54 @@ class Gap:
     reason: str
 
 
-class CounterRates:
-    """Remembers the last value of each counter and turns deltas into rates.
+_FIRST_READING, _COUNTER_RESET, _LONG_GAP = Gap("first-reading"), Gap("counter-reset"), Gap("long-gap")
+
+
+class CounterRate:
+    """Remembers the last value of one counter and turns deltas into rates.
 
     A negative delta is a reset or a wrap: the two cannot be told apart, so it is a gap. A delta over more than
     `max_gap_seconds` is a gap too, because a mean over it would hide what happened.
     """
 
+    __slots__ = ("_at", "_last", "max_gap_seconds")
+
     def __init__(self, max_gap_seconds: float) -> None:
         self.max_gap_seconds = max_gap_seconds
-        self._last: dict[object, tuple[float, float]] = {}
+        self._last: float | None = None
+        self._at = 0.0
+
+    def rate(self, value: float, monotonic_seconds: float) -> float | Gap:
+        """Per-second rate since the last value, or a `Gap`."""
+        last, elapsed = self._last, monotonic_seconds - self._at
+        self._last, self._at = value, monotonic_seconds
+        if last is None:
+            return _FIRST_READING
+        if value < last:
+            return _COUNTER_RESET
+        if elapsed <= 0 or elapsed > self.max_gap_seconds:
+            return _LONG_GAP
+        return (value - last) / elapsed
+
+    def forget(self) -> None:
+        """Drop what is known (the counter's device went away)."""
+        self._last = None
+
+
+class CounterRates:
+    """A `CounterRate` for each of many counters, by key."""
+
+    def __init__(self, max_gap_seconds: float) -> None:
+        self.max_gap_seconds = max_gap_seconds
+        self._counters: dict[object, CounterRate] = {}
 
     def rate(self, key: object, value: float, monotonic_seconds: float) -> float | Gap:
         """Per-second rate of counter `key` since its last value, or a `Gap`."""
-        previous = self._last.get(key)
-        self._last[key] = (value, monotonic_seconds)
-        if previous is None:
-            return Gap("first-reading")
-        last_value, last_at = previous
-        elapsed = monotonic_seconds - last_at
-        if value < last_value:
-            return Gap("counter-reset")
-        if elapsed <= 0 or elapsed > self.max_gap_seconds:
-            return Gap("long-gap")
-        return (value - last_value) / elapsed
+        counter = self._counters.get(key)
+        if counter is None:
+            counter = self._counters[key] = CounterRate(self.max_gap_seconds)
+        return counter.rate(value, monotonic_seconds)
 
     def forget(self, key: object) -> None:
         """Drop what is known of `key` (its device went away)."""
-        self._last.pop(key, None)
+        self._counters.pop(key, None)

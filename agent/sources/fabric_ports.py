@@ -20,6 +20,7 @@ from typing import Literal
 
 from ..inventory.text import clean_text
 from ..model import LinkLayer
+from .counters import CounterRate
 from .keptfile import KeptFile
 
 Direction = Literal["tx_bytes_per_second", "rx_bytes_per_second", "xmit_wait_per_second"]
@@ -45,17 +46,18 @@ _IB: Mapping[Direction, tuple[str, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Counters that together tell one metric: the sum of `files` times `factor`. `key` names it in the rates."""
+    """Counters that together tell one metric: the sum of `files` times `factor`, as a `rate`."""
 
-    key: tuple[str, str, int]
     files: tuple[KeptFile, ...]
     factor: float
+    rate: CounterRate
 
 
 @dataclass(frozen=True, slots=True)
 class PortFiles:
     """A port as found: its own words and, per metric, the families that can tell it (the greatest rate counts)."""
 
+    key: str  # device/port
     device: str
     port: int
     link_layer: LinkLayer
@@ -63,10 +65,6 @@ class PortFiles:
     families: Mapping[Direction, tuple[Family, ...]]
     origins: Mapping[Direction, str]
     rate: KeptFile
-
-    @property
-    def key(self) -> str:
-        return f"{self.device}/{self.port}"
 
     @property
     def known_counters(self) -> bool:
@@ -97,51 +95,52 @@ def find_devices(class_dir: Path) -> list[str]:
         return []
 
 
-def find_ports(device_dir: Path) -> list[PortFiles]:
+def find_ports(device_dir: Path, max_gap_seconds: float) -> list[PortFiles]:
     """The ports of one device, by number. A device that goes away meanwhile has none."""
     try:
         numbers = sorted(int(entry.name) for entry in (device_dir / "ports").iterdir() if entry.name.isdecimal())
     except OSError:
         return []
-    return [_port(device_dir, number, alone=len(numbers) == 1) for number in numbers]
+    return [_port(device_dir, number, max_gap_seconds, alone=len(numbers) == 1) for number in numbers]
 
 
-def _port(device_dir: Path, number: int, *, alone: bool) -> PortFiles:
+def _port(device_dir: Path, number: int, max_gap_seconds: float, *, alone: bool) -> PortFiles:
     directory = device_dir / "ports" / str(number)
     layer_text = read_text(directory / "link_layer")
     layer: LinkLayer = "Ethernet" if layer_text == "Ethernet" else "InfiniBand"
     families: dict[Direction, tuple[Family, ...]] = {}
     origins: dict[Direction, str] = {}
-    key = f"{device_dir.name}/{number}"
     if _is_efa(device_dir, layer_text):
         layer = "EFA"
         # Kernels before 5.15 list the port's counters under the device.
         folder = next((d for d in _efa_folders(directory, device_dir, alone) if (d / "tx_bytes").exists()), None)
         if folder is not None:
-            families, origins = _efa_families(folder, key)
+            families, origins = _efa_families(folder, max_gap_seconds)
     else:
         for metric, (name, factor) in _IB.items():
             path = directory / "counters" / name
             if path.exists():
-                families[metric] = (Family((key, metric, 0), (KeptFile(path),), factor),)
+                families[metric] = (Family((KeptFile(path),), factor, CounterRate(max_gap_seconds)),)
                 origins[metric] = f"counters/{name}" + (" x 4" if factor == _WORD_BYTES else "")
-    return PortFiles(
-        device_dir.name, number, layer, KeptFile(directory / "state"), families, origins, KeptFile(directory / "rate")
-    )
+    state, rate = KeptFile(directory / "state"), KeptFile(directory / "rate")
+    key = f"{device_dir.name}/{number}"
+    return PortFiles(key, device_dir.name, number, layer, state, families, origins, rate)
 
 
 def _efa_folders(port_dir: Path, device_dir: Path, alone: bool) -> Sequence[Path]:
     return [port_dir / "hw_counters", *([device_dir / "hw_counters"] if alone else [])]
 
 
-def _efa_families(folder: Path, key: str) -> tuple[dict[Direction, tuple[Family, ...]], dict[Direction, str]]:
+def _efa_families(
+    folder: Path, max_gap_seconds: float
+) -> tuple[dict[Direction, tuple[Family, ...]], dict[Direction, str]]:
     families: dict[Direction, tuple[Family, ...]] = {}
     origins: dict[Direction, str] = {}
     for metric, candidates in _EFA.items():
         found = [tuple(name for name in names if (folder / name).exists()) for names in candidates]
         families[metric] = tuple(
-            Family((key, metric, index), tuple(KeptFile(folder / name) for name in names), 1.0)
-            for index, names in enumerate(found)
+            Family(tuple(KeptFile(folder / name) for name in names), 1.0, CounterRate(max_gap_seconds))
+            for names in found
             if names
         )
         origins[metric] = "hw_counters: the greater of " + " and ".join(" + ".join(names) for names in found if names)

@@ -4,8 +4,9 @@ A port that is not ACTIVE is absent, not silent. A counter that cannot be a rate
 too long unread) is a gap with its reason. A file that a restricted function refuses (EINVAL) is not read again: each
 try would put a line into the kernel's log.
 
-Descriptors stay open and are read again with pread. Whether a NIC is there is asked at every tick; what a *new* NIC or
-a port that came up with an unknown rate is, only `probe` finds out: `wants_probe` says when it should be called.
+Descriptors stay open and are read again with pread; that of a NIC that went away says so. Which NICs there are is asked
+every ten seconds; what a *new* one or a port that came up with an unknown rate is, only `probe` finds out:
+`wants_probe` says when it should be called.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from pathlib import Path
 
 from ..inventory.topology import Nic, Placement, configured_role, gpu_paths, pci_path, place_nics, sysfs_bus_id
 from ..model import Absence, Capability, FabricPort, Instant, LinkLayer, Probe, Reading, Role
-from .counters import CounterRates, Gap
-from .fabric_ports import METRICS, Direction, PortFiles, find_devices, find_ports, parse_rate, parse_state
+from .counters import Gap
+from .fabric_ports import METRICS, Direction, Family, PortFiles, find_devices, find_ports, parse_rate, parse_state
 from .keptfile import KeptFile
 
 _ACTIVE = "ACTIVE"
+_LOOK_SECONDS = 10.0  # how often the list of devices is looked at
 # 32-bit PMA counters may stop at their end instead of wrapping (InfiniBand specification, PortCounters).
 _SATURATED = 0xFFFFFFFF
 
@@ -83,10 +85,11 @@ class InfinibandSource:
         self._class = sysfs / "class/infiniband"
         self._bus_ids = tuple(gpu_pci_bus_ids)
         self._roles: Mapping[str, Role] = roles or {}
-        self._rates = CounterRates(max_gap_seconds)
+        self._max_gap = max_gap_seconds
         self._ports: tuple[PortFiles, ...] = ()
         self._down_when_probed: set[str] = set()  # their line rate is not known
         self._devices: list[str] = []
+        self._looked_at: float | None = None
         self._gone: frozenset[str] = frozenset()
         self._refused: set[Path] = set()
         self._known: dict[tuple[str, str, str], Absence] = {}
@@ -101,7 +104,9 @@ class InfinibandSource:
     def probe(self) -> Probe:
         self._let_go()
         self._devices = find_devices(self._class)
-        self._ports = tuple(port for device in sorted(self._devices) for port in find_ports(self._class / device))
+        self._ports = tuple(
+            port for device in sorted(self._devices) for port in find_ports(self._class / device, self._max_gap)
+        )
         self._gone, self.wants_probe = frozenset(), False
         layers: dict[str, LinkLayer] = {port.device: port.link_layer for port in self._ports}
         nics = [Nic(device, pci_path(self._class / device / "device"), layer) for device, layer in layers.items()]
@@ -116,13 +121,15 @@ class InfinibandSource:
         return Probe(ports=ports, capabilities=lines)
 
     def read(self, instant: Instant) -> Reading:
-        self._notice_changes()
+        now = instant.monotonic_seconds
+        if self._looked_at is None or now - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = now
+            self._notice_changes()
         if not self._ports:
             return Reading(absences=self._keep(frozenset({_NO_FABRIC})))
         fabric: dict[str, Mapping[str, float]] = {}
         states: dict[str, str] = {}
         absences: set[Absence] = set()
-        now = instant.monotonic_seconds
         for port in self._ports:
             key = port.key
             if port.device in self._gone:
@@ -144,7 +151,8 @@ class InfinibandSource:
             values, missing = self._read_port(port, now)
             if values:
                 fabric[key] = values
-            absences.update(self._as_absences(key, missing))
+            if missing:
+                absences.update(self._as_absences(key, missing))
         return Reading(fabric=fabric, port_states=states, absences=self._keep(frozenset(absences)))
 
     def close(self) -> None:
@@ -158,31 +166,32 @@ class InfinibandSource:
             best: float | None = None
             reason = "" if families else "not-supported"
             for family in families:
-                total: int | str = 0
-                for file in family.files:
-                    value = self._counter(file)
-                    if isinstance(value, str):
-                        total = value
-                        break
-                    total += value
-                if isinstance(total, str):
-                    self._rates.forget(family.key)
-                    reason = reason or total
-                    continue
-                rate = self._rates.rate(family.key, total, now)
-                if isinstance(rate, Gap):
-                    reason = reason or rate.reason
-                elif best is None or rate * family.factor > best:
-                    best = rate * family.factor
+                rate = self._rate(family, now)
+                if isinstance(rate, str):
+                    reason = reason or rate
+                elif best is None or rate > best:
+                    best = rate
             if best is not None:
                 values[metric] = best
             else:
                 missing[metric] = reason
         return values, missing
 
+    def _rate(self, family: Family, now: float) -> float | str:
+        """The family's rate in its unit, or the reason why there is none."""
+        total = 0
+        for file in family.files:
+            value = self._counter(file)
+            if isinstance(value, str):
+                family.rate.forget()
+                return value
+            total += value
+        rate = family.rate.rate(total, now)
+        return rate.reason if isinstance(rate, Gap) else rate * family.factor
+
     def _counter(self, file: KeptFile) -> int | str:
         """The counter's value, or the reason why there is none."""
-        if file.path in self._refused:
+        if self._refused and file.path in self._refused:
             return "restricted"
         try:
             raw = file.read()
@@ -206,7 +215,7 @@ class InfinibandSource:
 
     def _state(self, port: PortFiles) -> tuple[str, str | None]:
         """The port's state text and, unless it is ACTIVE, the reason why the port is absent."""
-        if port.state.path in self._refused:
+        if self._refused and port.state.path in self._refused:
             return "", "restricted"
         try:
             raw = port.state.read()
@@ -286,10 +295,11 @@ class InfinibandSource:
             self._absences = absences
         return self._absences
 
-    def _forget(self, port: PortFiles) -> None:
+    @staticmethod
+    def _forget(port: PortFiles) -> None:
         for families in port.families.values():
             for family in families:
-                self._rates.forget(family.key)
+                family.rate.forget()
 
     def _let_go(self) -> None:
         for port in self._ports:

@@ -242,12 +242,12 @@ def test_a_device_that_goes_and_comes_back(tmp_path: Path) -> None:
     source.read(at(0))
     home = link.readlink()
     link.unlink()
-    reading = source.read(at(1))
+    reading = source.read(at(10))
     assert set(reading.fabric) == {"mlx5_1/1"}
     assert reasons(reading) == {("mlx5_0/1", "*"): "device-gone"}
     link.symlink_to(home)
-    assert reasons(source.read(at(2))) == {("mlx5_0/1", "*"): "first-reading"}
-    assert set(source.read(at(3)).fabric) == {"mlx5_0/1", "mlx5_1/1"}
+    assert reasons(source.read(at(20))) == {("mlx5_0/1", "*"): "first-reading"}
+    assert set(source.read(at(30)).fabric) == {"mlx5_0/1", "mlx5_1/1"}
 
 
 def test_a_new_device_asks_for_a_probe(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_new_device_asks_for_a_probe(tmp_path: Path) -> None:
     source.read(at(0))
     assert not source.wants_probe
     tree.nic("mlx5_1", None)
-    source.read(at(1))
+    source.read(at(10))
     assert source.wants_probe
     assert [p.device for p in source.probe().ports] == ["mlx5_0", "mlx5_1"]
     assert not source.wants_probe
