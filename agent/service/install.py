@@ -93,7 +93,7 @@ def refuse_what_others_can_write(
         if hidden is not None:
             raise SkuwiseError(
                 f"{path} lies under {hidden}, which the unit hides from the service.",
-                "Install skuwise under /opt or /usr/local: python3 -m venv /opt/skuwise.",
+                "Put it under /opt or /usr/local: python3 -m venv /opt/skuwise, or unpack the self-contained build there.",
             )
     for checked, path in enumerate(_to_check(executables, installation.folders)):
         why = _why_unsafe(path, owners)
