@@ -24,6 +24,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.system]
 
 PROJECT = Path(__file__).parents[2]
 PYTHON = "/opt/skuwise/bin/python"
+STATE = "/var/lib/skuwise"
+STATE_SIZE = "24M"
 SCENARIO = """
 [gpu 0-1]
 name = NVIDIA H100 80GB HBM3
@@ -53,6 +55,7 @@ class Machine:
         self.root = root
         self.log = log
         command = ["systemd-nspawn", "--boot", "--register=no", "--keep-unit", "--machine=gpunode", "-D", str(root)]
+        command.append(f"--tmpfs={STATE}:size={STATE_SIZE},mode=0755")  # a disk that is filled in a moment
         with log.open("wb") as output:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
@@ -68,12 +71,20 @@ class Machine:
             assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
         return done.stdout.strip()
 
+    def inside(self, path: str) -> Path:
+        """A path of the container as this side opens it, what is mounted there included."""
+        return Path(f"/proc/{self.leader}/root{path}")
+
+    def fill(self) -> None:
+        """Leave no room on the disk that holds the database."""
+        self.run("sh", "-c", f"cat /dev/zero >> {STATE}/fill", check=False)
+
     def shows(self, name: str) -> str:
         return self.run("systemctl", "show", "-P", name, "skuwise-agent.service")
 
     def rows(self, sql: str) -> list[tuple[object, ...]]:
-        database = self.root / "var/lib/skuwise/skuwise.db"
-        with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        database = self.inside(f"{STATE}/skuwise.db")
+        with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)) as connection:
             return connection.execute(sql).fetchall()
 
     def stop(self) -> None:
@@ -110,7 +121,8 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         pytest.skip(f"not installed: {', '.join(missing)}")
     folder = tmp_path_factory.mktemp("system")
     root = minimal_debian(folder)
-    must(sys.executable, "-m", "build", "--wheel", "--outdir", folder / "wheel", PROJECT)
+    # The wheel of the source distribution: what stands in the checkout's build folder has no part in it.
+    must(sys.executable, "-m", "build", "--outdir", folder / "wheel", PROJECT)
     (wheel,) = (folder / "wheel").glob("*.whl")
     must("chroot", root, "/usr/bin/python3", "-m", "venv", "--without-pip", "/opt/skuwise")
     (packages,) = (root / "opt/skuwise/lib").glob("python3*/site-packages")
@@ -134,9 +146,10 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         yield booted
     finally:
         booted.stop()
+        shutil.rmtree(root)  # some 400 MB
 
 
-def test_install_start_kill_hang_stall_and_restart(machine: Machine) -> None:
+def test_install_start_kill_hang_stall_fill_and_restart(machine: Machine) -> None:
     # An operator installs and starts it.
     said = machine.run(PYTHON, "-m", "skuwise", "agent", "install")
     assert "wrote /etc/systemd/system/skuwise-agent.service" in said and "failed" not in said
@@ -146,7 +159,7 @@ def test_install_start_kill_hang_stall_and_restart(machine: Machine) -> None:
     machine.run("systemctl", "daemon-reload")
     machine.run("systemctl", "start", "skuwise-agent.service")
     assert "sampling 2 GPUs" in machine.shows("StatusText")
-    database = machine.root / "var/lib/skuwise/skuwise.db"
+    database = machine.inside(f"{STATE}/skuwise.db")
     until(lambda: len(machine.rows("SELECT 1 FROM gpu_samples WHERE gpu_util > 0.86")) >= 4)
     assert stat.S_IMODE(database.stat().st_mode) == 0o640
     assert stat.S_IMODE(database.parent.stat().st_mode) == 0o750
@@ -184,6 +197,30 @@ def test_install_start_kill_hang_stall_and_restart(machine: Machine) -> None:
     machine.run("systemctl", "kill", "-s", "STOP", "skuwise-agent.service")
     until(lambda: int(machine.shows("NRestarts")) == restarts + 1 and machine.shows("ActiveState") == "active")
 
+    # The disk fills: what is sampled waits in memory, and is written when there is room again.
+    machine.fill()
+    until(lambda: "disk-full" in machine.shows("StatusText"))
+    full_since = time.time()
+    until(lambda: time.time() > full_since + 5)
+    machine.run("rm", f"{STATE}/fill")
+    until(lambda: "disk-full" not in machine.shows("StatusText"))
+    until(lambda: bool(machine.rows("SELECT 1 FROM absences WHERE reason = 'disk-full' AND until IS NOT NULL")))
+    assert len(machine.rows(f"SELECT 1 FROM gpu_samples WHERE ts > {full_since} AND ts < {full_since} + 5")) >= 2
+    restarts = int(machine.shows("NRestarts"))
+
+    # It is started on a full disk: it runs, says so, and loses nothing of what it samples.
+    machine.run("systemctl", "stop", "skuwise-agent.service")
+    machine.fill()
+    machine.run("systemctl", "start", "skuwise-agent.service")
+    until(lambda: "disk-full" in machine.shows("StatusText"))
+    assert "disk-full" in machine.run(PYTHON, "-m", "skuwise", "agent", "status")
+    full_since = time.time()
+    until(lambda: time.time() > full_since + 5)
+    machine.run("rm", f"{STATE}/fill")
+    until(lambda: len(machine.rows("SELECT 1 FROM absences WHERE reason = 'disk-full' AND until IS NOT NULL")) == 2)
+    assert len(machine.rows(f"SELECT 1 FROM gpu_samples WHERE ts > {full_since} AND ts < {full_since} + 5")) >= 2
+    assert machine.shows("ActiveState") == "active" and int(machine.shows("NRestarts")) <= restarts
+
     # A reload, a stop; the file is whole, and the snapshot's unit works on it.
     machine.run("systemctl", "reload", "skuwise-agent.service")
     until(lambda: machine.shows("ActiveState") == "active")
@@ -191,6 +228,6 @@ def test_install_start_kill_hang_stall_and_restart(machine: Machine) -> None:
     assert machine.shows("Result") == "success"
     assert machine.rows("PRAGMA integrity_check") == [("ok",)]
     machine.run("systemctl", "start", "skuwise-snapshot.service")
-    assert list((machine.root / "var/lib/skuwise/snapshots").glob("*.db"))
+    assert list(machine.inside(f"{STATE}/snapshots").glob("*.db"))
     assert "removed" in machine.run(PYTHON, "-m", "skuwise", "agent", "uninstall")
     assert database.exists()
