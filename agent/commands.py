@@ -40,13 +40,17 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
         subcommand = _subcommand(subcommands, name, text, function)
         subcommand.add_argument("--format", choices=("table", "json"), default="table")
     for name, text, function in (
-        ("install", "write systemd units for this installation", _install),
+        ("install", "write systemd units and Slurm scripts for this installation", _install),
         ("uninstall", "stop the units and remove them", _uninstall),
     ):
         service = subcommands.add_parser(name, help=text, description=text)
         service.add_argument("--dry-run", action="store_true", help="print what would be done")
         service.add_argument("--root", metavar="DIR", type=Path, default=Path("/"), help="into this tree")
         service.set_defaults(run=function)
+        if name == "install":
+            service.add_argument(
+                "--with-environ", action="store_true", help="also the helper that reads Slurm's environments (opt-in)"
+            )
     for name, text, function in (
         ("pause", "let go of the GPUs for a while: for a reset, a MIG change or a profiler", _pause),
         ("resume", "take the GPUs up again", _resume),
@@ -186,9 +190,10 @@ def _install(options: argparse.Namespace) -> int:
     from .service import install  # noqa: PLC0415
 
     installation = install.Installation.current()
-    files = install.plan(installation, options.root)
+    files = install.plan(installation, options.root, with_environ=options.with_environ)
     if not options.dry_run:
         install.refuse_what_others_can_write(installation)
+        install.refuse_scripts_that_others_can_write(options.root)
     install.install(files, options.root, _print, dry_run=options.dry_run)
     return EXIT_DONE
 

@@ -1,4 +1,4 @@
-"""`skuwise agent install | uninstall`: systemd units for the installation that this interpreter runs from.
+"""`skuwise agent install | uninstall`: systemd units and Slurm's scripts for the installation that runs this.
 
 The units would run a root-installed service from whatever lies under this prefix, so a prefix that others can write is
 refused: it would be theirs to decide what runs here.
@@ -6,6 +6,7 @@ refused: it would be theirs to decide what runs here.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -23,6 +24,7 @@ MARK = "# Written by skuwise agent install; uninstall removes it. Changes belong
 _COMMAND = "/usr/bin/skuwise"  # what the units in the package run
 # The unit hides these from the service (ProtectHome, PrivateTmp).
 _HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108 - refused, not used
+_PYTHON = "/opt/skuwise/bin/python3"  # what the environ helper's unit runs
 # File in the package -> where it goes.
 _FILES = {
     "skuwise-agent.service": "etc/systemd/system/skuwise-agent.service",
@@ -30,8 +32,15 @@ _FILES = {
     "skuwise-snapshot.timer": "etc/systemd/system/skuwise-snapshot.timer",
     "skuwise.sysusers.conf": "etc/sysusers.d/skuwise.conf",
     "skuwise.tmpfiles.conf": "etc/tmpfiles.d/skuwise.conf",
+    "slurm/prolog.sh": "etc/skuwise/slurm/prolog.sh",
+    "slurm/epilog.sh": "etc/skuwise/slurm/epilog.sh",
+    "slurm/drained.sh": "etc/skuwise/slurm/drained.sh",
 }
-_UNITS = ("skuwise-snapshot.timer", "skuwise-agent.service")
+# Written only where it is asked for: its capabilities are root in all but name.
+_ENVIRON = {"skuwise-environ.service": "etc/systemd/system/skuwise-environ.service"}
+_SCRIPTS = "etc/skuwise/slurm"
+_UNITS = ("skuwise-snapshot.timer", "skuwise-agent.service", "skuwise-environ.service")
+_SHEBANG = "#!/bin/sh\n"
 _MOST_CHECKED = 200_000
 
 
@@ -59,20 +68,26 @@ class Installation:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One file that is to be there, and with what in it."""
+    """One file that is to be there, with what in it, and with which mode."""
 
     path: Path
     text: str
+    mode: int = 0o644
 
 
-def plan(installation: Installation, root: Path) -> tuple[Written, ...]:
-    """The files of this installation under `root`."""
+def plan(installation: Installation, root: Path, *, with_environ: bool = False) -> tuple[Written, ...]:
+    """The files of this installation under `root`; `with_environ`: also the helper that reads environments."""
     folder = resources.files("skuwise").joinpath("systemd")
-    command = f"{_quoted(installation.python)}{installation.arguments}"
-    return tuple(
-        Written(root / place, f"{MARK}\n{folder.joinpath(name).read_text(encoding='utf-8').replace(_COMMAND, command)}")
-        for name, place in _FILES.items()
-    )
+    python = _quoted(installation.python)
+    files: list[Written] = []
+    for name, place in (_FILES | _ENVIRON if with_environ else _FILES).items():
+        text = folder.joinpath(name).read_text(encoding="utf-8")
+        if text.startswith(_SHEBANG):
+            files.append(Written(root / place, f"{_SHEBANG}{MARK}\n{text.removeprefix(_SHEBANG)}", 0o755))
+        else:
+            text = text.replace(_COMMAND, f"{python}{installation.arguments}").replace(_PYTHON, python)
+            files.append(Written(root / place, f"{MARK}\n{text}"))
+    return tuple(files)
 
 
 def _quoted(path: Path) -> str:
@@ -93,7 +108,7 @@ def refuse_what_others_can_write(
         if hidden is not None:
             raise SkuwiseError(
                 f"{path} lies under {hidden}, which the unit hides from the service.",
-                "Put it under /opt or /usr/local: python3 -m venv /opt/skuwise, or unpack the self-contained build there.",
+                "Put it under /opt or /usr/local: python3 -m venv /opt/skuwise, or unpack the self-contained build.",
             )
     for checked, path in enumerate(_to_check(executables, installation.folders)):
         why = _why_unsafe(path, owners)
@@ -104,6 +119,19 @@ def refuse_what_others_can_write(
             )
         if checked >= _MOST_CHECKED:
             raise SkuwiseError(f"There are too many files below {installation.folders[0]} to look at.", "Use a venv.")
+
+
+def refuse_scripts_that_others_can_write(root: Path, owners: frozenset[int] = frozenset({0})) -> None:
+    """Raise SkuwiseError where someone but `owners` could put another prolog in the place of ours: it runs as root."""
+    folder = root
+    for part in ("", *Path(_SCRIPTS).parts):
+        folder /= part
+        why = _why_unsafe(folder, owners) if folder.exists() else None
+        if why is not None:
+            raise SkuwiseError(
+                f"{folder} {why}, so others decide what Slurm's prolog runs as root.",
+                "Give it to root and close it (chown root:root, chmod go-w).",
+            )
 
 
 def _chain(path: Path) -> tuple[Path, ...]:
@@ -148,9 +176,12 @@ def install(files: tuple[Written, ...], root: Path, say: Callable[[str], None], 
     """Write the units and let systemd know. With `dry_run`, print what would be written."""
     if dry_run:
         for file in files:
-            say(f"--- would write {file.path}\n{file.text}")
+            say(f"--- would write {file.path} (mode {file.mode:04o})\n{file.text}")
         for command in _after_install(root):
             say(f"--- would run {' '.join(command)}")
+        say("--- would leave to you")
+        for line in _next_steps(files):
+            say(line)
         return
     for file in files:
         if file.path.exists() and not _is_ours(file.path):
@@ -160,24 +191,40 @@ def install(files: tuple[Written, ...], root: Path, say: Callable[[str], None], 
             file.path.parent.mkdir(parents=True, exist_ok=True)
             aside = file.path.with_name(f".{file.path.name}.new")
             aside.write_text(file.text, encoding="utf-8")
-            aside.chmod(0o644)
+            aside.chmod(file.mode)
             aside.replace(file.path)
             say(f"wrote {file.path}")
     except OSError as error:
         raise SkuwiseError(f"{error.filename} cannot be written: {error.strerror}.", "Run as root.") from error
     for command in _after_install(root):
         _run(command, say)
-    say("Start it with: systemctl enable --now skuwise-agent.service")
-    say("Snapshots, where the fleet collects files: systemctl enable --now skuwise-snapshot.timer")
+    for line in _next_steps(files):
+        say(line)
+
+
+def _next_steps(files: tuple[Written, ...]) -> list[str]:
+    """What is left to the person who installs."""
+    steps = [
+        "Start it with: systemctl enable --now skuwise-agent.service",
+        "Snapshots, where the fleet collects files: systemctl enable --now skuwise-snapshot.timer",
+        "On a Slurm node, so that it is known which job was given which GPU, in slurm.conf (scontrol reconfigure):",
+        f"  Prolog=/{_SCRIPTS}/prolog.sh",
+        f"  Epilog=/{_SCRIPTS}/epilog.sh",
+        "  Where slurm.conf names a prolog and an epilog already, call these two from them.",
+        f"Whoever takes this node out of service: /{_SCRIPTS}/drained.sh REASON, and --clear afterwards.",
+    ]
+    if any(file.path.name == "skuwise-environ.service" for file in files):
+        steps.append("Slurm's environments, where no prolog can be had: systemctl enable --now skuwise-environ.service")
+    return steps
 
 
 def uninstall(root: Path, say: Callable[[str], None], *, dry_run: bool) -> int:
     """Stop the units and remove what `install` wrote. The database, the settings and the user stay. Returns files."""
-    paths = [root / place for place in _FILES.values()]
+    paths = [root / place for place in (_FILES | _ENVIRON).values()]
     ours = [path for path in paths if path.exists() and _is_ours(path)]
     systemd = _systemd_runs(root)
     if systemd and ours:
-        for unit in _UNITS:
+        for unit in (unit for unit in _UNITS if root / "etc/systemd/system" / unit in ours):
             command = ("systemctl", "disable", "--now", unit)
             say(f"--- would run {' '.join(command)}") if dry_run else _run(command, say)
     for path in ours:
@@ -191,6 +238,11 @@ def uninstall(root: Path, say: Callable[[str], None], *, dry_run: bool) -> int:
         say(f"removed {path}")
     if ours and systemd and not dry_run:
         _run(("systemctl", "daemon-reload"), say)
+    if any(path.parent == root / _SCRIPTS for path in ours):
+        if not dry_run:
+            with contextlib.suppress(OSError):  # the site's own scripts keep it
+                (root / _SCRIPTS).rmdir()
+        say(f"Take /{_SCRIPTS} out of slurm.conf, if it names it: a prolog that is not there drains the node.")
     if ours:
         say("The database (/var/lib/skuwise), the settings (/etc/skuwise) and the user skuwise stay.")
     return len(ours)
@@ -199,7 +251,7 @@ def uninstall(root: Path, say: Callable[[str], None], *, dry_run: bool) -> int:
 def _is_ours(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            return file.read(len(MARK)) == MARK.encode()
+            return MARK.encode() in file.read(len(_SHEBANG) + len(MARK))
     except OSError:
         return False
 

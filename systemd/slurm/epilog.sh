@@ -1,5 +1,5 @@
 #!/bin/sh
-# skuwise: the job is over, its GPUs are free. For slurm.conf: Epilog=/etc/slurm/epilog.d/* (see prolog.sh).
+# skuwise: the job is over, its GPUs are free. For slurm.conf: Epilog=/etc/skuwise/slurm/epilog.sh (see prolog.sh).
 # It never fails: an epilog that fails drains the node.
 
 PATH=/usr/sbin:/usr/bin:/sbin:/bin

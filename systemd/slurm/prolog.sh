@@ -1,7 +1,7 @@
 #!/bin/sh
 # skuwise: tell the agent which GPUs this job was given.
 #
-# For slurm.conf: Prolog=/etc/slurm/prolog.d/* (copy this file there), or call it from your own prolog.
+# For slurm.conf: Prolog=/etc/skuwise/slurm/prolog.sh (where `skuwise agent install` puts it), or call it from your own.
 # It runs as root before the job, writes one file, and never fails the job: whatever goes wrong here ends with 0,
 # because a prolog that fails drains the node.
 #

@@ -11,11 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from skuwise.agent.inventory.slurm_files import read_job_files
 from skuwise.agent.service.install import (
     MARK,
     Installation,
     install,
     plan,
+    refuse_scripts_that_others_can_write,
     refuse_what_others_can_write,
     uninstall,
 )
@@ -38,10 +40,61 @@ def test_install_writes_this_interpreter_into_the_units_and_uninstall_takes_them
     (tmp_path / "etc/tmpfiles.d/skuwise.conf").write_text("# the site's own\n")
     with pytest.raises(SkuwiseError, match="not ours"):
         install(files, tmp_path, said.append, dry_run=False)
-    assert uninstall(tmp_path, said.append, dry_run=True) == 4
-    assert uninstall(tmp_path, said.append, dry_run=False) == 4
+    assert uninstall(tmp_path, said.append, dry_run=True) == 7
+    assert uninstall(tmp_path, said.append, dry_run=False) == 7
     assert [path.name for path in tmp_path.rglob("*skuwise*") if path.is_file()] == ["skuwise.conf"]
     assert uninstall(tmp_path, said.append, dry_run=False) == 0
+
+
+def test_slurm_is_served_where_it_is_installed(tmp_path: Path) -> None:
+    said: list[str] = []
+    files = plan(Installation(Path("/opt/skuwise/bin/python"), ()), tmp_path)
+    install(files, tmp_path, said.append, dry_run=False)
+    lines = [line.strip() for line in said]
+    assert "Prolog=/etc/skuwise/slurm/prolog.sh" in lines and "Epilog=/etc/skuwise/slurm/epilog.sh" in lines
+    scripts = tmp_path / "etc/skuwise/slurm"
+    allocations, marker = tmp_path / "allocations", tmp_path / "drained"
+    job = {"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "0,1", "SKUWISE_ALLOCATIONS": str(allocations)}
+    job["SKUWISE_DRAINED_MARKER"] = str(marker)
+    for script, arguments in (("prolog.sh", ()), ("drained.sh", ("a", "fan"))):
+        assert (scripts / script).stat().st_mode & 0o777 == 0o755
+        subprocess.run([scripts / script, *arguments], env=job, check=True)
+    trusted = frozenset({os.getuid()})
+    assert [one.devices for one in read_job_files(allocations, trusted).jobs] == [("0", "1")]
+    assert marker.read_text() == "a fan\n"
+    subprocess.run([scripts / "epilog.sh"], env=job, check=True)
+    assert read_job_files(allocations, trusted).jobs == ()
+    (scripts / "site.sh").write_text("# the site's own\n")
+    assert uninstall(tmp_path, said.append, dry_run=False) == 8
+    assert [path.name for path in scripts.iterdir()] == ["site.sh"]
+    assert any("out of slurm.conf" in line for line in said)
+
+
+def test_the_helper_with_capabilities_is_written_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    said: list[str] = []
+    installation = Installation(Path("/srv/skuwise/bin/python"), ())
+    unit = tmp_path / "etc/systemd/system/skuwise-environ.service"
+    install(plan(installation, tmp_path), tmp_path, said.append, dry_run=False)
+    assert not unit.exists() and "skuwise-environ" not in "".join(said)
+    install(plan(installation, tmp_path, with_environ=True), tmp_path, said.append, dry_run=False)
+    text = unit.read_text()
+    assert "\nExecStart=/srv/skuwise/bin/python -m skuwise.agent.inventory.environ_helper " in text
+    assert "/opt/skuwise" not in text and "enable --now skuwise-environ.service" in said[-1]
+    assert uninstall(tmp_path, said.append, dry_run=False) == 9
+    assert not unit.exists() and not (tmp_path / "etc/skuwise/slurm").exists()
+
+
+def test_a_folder_for_scripts_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    refuse_scripts_that_others_can_write(tmp_path, ME)
+    settings = tmp_path / "etc/skuwise"
+    settings.mkdir(parents=True)
+    for path in (settings.parent, settings):
+        path.chmod(0o755)
+    refuse_scripts_that_others_can_write(tmp_path, ME)
+    settings.chmod(0o777)
+    with pytest.raises(SkuwiseError, match="what Slurm's prolog runs as root"):
+        refuse_scripts_that_others_can_write(tmp_path, ME)
 
 
 @pytest.mark.parametrize("path", ['/opt/a"b/python', "/opt/a\nExecStartPre=/bin/evil/python", "/opt/a\x1b[2J/python"])
