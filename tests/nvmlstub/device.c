@@ -35,6 +35,7 @@ typedef struct {
 #define SERIES_GETTER(function, type, series, scale) \
     EXPORT nvmlReturn_t function(nvmlDevice_t gpu, type *number) { \
         DEVICE_CALL(function, gpu); \
+        WHOLE_GPU_ONLY(gpu); \
         double value; \
         nvmlReturn_t code = gpu_value(gpu, series, &value); \
         if (!code) *number = (type)llround(value * (scale)); \
@@ -47,7 +48,7 @@ NUMBER_GETTER(nvmlDeviceGetIndex, unsigned, gpu->index)
 NUMBER_GETTER(nvmlDeviceGetMinorNumber, unsigned, gpu->minor)
 NUMBER_GETTER(nvmlDeviceGetArchitecture, unsigned, gpu->architecture)
 NUMBER_GETTER(nvmlDeviceGetNumGpuCores, unsigned, gpu->cores)
-NUMBER_GETTER(nvmlDeviceGetMaxMigDeviceCount, unsigned, 0)
+NUMBER_GETTER(nvmlDeviceGetMaxMigDeviceCount, unsigned, gpu->parent ? 0 : gpu->instance_count > 7 ? gpu->instance_count : 7)
 NUMBER_GETTER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned, gpu->pcie_gen)
 NUMBER_GETTER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned, gpu->pcie_gen)
 NUMBER_GETTER(nvmlDeviceGetCurrPcieLinkWidth, unsigned, gpu->pcie_width)
@@ -73,6 +74,7 @@ static nvmlReturn_t fill_pci(const char *bus_id, nvmlPciInfo_t *pci) {
 
 EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t gpu, nvmlPciInfo_t *pci) {
     DEVICE_CALL(nvmlDeviceGetPciInfo_v3, gpu);
+    WHOLE_GPU_ONLY(gpu);
     return fill_pci(gpu->bus_id, pci);
 }
 
@@ -108,6 +110,7 @@ static nvmlReturn_t clock_value(nvmlDevice_t gpu, unsigned type, int maximum, un
 
 EXPORT nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t gpu, unsigned type, unsigned *mhz) {
     DEVICE_CALL(nvmlDeviceGetClockInfo, gpu);
+    WHOLE_GPU_ONLY(gpu);
     return clock_value(gpu, type, 0, mhz);
 }
 
@@ -118,6 +121,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t gpu, unsigned type, u
 
 EXPORT nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t gpu, unsigned sensor, unsigned *celsius) {
     DEVICE_CALL(nvmlDeviceGetTemperature, gpu);
+    WHOLE_GPU_ONLY(gpu);
     double value;
     nvmlReturn_t code = sensor ? NVML_INVALID_ARGUMENT : gpu_value(gpu, S_temperature_celsius, &value);
     if (!code) *celsius = (unsigned)llround(value);
@@ -126,6 +130,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t gpu, unsigned sensor, 
 
 EXPORT nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t gpu, nvmlTemperature_t *temperature) {
     DEVICE_CALL(nvmlDeviceGetTemperatureV, gpu);
+    WHOLE_GPU_ONLY(gpu);
     if (temperature->version != (sizeof *temperature | 1u << 24)) return NVML_VERSION_MISMATCH;
     double value;
     nvmlReturn_t code = temperature->sensorType ? NVML_INVALID_ARGUMENT : gpu_value(gpu, S_temperature_celsius, &value);
@@ -135,6 +140,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t gpu, nvmlTemperature_
 
 EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t gpu, nvmlUtilization_t *utilization) {
     DEVICE_CALL(nvmlDeviceGetUtilizationRates, gpu);
+    WHOLE_GPU_ONLY(gpu);
+    if (gpu_in_mig_mode(gpu)) return NVML_NOT_SUPPORTED;
     double kernels, memory;
     nvmlReturn_t code = gpu_value(gpu, S_gpu_util, &kernels);
     if (!code) code = gpu_value(gpu, S_memory_util, &memory);
@@ -175,17 +182,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t gpu, u
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t gpu, unsigned *current, unsigned *pending) {
-    DEVICE_CALL(nvmlDeviceGetMigMode, gpu);
-    *current = *pending = 0;
-    return gpu->gpm ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
-}
-
 EXPORT nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t gpu, nvmlDeviceAttributes_t *attributes) {
     DEVICE_CALL(nvmlDeviceGetAttributes_v2, gpu);
     memset(attributes, 0, sizeof *attributes);
     attributes->sms = (unsigned)gpu->sms;
     attributes->memoryMB = gpu->memory_total >> 20;
+    attributes->gpuSlices = attributes->computeSlices = (unsigned)gpu->slices;
     return NVML_SUCCESS;
 }
 
@@ -316,6 +318,7 @@ static nvmlReturn_t read_field(nvmlDevice_t gpu, nvmlFieldValue_t *field) {
 
 EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t gpu, int count, nvmlFieldValue_t *fields) {
     DEVICE_CALL(nvmlDeviceGetFieldValues, gpu);
+    WHOLE_GPU_ONLY(gpu);
     struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
     for (int i = 0; i < count; i++) {

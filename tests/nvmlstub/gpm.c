@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 enum { SAMPLE_MAGIC = 0x6d7067 };
-typedef struct { unsigned magic; gpu_t *gpu; double at; } sample_t;
+typedef struct { unsigned magic; gpu_t *gpu; double at; int generation; } sample_t;
 typedef struct { const char *shortName, *longName, *unit; } metric_info_t;
 typedef struct { unsigned metricId; int nvmlReturn; double value; metric_info_t info; } metric_t;
 typedef struct { unsigned version, numMetrics; sample_t *sample1, *sample2; metric_t metrics[]; } metrics_get_t;
@@ -55,19 +55,31 @@ EXPORT nvmlReturn_t nvmlGpmSampleFree(sample_t *sample) {
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t gpu, sample_t *sample) {
-    DEVICE_CALL(nvmlGpmSampleGet, gpu);
-    if (!gpu->gpm) return NVML_NOT_SUPPORTED;
+static nvmlReturn_t take_sample(gpu_t *gpu, sample_t *sample) {
     if (!sample || sample->magic != SAMPLE_MAGIC) return NVML_INVALID_ARGUMENT;
     sample->gpu = gpu;
     sample->at = node_now();
+    sample->generation = gpu_generation(gpu);
     return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t gpu, sample_t *sample) {
+    DEVICE_CALL(nvmlGpmSampleGet, gpu);
+    if (!gpu->gpm) return NVML_NOT_SUPPORTED;
+    if (gpu->parent) return NVML_INVALID_ARGUMENT; /* an instance is asked through its parent */
+    return take_sample(gpu, sample);
 }
 
 EXPORT nvmlReturn_t nvmlGpmMigSampleGet(nvmlDevice_t gpu, unsigned instance, sample_t *sample) {
     DEVICE_CALL(nvmlGpmMigSampleGet, gpu);
-    (void)instance, (void)sample;
-    return NVML_NOT_SUPPORTED;
+    if (!gpu->gpm || gpu->parent || !gpu_in_mig_mode(gpu)) return NVML_NOT_SUPPORTED;
+    for (int i = 0; i < gpu->instance_count; i++) {
+        gpu_t *one = gpu->instances[i];
+        if ((unsigned)one->gpu_instance != instance || !gpu_exists(one)) continue;
+        nvmlReturn_t fault = device_fault(F_nvmlGpmMigSampleGet, one);
+        return fault ? fault : take_sample(one, sample);
+    }
+    return NVML_NOT_FOUND;
 }
 
 static int metric_between(metric_t *metric, gpu_t *gpu, double from, double to) {
@@ -90,6 +102,7 @@ EXPORT nvmlReturn_t nvmlGpmMetricsGet(metrics_get_t *get) {
     const sample_t *older = get->sample1, *newer = get->sample2;
     if (!older || !newer || older->magic != SAMPLE_MAGIC || newer->magic != SAMPLE_MAGIC) return NVML_INVALID_ARGUMENT;
     if (!older->gpu || older->gpu != newer->gpu || newer->at <= older->at) return NVML_INVALID_ARGUMENT;
+    if (older->generation != newer->generation) return NVML_INVALID_ARGUMENT; /* two instances of one id */
     nvmlReturn_t fault = device_fault(F_nvmlGpmMetricsGet, newer->gpu);
     if (fault) return fault;
     if (smallest_gap < 0 || newer->at - older->at < smallest_gap) smallest_gap = newer->at - older->at;

@@ -19,6 +19,7 @@ static atomic_ulong calls[FUNCTION_COUNT];
 
 extern long gpm_live_samples(void);
 extern double gpm_smallest_gap_seconds(void);
+extern long event_live_sets(void);
 
 static double monotonic(void) {
     struct timespec now;
@@ -68,10 +69,32 @@ nvmlReturn_t enter_device(function_id function, nvmlDevice_t gpu) {
     return entered ? entered : device_fault(function, gpu);
 }
 
+int gpu_in_mig_mode(const gpu_t *gpu) {
+    const step_t *step = series_at(&gpu->series[S_mig_mode], node_now());
+    return step && step->value != 0;
+}
+
+int gpu_exists(const gpu_t *gpu) {
+    if (!gpu->parent) return 1;
+    const step_t *step = series_at(&gpu->series[S_exists], node_now());
+    return step && step->value != 0 && gpu_in_mig_mode(gpu->parent);
+}
+
+int gpu_generation(const gpu_t *gpu) {
+    int made = 0;
+    const series_t *exists = &gpu->series[S_exists];
+    for (int i = 0; i < exists->count && exists->steps[i].at <= node_now(); i++) made += exists->steps[i].value != 0;
+    return made;
+}
+
 nvmlReturn_t device_fault(function_id function, nvmlDevice_t gpu) {
     int known = 0;
-    for (int i = 0; i < node->gpu_count; i++) known |= node->gpus[i] == gpu;
-    if (!known) return NVML_INVALID_ARGUMENT;
+    for (int i = 0; i < node->gpu_count; i++) {
+        known |= node->gpus[i] == gpu;
+        for (int j = 0; j < node->gpus[i]->instance_count; j++) known |= node->gpus[i]->instances[j] == gpu;
+    }
+    if (!known || !gpu_exists(gpu)) return NVML_INVALID_ARGUMENT;
+    if (gpu->parent && series_fault(gpu->parent->any_fault)) return series_fault(gpu->parent->any_fault);
     wait_delay(gpu->delay_ms[function]);
     nvmlReturn_t fault = series_fault(gpu->any_fault);
     return fault ? fault : series_fault(gpu->fault[function]);
@@ -106,6 +129,7 @@ static void write_calls(void) {
     for (int i = 0; i < FUNCTION_COUNT; i++)
         if (atomic_load(&calls[i])) fprintf(file, "%s %lu\n", function_names[i], atomic_load(&calls[i]));
     fprintf(file, "gpm.live_samples %ld\n", gpm_live_samples());
+    fprintf(file, "events.live_sets %ld\n", event_live_sets());
     if (gpm_smallest_gap_seconds() >= 0) fprintf(file, "gpm.smallest_gap_seconds %.9g\n", gpm_smallest_gap_seconds());
     fclose(file);
 }
@@ -204,6 +228,14 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *gp
         if (strcmp(node->gpus[i]->uuid, uuid) != 0) continue;
         *gpu = node->gpus[i];
         return device_fault(F_nvmlDeviceGetHandleByUUID, *gpu);
+    }
+    for (int i = 0; i < node->gpu_count; i++) {
+        for (int j = 0; j < node->gpus[i]->instance_count; j++) {
+            gpu_t *one = node->gpus[i]->instances[j];
+            if (strcmp(one->uuid, uuid) != 0 || !gpu_exists(one)) continue;
+            *gpu = one;
+            return device_fault(F_nvmlDeviceGetHandleByUUID, *gpu);
+        }
     }
     return NVML_NOT_FOUND;
 }

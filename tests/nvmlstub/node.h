@@ -11,7 +11,7 @@ typedef gpu_t *nvmlDevice_t;
 
 enum {
     NVML_SUCCESS = 0, NVML_UNINITIALIZED = 1, NVML_INVALID_ARGUMENT = 2, NVML_NOT_SUPPORTED = 3, NVML_NOT_FOUND = 6,
-    NVML_INSUFFICIENT_SIZE = 7, NVML_DRIVER_NOT_LOADED = 9, NVML_VERSION_MISMATCH = 25, NVML_UNKNOWN = 999
+    NVML_INSUFFICIENT_SIZE = 7, NVML_DRIVER_NOT_LOADED = 9, NVML_TIMEOUT = 10, NVML_VERSION_MISMATCH = 25, NVML_UNKNOWN = 999
 };
 
 /* Seconds since the first init: the clock file of SKUWISE_NVML_CLOCK where there is one, else CLOCK_MONOTONIC. */
@@ -28,9 +28,19 @@ nvmlReturn_t device_fault(function_id function, nvmlDevice_t gpu); /* the second
 /* The value of a series now, or its error code. */
 nvmlReturn_t gpu_value(nvmlDevice_t gpu, series_id id, double *value);
 
+/* Whether a MIG instance is there now, and how often it has been made by now. Whole GPUs always are. */
+int gpu_exists(const gpu_t *gpu);
+int gpu_generation(const gpu_t *gpu);
+int gpu_in_mig_mode(const gpu_t *gpu);
+
 nvmlReturn_t copy_text(const char *from, char *to, unsigned length);
 void wait_ms(double milliseconds);
 
+/* What a MIG instance has not got: the driver tells it of the whole GPU only. */
+#define WHOLE_GPU_ONLY(gpu) \
+    do { \
+        if ((gpu)->parent) return NVML_NOT_SUPPORTED; \
+    } while (0)
 #define SYSTEM_CALL(function) \
     do { \
         nvmlReturn_t entered = enter_system(F_##function); \

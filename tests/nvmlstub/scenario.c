@@ -104,6 +104,19 @@ static const char *parse_process(const char *text, gpu_t *gpu) {
     return NULL;
 }
 
+static const char *parse_event(const char *text, event_t *events, int *count) {
+    event_t event = {.count = 1, .instance = -1};
+    char type[32], data[32];
+    if (*count == MAX_EVENTS) return "is one event too many";
+    if (sscanf(text, "%lf %31s %31s %d %lf %d", &event.at, type, data, &event.count, &event.every, &event.instance) < 3)
+        return "is not TIME TYPE DATA [COUNT [EVERY [GPU INSTANCE]]]";
+    event.type = strtoull(type, NULL, 0);
+    event.data = strtoull(data, NULL, 0);
+    if (event.count < 1 || event.every < 0) return "has no count or a negative distance";
+    events[(*count)++] = event;
+    return NULL;
+}
+
 /* Returns 1 where `key` is PREFIX.FUNCTION; *found is -1 for an unknown function, FUNCTION_COUNT for "*". */
 static int function_key(const char *key, const char *prefix, int *found) {
     size_t length = strlen(prefix);
@@ -129,6 +142,7 @@ static const char *set_system(node_t *node, const char *key, const char *value) 
     if (function_key(key, "delay_ms", &function))
         return function < 0 || function == FUNCTION_COUNT ? "names an unknown function"
                                                           : set_series(&node->delay_ms[function], value);
+    if (strcmp(key, "event") == 0) return parse_event(value, node->events, &node->event_count);
     if (strcmp(key, "driver") == 0) return snprintf(node->driver, TEXT, "%s", value), NULL;
     if (strcmp(key, "cuda") == 0) {
         const char *wrong = parse_number(value, &number);
@@ -158,6 +172,10 @@ static const char *set_number(gpu_t *gpu, const char *key, const char *value) {
         {"compute_minor", &gpu->compute_minor, NULL, NULL},
         {"cores", &gpu->cores, NULL, NULL},
         {"sms", &gpu->sms, NULL, NULL},
+        {"gpu_instance", &gpu->gpu_instance, NULL, NULL},
+        {"compute_instance", &gpu->compute_instance, NULL, NULL},
+        {"slices", &gpu->slices, NULL, NULL},
+        {"event_types", NULL, NULL, &gpu->event_types},
         {"pcie_gen", &gpu->pcie_gen, NULL, NULL},
         {"pcie_width", &gpu->pcie_width, NULL, NULL},
         {"nvlink_links", &gpu->links, NULL, NULL},
@@ -201,6 +219,7 @@ static const char *set_gpu(gpu_t *gpu, const char *key, const char *value) {
     if (strcmp(key, "bus_id") == 0) return snprintf(gpu->bus_id, sizeof gpu->bus_id, "%s", value), NULL;
     if (strcmp(key, "gpm") == 0) return set_flag(value, &gpu->gpm);
     if (strcmp(key, "nvlink_counters") == 0) return set_link_counters(value, &gpu->nvlink_counters);
+    if (strcmp(key, "event") == 0) return parse_event(value, gpu->events, &gpu->event_count);
     if (strcmp(key, "process") == 0) return parse_process(value, gpu);
     if (strcmp(key, "energy_reset_at") == 0) return parse_counter_resets(value, &gpu->energy);
     if (strcmp(key, "nvlink_reset_at") == 0) return parse_counter_resets(value, &gpu->nvlink);
@@ -230,6 +249,7 @@ static gpu_t *new_gpu(int index) {
     gpu->pcie_gen = 5;
     gpu->pcie_width = 16;
     gpu->nvlink_counters = COUNTERS_KIB;
+    gpu->event_types = 0x10f; /* ECC single and double bit, P-state, XID, MIG configuration: a choice of the stub */
     gpu->energy.start = 1e6;
     gpu->nvlink.start = 1e9;
     gpu->pcie.start = 1e9;
@@ -240,12 +260,38 @@ static gpu_t *new_gpu(int index) {
     return gpu;
 }
 
-static const char *open_section(node_t *node, char *text, int *first, int *last) {
+/* [mig G/I]: instance I of GPU G, which must stand before it. */
+static const char *open_instance(node_t *node, int number, int place, gpu_t **instance) {
+    if (number < 0 || number >= node->gpu_count || !node->gpus[number]) return "names a GPU that does not stand before it";
+    gpu_t *parent = node->gpus[number];
+    if (place < 0 || place >= MAX_INSTANCES || place > parent->instance_count) return "skips an instance";
+    if (place == parent->instance_count) {
+        gpu_t *made = new_gpu(number);
+        if (!made) return "does not fit into memory";
+        snprintf(made->name, TEXT, "%.70s MIG 1g.10gb", parent->name);
+        snprintf(made->uuid, TEXT, "MIG-00000000-0000-4000-8000-%06d%06d", number, place);
+        made->parent = parent;
+        made->gpm = parent->gpm;
+        made->gpu_instance = place + 1;
+        made->slices = 1;
+        made->sms = 16;
+        made->memory_total = 10468982784ULL;
+        made->memory_reserved = 0;
+        parent->instances[parent->instance_count++] = made;
+    }
+    *instance = parent->instances[place];
+    return NULL;
+}
+
+static const char *open_section(node_t *node, char *text, int *first, int *last, gpu_t **instance) {
     *first = *last = -1;
+    *instance = NULL;
     if (strcmp(text, "system") == 0) return NULL;
-    int taken = 0;
+    int taken = 0, number, place;
+    if (sscanf(text, "mig %d/%d%n", &number, &place, &taken) == 2 && !text[taken])
+        return open_instance(node, number, place, instance);
     if (sscanf(text, "gpu %d-%d%n", first, last, &taken) != 2 || text[taken]) {
-        if (sscanf(text, "gpu %d%n", first, &taken) != 1 || text[taken]) return "is not [system], [gpu N] or [gpu N-M]";
+        if (sscanf(text, "gpu %d%n", first, &taken) != 1 || text[taken]) return "is not [system], [gpu N], [gpu N-M] or [mig N/I]";
         *last = *first;
     }
     if (*first < 0 || *last < *first || *last >= MAX_GPUS) return "names GPUs outside 0..63";
@@ -263,19 +309,20 @@ static char *trim(char *text) {
     return text;
 }
 
-static const char *read_line(node_t *node, char *text, int *first, int *last, int *in_section) {
+static const char *read_line(node_t *node, char *text, int *first, int *last, gpu_t **instance, int *in_section) {
     if (text[0] == '[') {
         char *end = strchr(text, ']');
         if (!end || end[1]) return "has no closing bracket";
         *end = 0;
         *in_section = 1;
-        return open_section(node, text + 1, first, last);
+        return open_section(node, text + 1, first, last, instance);
     }
     char *equals = strchr(text, '=');
     if (!equals) return "is neither a section nor KEY = VALUE";
     if (!*in_section) return "stands before the first section";
     *equals = 0;
     char *key = trim(text), *value = trim(equals + 1);
+    if (*instance) return set_gpu(*instance, key, value);
     if (*first < 0) return set_system(node, key, value);
     if (*first < *last && (strcmp(key, "uuid") == 0 || strcmp(key, "bus_id") == 0)) return "would be the same for many";
     const char *wrong = NULL;
@@ -293,13 +340,14 @@ int scenario_load(const char *path, node_t *node) {
     node->cuda = 12080;
     char line[4096];
     int number = 0, first = -1, last = -1, in_section = 0;
+    gpu_t *instance = NULL;
     const char *wrong = NULL;
     while (!wrong && fgets(line, sizeof line, file)) {
         number++;
         char *hash = strchr(line, '#');
         if (hash) *hash = 0;
         char *text = trim(line);
-        if (*text) wrong = read_line(node, text, &first, &last, &in_section);
+        if (*text) wrong = read_line(node, text, &first, &last, &instance, &in_section);
         if (wrong) fprintf(stderr, "nvmlstub: %s, line %d: '%s' %s\n", path, number, text, wrong);
     }
     fclose(file);

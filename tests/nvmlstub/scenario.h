@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MAX_GPUS = 64, MAX_PROCESSES = 256, MAX_STEPS = 64, MAX_RESETS = 16, MAX_LINKS = 36, TEXT = 96 };
+enum { MAX_GPUS = 64, MAX_PROCESSES = 256, MAX_STEPS = 64, MAX_RESETS = 16, MAX_LINKS = 36, MAX_INSTANCES = 8,
+       MAX_EVENTS = 256, TEXT = 96 };
 
 /* A value over time: steps sorted by `at` (seconds since init). `code` other than 0 is an NVML error instead. */
 typedef struct { double at, value; int code; } step_t;
@@ -20,7 +21,7 @@ typedef struct { int count; step_t steps[MAX_STEPS]; } series_t;
     X(mem_used_bytes, 0) X(power_watts, 100) X(sm_clock_hertz, 1.98e9) X(mem_clock_hertz, 2.619e9) \
     X(temperature_celsius, 40) X(throttle_reasons, 0) X(pcie_tx_bytes_per_second, 0) X(pcie_rx_bytes_per_second, 0) \
     X(nvlink_tx_bytes_per_second, 0) X(nvlink_rx_bytes_per_second, 0) X(energy_status, 0) X(nvlink_status, 0) \
-    X(pcie_status, 0)
+    X(pcie_status, 0) X(mig_mode, 0) X(exists, 1)
 
 #define SERIES_ENUM(name, initial) S_##name,
 typedef enum { SERIES(SERIES_ENUM) SERIES_COUNT } series_id;
@@ -44,7 +45,10 @@ typedef enum { SERIES(SERIES_ENUM) SERIES_COUNT } series_id;
     X(nvmlDeviceGetCudaComputeCapability) X(nvmlDeviceGetNumGpuCores) X(nvmlDeviceGetCurrPcieLinkGeneration) \
     X(nvmlDeviceGetMaxPcieLinkGeneration) X(nvmlDeviceGetCurrPcieLinkWidth) X(nvmlDeviceGetMaxPcieLinkWidth) \
     X(nvmlDeviceGetPcieThroughput) X(nvmlGpmQueryDeviceSupport) X(nvmlGpmSampleAlloc) X(nvmlGpmSampleFree) \
-    X(nvmlGpmSampleGet) X(nvmlGpmMigSampleGet) X(nvmlGpmMetricsGet)
+    X(nvmlGpmSampleGet) X(nvmlGpmMigSampleGet) X(nvmlGpmMetricsGet) X(nvmlDeviceGetMigDeviceHandleByIndex) \
+    X(nvmlDeviceIsMigDeviceHandle) X(nvmlDeviceGetGpuInstanceId) X(nvmlDeviceGetComputeInstanceId) \
+    X(nvmlDeviceGetDeviceHandleFromMigDeviceHandle) X(nvmlEventSetCreate) X(nvmlEventSetFree) X(nvmlEventSetWait_v2) \
+    X(nvmlDeviceRegisterEvents) X(nvmlDeviceGetSupportedEventTypes)
 
 #define FUNCTION_ENUM(name) F_##name,
 typedef enum { FUNCTIONS(FUNCTION_ENUM) FUNCTION_COUNT } function_id;
@@ -53,7 +57,10 @@ typedef struct { unsigned pid; double from, until; unsigned long long memory; in
 typedef struct { int count; double at[MAX_RESETS]; double start; } counter_t;
 typedef enum { COUNTERS_NONE, COUNTERS_KIB, COUNTERS_BYTES, COUNTERS_BOTH } nvlink_counters_t;
 
-typedef struct {
+/* `count` events of one kind, `every` seconds apart from `at` on. `instance`: the GPU instance it names, or -1. */
+typedef struct { double at, every; unsigned long long type, data; int count, instance; } event_t;
+
+typedef struct gpu {
     int index, defined;
     char name[TEXT], uuid[TEXT], bus_id[32];
     unsigned long long memory_total, memory_reserved;
@@ -68,6 +75,11 @@ typedef struct {
     series_t *delay_ms[FUNCTION_COUNT];
     process_t processes[MAX_PROCESSES];
     int process_count;
+    struct gpu *parent, *instances[MAX_INSTANCES]; /* parent: this is a MIG instance */
+    int instance_count, gpu_instance, compute_instance, slices;
+    unsigned long long event_types;
+    event_t events[MAX_EVENTS];
+    int event_count;
 } gpu_t;
 
 typedef struct {
@@ -76,6 +88,8 @@ typedef struct {
     series_t *fault[FUNCTION_COUNT];
     series_t *delay_ms[FUNCTION_COUNT];
     gpu_t *gpus[MAX_GPUS];
+    event_t events[MAX_EVENTS]; /* of no device */
+    int event_count;
 } node_t;
 
 extern const char *const function_names[FUNCTION_COUNT];
