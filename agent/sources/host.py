@@ -7,15 +7,19 @@ are not disks.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from ..model import Absence, Capability, Instant, Probe, Reading
-from .counters import CounterRates, Gap
+from .counters import CounterRate, Gap
 from .keptfile import KeptFile
 
 # /proc/diskstats counts sectors of 512 bytes whatever the disk's own are (kernel, Documentation/admin-guide/iostats).
 _SECTOR_BYTES = 512
+# Its columns: major, minor, name, reads, merged, sectors read, ms, writes, merged, sectors written (the same document).
+_DISK = re.compile(rb"^ *\d+ +\d+ (\S+) \d+ \d+ (\d+) \d+ \d+ \d+ (\d+) ", re.MULTILINE)
+_MEMORY = re.compile(rb"^MemTotal: +(\d+) kB$.*?^MemAvailable: +(\d+) kB$", re.MULTILINE | re.DOTALL)
 _DISK_METRICS = ("disk_read_bytes_per_second", "disk_write_bytes_per_second")
 _METRICS: Mapping[str, str] = {
     "cpu_util": "/proc/stat",
@@ -46,14 +50,17 @@ class HostSource:
         self._stat = KeptFile(procfs / "stat")
         self._meminfo = KeptFile(procfs / "meminfo")
         self._diskstats = KeptFile(procfs / "diskstats")
-        self._rates = CounterRates(max_gap_seconds)
-        self._physical: dict[bytes, bool] = {}
+        self._max_gap = max_gap_seconds
+        # In clock ticks: busy, idle, waiting for IO.
+        self._cpu = (CounterRate(max_gap_seconds), CounterRate(max_gap_seconds), CounterRate(max_gap_seconds))
+        # Sectors read and written by the name of a disk; None for one that is not physical.
+        self._disks: dict[bytes, tuple[CounterRate, CounterRate] | None] = {}
         self._absences: frozenset[Absence] = frozenset()
         self._known: dict[tuple[str, str], Absence] = {}
 
     def probe(self) -> Probe:
         """What can be read here; also looks anew which disks are physical."""
-        self._physical.clear()
+        self._disks = {name: rates for name, rates in self._disks.items() if rates and self._is_physical(name)}
         missing = {
             **dict.fromkeys(("cpu_util", "io_wait"), None if self._cpu_times() else "not-readable"),
             "mem_used_bytes": None if self._memory() else "not-readable",
@@ -78,7 +85,7 @@ class HostSource:
         else:
             host["mem_total_bytes"], host["mem_used_bytes"] = memory
         self._read_disks(now, host, missing)
-        absences = frozenset(self._absence(metric, reason) for metric, reason in missing.items())
+        absences = frozenset([self._absence(metric, reason) for metric, reason in missing.items()])
         if absences != self._absences:
             self._absences = absences
         return Reading(host=host, absences=self._absences)
@@ -92,9 +99,7 @@ class HostSource:
         if times is None:
             missing["cpu_util"] = missing["io_wait"] = "not-readable"
             return
-        busy, idle, waiting = (
-            self._rates.rate(name, value, now) for name, value in zip(("busy", "idle", "iowait"), times, strict=True)
-        )
+        busy, idle, waiting = (counter.rate(value, now) for counter, value in zip(self._cpu, times, strict=True))
         # The kernel lets idle and iowait step back a little at times (proc(5)); busy going back is a reset.
         if isinstance(busy, Gap):
             missing["cpu_util"] = missing["io_wait"] = busy.reason
@@ -123,31 +128,24 @@ class HostSource:
     def _memory(self) -> tuple[float, float] | None:
         """(total, used) in bytes."""
         try:
-            lines = self._meminfo.read(512).split(b"\n")
+            found = _MEMORY.search(self._meminfo.read(512))
         except OSError:
             return None
-        found: dict[bytes, int] = {}
-        for line in lines[:6]:
-            name, _, rest = line.partition(b":")
-            if name in (b"MemTotal", b"MemAvailable"):
-                words = rest.split()
-                if words and words[0].isdigit():
-                    found[name] = int(words[0]) * 1024
-        if len(found) < 2:
+        if found is None:
             return None
-        return float(found[b"MemTotal"]), float(found[b"MemTotal"] - found[b"MemAvailable"])
+        total, available = int(found[1]), int(found[2])
+        return total * 1024.0, (total - available) * 1024.0
 
     def _read_disks(self, now: float, host: dict[str, float], missing: dict[str, str]) -> None:
-        disks = self._disks()
-        if not disks:
-            reason = "not-readable" if disks is None else "no-disk"
-            missing.update(dict.fromkeys(_DISK_METRICS, reason))
+        lines = self._disk_lines()
+        if lines is None:
+            missing.update(dict.fromkeys(_DISK_METRICS, "not-readable"))
             return
-        for metric, column in zip(_DISK_METRICS, (0, 1), strict=True):
-            total = 0.0
-            gap = ""
-            for name, sectors in disks.items():
-                rate = self._rates.rate((name, column), sectors[column], now)
+        disks = [(rates, sectors) for name, *sectors in lines if (rates := self._rates_of(name)) is not None]
+        for column, metric in enumerate(_DISK_METRICS):
+            total, gap = 0.0, "" if disks else "no-disk"
+            for rates, sectors in disks:
+                rate = rates[column].rate(int(sectors[column]), now)
                 if isinstance(rate, Gap):
                     gap = gap or rate.reason
                 else:
@@ -158,27 +156,18 @@ class HostSource:
             else:
                 host[metric] = total * _SECTOR_BYTES
 
-    def _disks(self) -> dict[bytes, tuple[int, int]] | None:
-        """Sectors (read, written) of each physical disk; None where procfs does not say."""
+    def _disk_lines(self) -> list[tuple[bytes, bytes, bytes]] | None:
+        """(name, sectors read, sectors written) of every block device; None where procfs does not say."""
         try:
-            lines = self._diskstats.read_all().splitlines()
+            return _DISK.findall(self._diskstats.read_all())
         except OSError:
             return None
-        disks: dict[bytes, tuple[int, int]] = {}
-        for line in lines:
-            fields = line.split(None, 10)
-            if len(fields) < 11:
-                continue
-            name = fields[2]
-            physical = self._physical.get(name)
-            if physical is None:
-                physical = self._physical[name] = self._is_physical(name)
-            if physical:
-                try:
-                    disks[name] = int(fields[5]), int(fields[9])
-                except ValueError:
-                    continue
-        return disks
+
+    def _rates_of(self, name: bytes) -> tuple[CounterRate, CounterRate] | None:
+        if name not in self._disks:
+            physical = self._is_physical(name)
+            self._disks[name] = (CounterRate(self._max_gap), CounterRate(self._max_gap)) if physical else None
+        return self._disks[name]
 
     def _is_physical(self, name: bytes) -> bool:
         # sysfs writes the slash of names such as cciss/c0d0 as an exclamation mark.
@@ -186,10 +175,10 @@ class HostSource:
         return (self._block / entry / "device").exists()
 
     def _disk_trouble(self) -> str | None:
-        disks = self._disks()
-        if disks is None:
+        lines = self._disk_lines()
+        if lines is None:
             return "not-readable"
-        return None if disks else "no-disk"
+        return None if any(self._rates_of(name) for name, _, _ in lines) else "no-disk"
 
     def _absence(self, metric: str, reason: str) -> Absence:
         absence = self._known.get((metric, reason))

@@ -40,8 +40,8 @@ class KeptFile:
         self._fd = fd
         return data
 
-    def read_all(self, chunk: int = 65536, limit: int = 1 << 20) -> bytes:
-        """The whole file, up to `limit` bytes (procfs hands long files out a page or so at a time)."""
+    def read_all(self, chunk: int = 4096, limit: int = 1 << 20) -> bytes:
+        """The whole file, up to `limit` bytes. procfs hands long files out a page at a time: more room gains nothing."""
         data = self.read(chunk)
         if not data or self._fd is None:
             return data
