@@ -25,6 +25,9 @@ SYSTEM_FILE = Path("/etc/skuwise/skuwise.toml")
 USER_FILE = Path("skuwise/skuwise.toml")
 SYSTEM_DATABASE = Path("/var/lib/skuwise/skuwise.db")
 SYSTEM_SOCKET = Path("/run/skuwise/agent.sock")
+MIN_BURST_EVERY_SECONDS = 10.0
+# Under 5 s a burst has too few readings to tell a period from noise.
+MIN_BURST_SECONDS, MAX_BURST_SECONDS = 5.0, 60.0
 MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 0.1, 60.0
 ENVIRONMENT_PREFIX = "SKUWISE_"
 
@@ -49,6 +52,10 @@ class AgentConfig:
     allocations: Path = Path("/run/skuwise/allocations")
     drained_marker: Path = Path("/run/skuwise/drained")
     environ_socket: Path = Path("/run/skuwise-environ/environ.sock")
+
+    # Bursts of readings at 10 Hz: one in each `burst_every_seconds` (0: none), for `burst_seconds`.
+    burst_every_seconds: float = 300.0
+    burst_seconds: float = 10.0
 
     socket: Path | None = None
 
@@ -79,6 +86,8 @@ _KEYS: Mapping[str, str] = {
     "db": "db",
     "interval": "interval_seconds",
     "duration": "duration_seconds",
+    "burst_every": "burst_every_seconds",
+    "burst_seconds": "burst_seconds",
     "node": "node",
     "cluster": "cluster",
     "node_sku": "node_sku",
@@ -130,7 +139,13 @@ def load_config(
         for path in (system_file, user_file):
             config = _apply(config, _read_file(path, must_exist=False), str(path))
     config = _apply(config, _from_environment(environ), "the environment")
-    return _apply(config, {k: v for k, v in flags.items() if k != "config" and v is not None}, "the command line")
+    config = _apply(config, {k: v for k, v in flags.items() if k != "config" and v is not None}, "the command line")
+    if 0 < config.burst_every_seconds < 2 * config.burst_seconds:
+        raise UsageError(
+            f"A burst of {config.burst_seconds:g} s every {config.burst_every_seconds:g} s is on for most of the time.",
+            "Set burst_every to at least twice burst_seconds.",
+        )
+    return config
 
 
 def _config_home(environ: Mapping[str, str]) -> Path:
@@ -182,7 +197,13 @@ def _apply(config: AgentConfig, values: Mapping[str, Any], origin: str) -> Agent
 def _convert(name: str, key: str, value: Any, origin: str) -> Any:  # noqa: ANN401 - files hold anything
     if name in _PAGE_SETTINGS:
         return _page_setting(name, key, value, origin)
-    if name in ("interval_seconds", "duration_seconds", "dcgm_interval_seconds"):
+    if name in (
+        "interval_seconds",
+        "duration_seconds",
+        "dcgm_interval_seconds",
+        "burst_every_seconds",
+        "burst_seconds",
+    ):
         return _seconds(name, key, value, origin)
     if name == "listen":
         return parse_listen(str(value)) if value not in ("", None) else None
@@ -206,7 +227,11 @@ def _seconds(name: str, key: str, value: Any, origin: str) -> float:  # noqa: AN
         raise UsageError(f"The interval {value} in {origin} is outside 0.1 s to 60 s.", "Choose one inside.")
     if name == "dcgm_interval_seconds" and not 10 <= seconds <= 3600:
         raise UsageError(f"{key} = {value} in {origin} is outside 10 s to 1 h.", "Choose one inside.")
-    if seconds <= 0:
+    if name == "burst_every_seconds" and not (seconds == 0 or MIN_BURST_EVERY_SECONDS <= seconds <= 3600):
+        raise UsageError(f"{key} = {value} in {origin} is neither 0 nor within 10 s to 1 h.", "Choose one; 0: none.")
+    if name == "burst_seconds" and not MIN_BURST_SECONDS <= seconds <= MAX_BURST_SECONDS:
+        raise UsageError(f"{key} = {value} in {origin} is outside 5 s to 60 s.", "Choose one inside.")
+    if seconds <= 0 and name != "burst_every_seconds":
         raise UsageError(f"{key} = {value} in {origin} is not a span of time.", "Give a positive one.")
     return seconds
 

@@ -32,6 +32,8 @@ from ..sources.nvml_reasons import MIG_SHARED
 from ..sources.nvml_session import NvmlSession
 from ..sources.scrape import PageReader
 from ..sources.serving import ServingSource
+from .bursts import MAX_GAP_SECONDS as BURST_GAP_SECONDS
+from .bursts import Bursts, capabilities
 from .driver import GuardedDriver
 
 ETC = Path("/etc")
@@ -49,18 +51,23 @@ class Agent:
     fabric: InfinibandSource
     ethernet: EthernetSource
     driver: GuardedDriver
+    bursts: Bursts
     identify: Callable[[Survey], Node]
 
     def resurvey(self) -> Survey | None:
         """A new look at what is here, where a source asks for one; otherwise None. It says what the node is now."""
         if not (self.fabric.wants_probe or self.driver.wants_probe or self.ethernet.wants_probe):
             return None
-        self.fabric.set_gpus(_bus_ids(self.driver.probe().gpus))
+        bus_ids = _bus_ids(self.driver.probe().gpus)
+        self.fabric.set_gpus(bus_ids)
+        self.bursts.set_gpus(bus_ids)
         survey = name_gpus(self.sampler.probe(), self.catalog)
         return replace(survey, node=self.identify(survey))
 
 
-def assemble(config: AgentConfig, environ: Mapping[str, str], instant: Instant, *, pause_seconds: float = 0.0) -> Agent:
+def assemble(
+    config: AgentConfig, environ: Mapping[str, str], now: Callable[[], Instant], *, pause_seconds: float = 0.0
+) -> Agent:
     """Open what can be opened. Never raises for missing hardware: that is what absences are for.
 
     With `pause_seconds` the driver is left alone for that long.
@@ -74,9 +81,9 @@ def assemble(config: AgentConfig, environ: Mapping[str, str], instant: Instant, 
     )
     driver = GuardedDriver(session, gpu_sources, config.interval_seconds, config.max_gap_seconds, sysfs=config.sysfs)
     if pause_seconds > 0:
-        driver.pause(instant, pause_seconds)
+        driver.pause(now(), pause_seconds)
     else:
-        driver.open(instant)
+        driver.open(now())
     bus_ids = _bus_ids(driver.probe().gpus)
     fabric = InfinibandSource(config.sysfs, bus_ids, config.max_gap_seconds, config.fabric_roles)
     ethernet = EthernetSource(config.sysfs, config.procfs, config.max_gap_seconds, config.fabric_roles)
@@ -90,6 +97,8 @@ def assemble(config: AgentConfig, environ: Mapping[str, str], instant: Instant, 
     sampler = Sampler(sources, config.interval_seconds, config.max_gap_seconds)
     catalog = load_catalog()
     survey = name_gpus(sampler.probe(), catalog)
+    lines = capabilities(survey.gpus, survey.capabilities, config.burst_every_seconds, config.burst_seconds)
+    survey = replace(survey, capabilities=(*survey.capabilities, *lines))
 
     def identify_now(found: Survey) -> Node:
         return identify(
@@ -106,9 +115,18 @@ def assemble(config: AgentConfig, environ: Mapping[str, str], instant: Instant, 
         )
 
     node = identify_now(survey)
+    bursts = Bursts(
+        session,
+        InfinibandSource(config.sysfs, bus_ids, BURST_GAP_SECONDS, config.fabric_roles),
+        driver.aside,
+        now,
+        node=node.node,
+        every_seconds=config.burst_every_seconds,
+        seconds=config.burst_seconds,
+    )
     attribution = _attribution(config, node)
     attribution.set_gpus(survey.gpus)
-    return Agent(sampler, catalog, node, survey, attribution, fabric, ethernet, driver, identify_now)
+    return Agent(sampler, catalog, node, survey, attribution, fabric, ethernet, driver, bursts, identify_now)
 
 
 def _attribution(config: AgentConfig, node: Node) -> Attribution:

@@ -166,7 +166,7 @@ class _Life:
         config, clock, opened = self._config, self._clock, self._opened
         start = clock.now()
         pause_left = min(opened.paused_until - start.wall_seconds, MAX_PAUSE_SECONDS)
-        agent = assemble(config, self._environ, start, pause_seconds=max(0.0, pause_left))
+        agent = assemble(config, self._environ, clock.now, pause_seconds=max(0.0, pause_left))
         stack.callback(agent.sampler.close)
         stack.callback(agent.attribution.close)
         now = clock.now()
@@ -176,6 +176,7 @@ class _Life:
             agent.survey,
             attribution=agent.attribution,
             resurvey=agent.resurvey,
+            bursts=agent.bursts,
             ts=now.wall_seconds,
             metrics=self._serve_metrics(agent, stack),
         )
@@ -197,7 +198,7 @@ class _Life:
         def begun() -> None:
             if opened.aside is not None:
                 attendant.note_aside(opened.aside)
-            stack.callback(self._start_jobs())
+            stack.callback(self._start_jobs(agent))
 
         opened.writer.when_open(begun)
         process = psutil.Process()
@@ -219,16 +220,17 @@ class _Life:
         self.restart_reason = attendant.restart_reason
         return kept, clock.now().monotonic_seconds - began
 
-    def _start_jobs(self) -> Callable[[], None]:
+    def _start_jobs(self, agent: Agent) -> Callable[[], None]:
         """Start the jobs on a thread, for the first tick shall not wait for APScheduler. Returns what stops them."""
         started: list[BackgroundScheduler] = []
 
         def start() -> None:
             from .jobs import start_jobs  # noqa: PLC0415
 
-            started.append(start_jobs(self._config.db, self._say, self._config.limits))
+            started.append(start_jobs(self._config.db, self._say, agent.bursts, self._config.limits))
 
         def stop() -> None:
+            agent.bursts.stop()
             thread.join()
             for scheduler in started:
                 scheduler.shutdown(wait=True)
@@ -287,9 +289,7 @@ def _opening(agent: Agent, config: AgentConfig) -> str:
     gpus, ports = sum(gpu.kind == "gpu" for gpu in agent.survey.gpus), len(agent.survey.ports)
     instances = len(agent.survey.gpus) - gpus
     parts = f" ({instances} MIG instances)" if instances else ""
-    text = (
-        f"sampling {gpus} GPUs{parts}, {ports} fabric ports and the host every {config.interval_seconds:g} s into {config.db}"
-    )
+    text = f"sampling {gpus} GPUs{parts}, {ports} fabric ports and the host every {config.interval_seconds:g} s into {config.db}"
     return text if gpus else f"{text}; no GPU can be read: 'skuwise agent doctor' says why"
 
 

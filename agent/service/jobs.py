@@ -12,6 +12,7 @@ from pathlib import Path
 
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.base import BaseTrigger
 
 from ...rules.errors import StoreError
 from ..child import child_command
@@ -19,6 +20,7 @@ from ..store.limits import Limits
 from ..store.log import checkpoint
 from ..store.prune import arguments_for
 from ..store.rollups import RollupJob
+from .bursts import Bursts
 
 # A period's last samples are committed up to 10 s after its end (Writer.open), so the minute's job waits for them; the
 # hour's runs half a minute later, between two of the minute's.
@@ -31,7 +33,23 @@ _CHILD_SECONDS = 300.0
 _DEFAULT_LIMITS = Limits()
 
 
-def start_jobs(db: Path, say: Callable[[str], None], limits: Limits = _DEFAULT_LIMITS) -> BackgroundScheduler:
+class _OncePerWindow(BaseTrigger):
+    """The moments that the bursts name themselves."""
+
+    def __init__(self, bursts: Bursts) -> None:
+        self._bursts = bursts
+
+    def get_next_fire_time(  # pyright: ignore[reportIncompatibleMethodOverride] - the base is untyped and abstract
+        self, previous_fire_time: datetime.datetime | None, now: datetime.datetime
+    ) -> datetime.datetime | None:
+        del previous_fire_time
+        start = self._bursts.next_start(now.timestamp())
+        return None if start is None else datetime.datetime.fromtimestamp(start, datetime.UTC)
+
+
+def start_jobs(
+    db: Path, say: Callable[[str], None], bursts: Bursts, limits: Limits = _DEFAULT_LIMITS
+) -> BackgroundScheduler:
     """Start the jobs; the caller shuts the scheduler down. What fails is said, and tried again the next time.
 
     `limits`: how long what is kept, and how large the database may grow.
@@ -39,7 +57,8 @@ def start_jobs(db: Path, say: Callable[[str], None], limits: Limits = _DEFAULT_L
     # Its INFO lines say that a job was added and ran: nothing a person on a terminal asked for.
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
     scheduler = BackgroundScheduler(
-        executors={"default": ThreadPoolExecutor(1)},
+        # A burst takes seconds and must be on time; the rollups do not wait for it.
+        executors={"default": ThreadPoolExecutor(1), "bursts": ThreadPoolExecutor(1)},
         job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": 3600},
         timezone=datetime.UTC,
     )
@@ -52,6 +71,9 @@ def start_jobs(db: Path, say: Callable[[str], None], limits: Limits = _DEFAULT_L
     scheduler.add_job(
         lambda: check(db, say), "cron", hour=_CHECK_HOUR, minute=_CHECK_MINUTE, second=_CHECK_SECOND, id="check"
     )
+    scheduler.add_job(
+        lambda: take_burst(bursts, say), _OncePerWindow(bursts), id="bursts", executor="bursts", misfire_grace_time=5
+    )
     scheduler.start()
     return scheduler
 
@@ -63,6 +85,14 @@ def roll_minutes(job: RollupJob, say: Callable[[str], None]) -> None:
         checkpoint(job.path)
     except (StoreError, sqlite3.Error) as error:
         say(f"rollups are late: {error}")
+
+
+def take_burst(bursts: Bursts, say: Callable[[str], None]) -> None:
+    """Take one burst. What fails is said: the ticks go on."""
+    try:
+        bursts.run()
+    except Exception as error:
+        say(f"a burst failed with {type(error).__name__}: {str(error)[:200]}")
 
 
 def prune(db: Path, limits: Limits, say: Callable[[str], None]) -> None:

@@ -16,7 +16,7 @@ def look(
     config: AgentConfig, environ: Mapping[str, str], clock: Clock, seconds: float
 ) -> tuple[Agent, Sampled, tuple[WorkloadUse, ...]]:
     """Read every source twice, `seconds` apart, and give the second reading, whose rates cover that time."""
-    agent = assemble(config, environ, clock.now())
+    agent = assemble(config, environ, clock.now)
     try:
         first = clock.now()
         agent.sampler.prime(first)

@@ -10,6 +10,7 @@ from ..inventory.attribution import Attribution
 from ..model import Absence, AgentStats, Node
 from ..sampler import Sampled, Survey
 from ..store.patient import PatientWriter
+from .bursts import Bursts
 
 if TYPE_CHECKING:
     from .metrics_page import MetricsPage
@@ -24,7 +25,8 @@ class Recorder:
     """Keeps what the sampler reads in one node's database.
 
     `resurvey` gives a new survey where one is wanted (a port came up, a NIC appeared), or None; it is asked each tick.
-    `metrics`, where a page of metrics is served, is told the same things.
+    `bursts` are asked each tick for what they told meanwhile. `metrics`, where a page of metrics is served, is told the
+    same things.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class Recorder:
         *,
         attribution: Attribution,
         resurvey: Callable[[], Survey | None],
+        bursts: Bursts,
         ts: float,
         metrics: MetricsPage | None = None,
     ) -> None:
@@ -43,6 +46,7 @@ class Recorder:
         self._node_writer = writer.for_node(node, ts)
         self._attribution = attribution
         self._resurvey = resurvey
+        self._bursts = bursts
         self._last_absences: tuple[frozenset[Absence], ...] = ()
         self._attributed_at = ts
         self._announce(survey, ts)
@@ -80,7 +84,7 @@ class Recorder:
         fault = self._writer.fault
         faults: frozenset[Absence] = frozenset((fault,)) if fault else _NOTHING
         page = self._metrics.absences if self._metrics is not None else _NOTHING
-        parts = (absences, self._attribution.absences, faults, page)
+        parts = (absences, self._attribution.absences, self._bursts.absences, faults, page)
         if len(parts) == len(self._last_absences) and all(map(_same, parts, self._last_absences)):
             return
         self._last_absences = parts

@@ -120,6 +120,14 @@ class InfinibandSource:
         lines = tuple(line for port in self._ports for line in self._capabilities(port, states[port.key]))
         return Probe(ports=ports, capabilities=lines)
 
+    def keep_only(self, role: Role) -> None:
+        """Read no ports but those of this role, until the next `probe`."""
+        for port in self._ports:
+            if self._role(port) != role:
+                for file in port.every_file():
+                    file.close()
+        self._ports = tuple(port for port in self._ports if self._role(port) == role)
+
     def read(self, instant: Instant) -> Reading:
         now = instant.monotonic_seconds
         if self._looked_at is None or now - self._looked_at >= _LOOK_SECONDS:
