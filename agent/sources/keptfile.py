@@ -41,7 +41,7 @@ class KeptFile:
         return data
 
     def read_all(self, chunk: int = 4096, limit: int = 1 << 20) -> bytes:
-        """The whole file, up to `limit` bytes. procfs hands long files out a page at a time: more room gains nothing."""
+        """The whole file, up to `limit` bytes; procfs hands long files out a page at a time."""
         data = self.read(chunk)
         if not data or self._fd is None:
             return data
