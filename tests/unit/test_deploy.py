@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -178,3 +180,24 @@ def test_kustomize_finds_its_files_and_this_version(pod: Manifest, agent: Manife
     (image,) = whole["images"]
     assert agent["image"] == f"{image['name']}:{image['newTag']}" == f"skuwise-agent:{__version__}"
     assert manifests()["Namespace"]["metadata"]["name"] == whole["namespace"]
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ({"LD_LIBRARY_PATH": "/b/lib:/mine", "LD_LIBRARY_PATH_ORIG": "/mine"}, "/mine"),
+        ({"LD_LIBRARY_PATH": "/b/lib"}, "None"),
+        ({"LD_LIBRARY_PATH": "/mine"}, "/mine"),
+        ({}, "None"),
+    ],
+)
+def test_programs_that_the_self_contained_build_starts_do_not_get_its_libraries(
+    given: dict[str, str], left: str
+) -> None:
+    entry = str(ROOT / "deploy/standalone/entry.py")
+    code = (
+        f"import os, runpy, sys; sys._MEIPASS = '/b/lib'; m = runpy.run_path({entry!r});"
+        "m['restore_library_path'](); print(os.environ.get('LD_LIBRARY_PATH'), 'LD_LIBRARY_PATH_ORIG' in os.environ)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [left, "False"]

@@ -1,0 +1,138 @@
+"""The self-contained build: made from this tree, unpacked elsewhere, run with an empty environment.
+
+Its child processes are itself (agent/child.py): the rollups', retention's and the kubelet's are each seen at work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import sqlite3
+import stat
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from skuwise.agent.service.install import MARK
+from skuwise.tests.functional.test_podresources import KubeletServer
+from skuwise.tests.nvmlstub import stub_env
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+GPUS = "[gpu 0-1]\nname = NVIDIA H100 80GB HBM3\ngpu_util = 0.5\nsm_active = 0.25\n"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.getbasetemp()
+    # The workers of a parallel run have one build between them: it takes a minute of CPU.
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "standalone"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "node").exists():
+            build(folder)
+    (unpacked,) = (folder / "node").iterdir()
+    return unpacked / "skuwise"
+
+
+def build(folder: Path) -> None:
+    command = [sys.executable, str(ROOT / "deploy/standalone/build.py"), "--out", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"packed [\d.]+ MB, unpacked [\d.]+ MB\nstarts in [\d.]+ s", done.stdout)
+    (archive,) = folder.glob("skuwise-agent-*-linux-*-glibc2.*.tar.gz")
+    with tarfile.open(archive) as tar:
+        assert {member.uid for member in tar} == {0}
+        assert not [member.name for member in tar if member.mode & (stat.S_IWGRP | stat.S_IWOTH)]
+        tar.extractall(folder / "node", filter="data")
+
+
+def run(program: Path, *arguments: str, env: dict[str, str] | None = None, told: str = "") -> str:
+    """Its output. Nothing of this process's environment is there: no PATH, no PYTHONPATH."""
+    done = subprocess.run(
+        [str(program), *arguments], env=env or {}, input=told, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, f"{arguments}: {done.stderr}"
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
+def rows(database: Path, sql: str) -> list[tuple[object, ...]]:
+    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def until(true: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < ends, "it did not come about"
+        time.sleep(0.2)
+
+
+def test_it_holds_the_agent_and_nothing_of_the_advisor(program: Path) -> None:
+    shown = run(program, "--help")
+    assert "  agent " in shown and "advise" not in shown
+    refused = subprocess.run([str(program), "advise"], env={}, capture_output=True, text=True, check=False)
+    assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
+    names = {path.name for path in (program.parent / "lib").rglob("*")}
+    assert not names & {"advisor", "numpy", "pandas", "ssl.py"}
+    assert not [name for name in names if name.startswith(("libssl", "libcrypto"))]
+    assert list((program.parent / "licences").glob("psutil-*"))
+    assert "held-idle" in run(program, "rules", "list")
+
+
+def test_once_and_doctor_read_this_node(program: Path, tmp_path: Path) -> None:
+    env = stub_env(tmp_path, GPUS, base={})
+    seen = json.loads(run(program, "agent", "once", "--format", "json", env=env))
+    assert "H100-SXM5" in json.dumps(seen)  # the catalog is in the bundle
+    lines = json.loads(run(program, "agent", "doctor", "--format", "json", env=env))
+    assert {line["source"] for line in lines} >= {"nvml", "gpm", "host"}
+
+
+def test_it_samples_and_its_children_roll_up_and_ask_the_kubelet(program: Path, tmp_path: Path) -> None:
+    kubelet = KubeletServer(tmp_path / "kubelet.sock")
+    env = stub_env(tmp_path, GPUS, base={}) | {"SKUWISE_POD_RESOURCES": str(kubelet.path)}
+    uuid = json.loads(run(program, "agent", "once", "--format", "json", env=env))["gpus"][0]["gpu_uuid"]
+    kubelet.pods(("llama-0", (uuid,)))
+    database = tmp_path / "node.db"
+    agent = subprocess.Popen([str(program), "agent", "run", "--db", str(database)], env=env, stderr=subprocess.PIPE)
+    try:
+        until(lambda: database.exists() and bool(rows(database, "SELECT 1 FROM gpu_samples LIMIT 1")))
+        assert "sampling" not in run(program, "agent", "status", "--db", str(database))
+        until(lambda: bool(rows(database, "SELECT 1 FROM workload_gpus WHERE basis = 'allocation'")))
+    finally:
+        agent.terminate()
+        said = agent.communicate(timeout=60)[1].decode()
+        kubelet.stop()
+    assert agent.returncode == 0, said
+    assert "late" not in said  # what the agent says of a rollup that failed
+    (workload,) = rows(database, "SELECT scheduler, namespace, pod FROM workloads")
+    assert workload == ("kubernetes", "ml", "llama-0")
+    # The last rollups are a child's, minutes and hours alike.
+    assert rows(database, "SELECT DISTINCT round(sm_active_mean, 2) FROM gpu_minutes") == [(0.25,)]
+    assert rows(database, "SELECT count(DISTINCT gpu_uuid) FROM gpu_hours") == [(2,)]
+    assert "ticks" in run(program, "-m", "skuwise.agent.store.prune", str(database))
+    run(program, "-m", "skuwise.agent.store.prune", str(database), "--check")
+
+
+def test_only_its_own_modules_are_run(program: Path) -> None:
+    done = subprocess.run([str(program), "-m", "http.server"], env={}, capture_output=True, text=True, check=False)
+    assert (done.returncode, "there is no command '-m'" in done.stderr) == (2, True)
+
+
+def test_install_writes_units_that_run_it(program: Path, tmp_path: Path) -> None:
+    planned = run(program, "agent", "install", "--dry-run", "--root", str(tmp_path))
+    assert f"ExecStart={program} agent run" in planned and MARK in planned
+    refused = subprocess.run(
+        [str(program), "agent", "install", "--root", str(tmp_path)], env={}, capture_output=True, text=True, check=False
+    )
+    assert (refused.returncode, "lies under /tmp" in refused.stderr) == (1, str(program).startswith("/tmp"))
