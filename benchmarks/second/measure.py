@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from skuwise.advisor.simulate import rollup  # the device both generators are measured with; tested against the agent's
+from skuwise.agent.store.codec import RollupTable
+from skuwise.agent.store.node_writer import NodeWriter
 from skuwise.agent.store.writer import Writer
 
 from .activity import F
@@ -15,40 +17,41 @@ from .fleet import HOUR, Builder, Fleet, Placement
 from .parts import Machine
 
 
-def write(fleet: Fleet, folder: Path, seed: int, *, resolution: int = 1) -> list[Path]:
-    """Write every node of the fleet to a file of its own. `resolution`: seconds that one sample is the mean of."""
+def write(fleet: Fleet, folders: Mapping[int, Path], seed: int) -> None:
+    """Write every node of the fleet to a file of its own. `folders`: by the seconds that one sample is the mean of."""
     builder = Builder(seed, fleet.start, 0)
-    files = []
     for machine in fleet.machines:
-        path = folder / f"{machine.name}.db"
-        files.append(path)
         node = Node(machine, fleet.seconds)
         for placement in fleet.placements[machine.name]:
             node.place(placement.activity, placement.gpus, placement.at)
         counted = node.count(builder.rng("counters", machine.name))
-        with Writer.open(path, now=lambda: fleet.start + fleet.seconds) as writer:
-            own = writer.for_node(machine.node, fleet.start)
-            own.set_gpus(machine.gpus, fleet.start)
-            own.set_ports(machine.ports, fleet.start)
-            for placement in fleet.placements[machine.name]:
-                _use(own, machine, placement, fleet)
-            _hours(own, machine, counted, fleet, resolution)
-            own.set_node(machine.node, fleet.start + fleet.seconds)
-    return files
+        for resolution, folder in folders.items():
+            _write_one(folder / f"{machine.name}.db", machine, counted, fleet, resolution)
 
 
-def _use(own: object, machine: Machine, placement: Placement, fleet: Fleet) -> None:
+def _write_one(path: Path, machine: Machine, counted: Counted, fleet: Fleet, resolution: int) -> None:
+    with Writer.open(path, now=lambda: fleet.start + fleet.seconds) as writer:
+        own = writer.for_node(machine.node, fleet.start)
+        own.set_gpus(machine.gpus, fleet.start)
+        own.set_ports(machine.ports, fleet.start)
+        for placement in fleet.placements[machine.name]:
+            _use(own, machine, placement, fleet)
+        _hours(own, machine, counted, fleet, resolution)
+        own.set_node(machine.node, fleet.start + fleet.seconds)
+
+
+def _use(own: NodeWriter, machine: Machine, placement: Placement, fleet: Fleet) -> None:
     begin = fleet.start + placement.at - placement.since
     stop = fleet.start + min(fleet.seconds, placement.at + placement.activity.seconds)
     level = placement.activity.memory
     for index in placement.gpus:
-        own.put_workload_use(  # type: ignore[attr-defined]
+        own.put_workload_use(
             placement.workload, machine.gpus[index].uuid, begin, stop, "allocation", False,
             int(level.max()) if level is not None else None,
         )  # fmt: skip
 
 
-def _hours(own: object, machine: Machine, counted: Counted, fleet: Fleet, resolution: int) -> None:
+def _hours(own: NodeWriter, machine: Machine, counted: Counted, fleet: Fleet, resolution: int) -> None:
     part, hours = machine.host.part, fleet.seconds // HOUR
     ends = fleet.start + HOUR * np.arange(1, hours + 1)
 
@@ -101,11 +104,11 @@ def _coarse(columns: rollup.Columns, resolution: int) -> rollup.Columns:
     return out
 
 
-def _put(own: object, table: str, ends: F, devices: Sequence[str] | None, columns: rollup.Columns) -> None:
+def _put(own: NodeWriter, table: RollupTable, ends: F, devices: Sequence[str] | None, columns: rollup.Columns) -> None:
     copies = len(devices) if devices else 1
     lists: list[Sequence[object]] = [np.tile(ends, copies).tolist()]
     if devices:
         lists.append([device for device in devices for _ in range(len(ends))])
     lists += [values.tolist() for values in columns.values()]
     names = ["ts", *(["device"] if devices else []), *columns]
-    own.put_rollups(table, names, zip(*lists, strict=True))  # type: ignore[attr-defined]
+    own.put_rollups(table, names, zip(*lists, strict=True))
