@@ -14,7 +14,7 @@ from ..model import Absence
 from .codec import DEVICES, Cell, storable
 from .faults import damaged_error, held_absence, lost_absence, passing
 from .health import is_damage, mark_of, marked
-from .log import LOG_KEPT_BYTES, checkpoint, log_bytes
+from .log import LOG_KEPT_BYTES, checkpoint, log_bytes, log_path
 from .tables import INSERTS, TABLES, upsert
 
 _CACHED_WORKLOADS = 4096
@@ -38,6 +38,7 @@ class Batch:
         self.before_write: list[Callable[[], None]] = []
         self._connection: sqlite3.Connection | None = connection
         self._file = _identity(path)
+        self._log: tuple[int, int] | None = None  # known after the first commit that is written
         self._rows: dict[str, dict[object, Sequence[Cell]]] = {table: {} for table in TABLES}
         self._ticks: list[Sequence[Cell]] = []
         self._gpu_samples: list[Sequence[Cell]] = []
@@ -171,10 +172,11 @@ class Batch:
 
     def _transact(self, write: Callable[[sqlite3.Connection], object]) -> None:
         connection = self.connection
-        if _identity(self.path) != self._file:
+        log = log_path(self.path)
+        if _identity(self.path) != self._file or (self._log is not None and _identity(log) != self._log):
             # Written on, an unlinked file would take every sample and show none.
             raise StoreError(
-                f"{self.path} was removed or replaced while it was being written, so the agent stops.",
+                f"{self.path} or its log was removed or replaced while it was being written, so the agent stops.",
                 "Start it again; to clear a database, stop the agent first.",
             )
         try:
@@ -187,6 +189,8 @@ class Batch:
                 )
             write(connection)
             connection.execute("COMMIT")
+            if self._log is None:
+                self._log = _identity(log)
         except BaseException:
             # On a full disk SQLite may have rolled back by itself.
             if connection.in_transaction:

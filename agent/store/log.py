@@ -7,6 +7,7 @@ cost a tick): the jobs do, and the writer stops at a limit (`Batch`).
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
@@ -28,10 +29,16 @@ class Checkpoint:
     held: bool
 
 
+def log_path(path: Path) -> Path:
+    """Where a database's write-ahead log lies: SQLite puts it beside the file itself, wherever a link to it stands."""
+    whole = Path(os.path.realpath(path))
+    return whole.with_name(whole.name + "-wal")
+
+
 def log_bytes(path: Path) -> int:
     """The size of a database's write-ahead log in bytes; 0 where it has none."""
     try:
-        return path.with_name(path.name + "-wal").stat().st_size
+        return log_path(path).stat().st_size
     except OSError:
         return 0
 

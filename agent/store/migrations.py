@@ -302,7 +302,8 @@ def _give_birth(path: Path, steps: Sequence[Migration]) -> None:
             file.flush()
             os.fsync(file.fileno())
         # What an earlier database of this name left would be played back onto the new one.
-        for suffix in ("-journal", "-wal", "-shm"):
+        # The mark of its damage would be taken for the new one's.
+        for suffix in (MARK_SUFFIX, "-journal", "-wal", "-shm"):
             place.with_name(place.name + suffix).unlink(missing_ok=True)
         if there:
             unborn.replace(place)

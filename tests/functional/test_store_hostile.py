@@ -92,6 +92,31 @@ def test_a_file_that_was_taken_away_is_said_not_written_on(path: Path, replaced:
         assert path.read_bytes() == b"somebody else's"
 
 
+def test_a_log_that_was_taken_away_is_said_not_written_on(path: Path) -> None:
+    with pytest.raises(StoreError, match="its log was removed"), Writer.open(path, commit_every=1) as writer:
+        node = writer.for_node(Node("n"), START)
+        node.add_tick(tick(1))
+        path.with_name("node.db-wal").unlink()
+        node.add_tick(tick(2))
+
+
+@pytest.mark.parametrize("content", [b"x", b"nonsense" * 1000], ids=["a byte", "nonsense"])
+@pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+def test_what_lies_beside_a_stopped_database_does_no_harm(path: Path, suffix: str, content: bytes) -> None:
+    fill(path)
+    before = seen_by_others(path)
+    path.with_name(path.name + suffix).write_bytes(content)
+    fill(path)
+    assert seen_by_others(path) >= before > 0
+
+
+def test_a_mark_of_damage_does_not_speak_of_the_next_file(path: Path) -> None:
+    path.with_name("node.db-damaged").write_text("page 3 is missing")
+    fill(path)
+    fill(path)
+    assert not list(path.parent.glob("*damaged*"))
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
 def test_what_is_no_file_is_refused_at_once(path: Path, make) -> None:
     make(path)
