@@ -369,6 +369,33 @@ class ServingSample:
     workload_id: str | None = None
 
 
+EventKind = Literal[
+    "xid", "ecc-single-bit", "ecc-double-bit", "ecc-single-bit-storm", "dram-retirement", "dram-retirement-failure",
+    "poison-nonfatal", "poison-fatal", "gpu-unavailable", "recovery-action", "mig-change", "other",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that the driver told of its own accord: `count` times between `ts` and `last_ts` (Unix seconds).
+
+    `gpu_uuid` is the whole GPU, None where the driver named none. `code` is the XID's number, None for other kinds.
+    """
+
+    ts: float
+    gpu_uuid: str | None
+    kind: EventKind
+    code: int | None = None
+    detail: str = ""
+    count: int = 1
+    last_ts: float = 0.0
+
+    @property
+    def key(self) -> tuple[str | None, str, int | None]:
+        """What makes two events the same thing happening again."""
+        return (self.gpu_uuid, self.kind, self.code)
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What one source read at one tick. Keys: gpu uuid, ``device/port``; inner keys are metric names.
@@ -387,6 +414,7 @@ class Reading:
     absences: frozenset[Absence] = frozenset()
     provides: frozenset[tuple[str, str]] = frozenset()
     serving: tuple[ServingSample, ...] = ()
+    events: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from .model import (
     Absence,
     AgentStats,
     Capability,
+    Event,
     FabricPort,
     Gpu,
     GpuProcess,
@@ -40,6 +41,7 @@ class Sampled:
     processes: tuple[GpuProcess, ...] | None
     absences: frozenset[Absence]
     serving: tuple[ServingSample, ...] = ()
+    events: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,8 @@ class Sampler:
         processes = tuple(p for found in looked for p in found) if looked else None
         self._last = instant
         serving = tuple(one for r in readings for one in r.serving)
-        return Sampled(tick, processes, self._all_absences(readings), serving)
+        events = tuple(one for r in readings for one in r.events)
+        return Sampled(tick, processes, self._all_absences(readings), serving, events)
 
     def close(self) -> None:
         """Close every source, whatever one of them raises."""

@@ -23,6 +23,7 @@ from ..sampler import Sampler, Survey
 from ..sources.base import Source
 from ..sources.dcgm import DcgmSource, Lacking
 from ..sources.ethernet import EthernetSource
+from ..sources.events import EventSource
 from ..sources.gpm import GpmSource
 from ..sources.host import HostSource
 from ..sources.infiniband import InfinibandSource
@@ -79,6 +80,7 @@ def assemble(
         GpmSource(session, config.max_gap_seconds),
         NvlinkSource(session, config.max_gap_seconds),
     )
+    events = EventSource(session)  # not one of them: it waits on a thread of its own, and tells while the driver hangs
     driver = GuardedDriver(session, gpu_sources, config.interval_seconds, config.max_gap_seconds, sysfs=config.sysfs)
     if pause_seconds > 0:
         driver.pause(now(), pause_seconds)
@@ -89,6 +91,7 @@ def assemble(
     ethernet = EthernetSource(config.sysfs, config.procfs, config.max_gap_seconds, config.fabric_roles)
     sources: tuple[Source, ...] = (
         driver,
+        events,
         fabric,
         ethernet,
         HostSource(config.procfs, config.sysfs, config.max_gap_seconds),
