@@ -141,12 +141,31 @@ print("moved")
     assert _ask(script, stub_env(tmp_path, "[gpu 0]\npower_watts = 500")).stdout == "moved\n"
 
 
+def test_a_value_that_repeats_is_the_same_in_every_round_and_counts_through_all(tmp_path):
+    script = """
+import os, pynvml as n
+from pathlib import Path
+from skuwise.tests.nvmlstub import StubClock
+clock = StubClock(Path(os.environ["SKUWISE_NVML_CLOCK"]))
+n.nvmlInit()
+h = n.nvmlDeviceGetHandleByIndex(0)
+for second in (0.2, 0.7, 80.2, 80.7):
+    clock.set(second)
+    print(n.nvmlDeviceGetPowerUsage(h), n.nvmlDeviceGetTotalEnergyConsumption(h))
+"""
+    scenario = "[gpu 0]\nenergy_start_joules = 0\npower_watts = 500 0.5:100 every:0.8\n"
+    done = _ask(script, stub_env(tmp_path, scenario, stepped=True))
+    # A round of 0.8 s is 250 J + 30 J; 80.2 s are a hundred of them and 0.2 s.
+    assert done.stdout.split() == ["500000", "100000", "100000", "270000", "500000", "28100000", "100000", "28270000"]
+
+
 @pytest.mark.parametrize(
     ("scenario", "complaint"),
     [
         ("[gpu 0]\nsm_activ = 1", "line 2: 'sm_activ' is not a key of [gpu]"),
         ("[gpu 0]\nsm_active = much", "is not a number"),
         ("[gpu 0]\nsm_active = 1 5:2 3:1", "do not go forward in time"),
+        ("[gpu 0]\nsm_active = 1 0.5:0 every:0.5", "repeats before its last step"),
         ("[gpu 0]\nfault.nvmlDeviceGetLuck = !3", "names an unknown function"),
         ("[gpu 0-3]\nuuid = GPU-x", "would be the same for many"),
         ("[gpu 1]\n", "there is no [gpu 0]"),

@@ -18,11 +18,12 @@ static const double series_initial[SERIES_COUNT] = {SERIES(SERIES_INITIAL)};
 
 const step_t *series_at(const series_t *series, double now) {
     const step_t *found = NULL;
+    if (series->every > 0) now = fmod(now, series->every);
     for (int i = 0; i < series->count && series->steps[i].at <= now; i++) found = &series->steps[i];
     return found;
 }
 
-double series_integral(const series_t *series, double from, double to) {
+static double once_integral(const series_t *series, double from, double to) {
     double sum = 0;
     for (int i = 0; i < series->count; i++) {
         const step_t *step = &series->steps[i];
@@ -31,6 +32,14 @@ double series_integral(const series_t *series, double from, double to) {
         if (end > begin && step->code == 0 && !isnan(step->value)) sum += step->value * (end - begin);
     }
     return sum;
+}
+
+double series_integral(const series_t *series, double from, double to) {
+    double every = series->every;
+    if (!(every > 0)) return once_integral(series, from, to);
+    double rounds = floor(to / every) - floor(from / every);
+    return rounds * once_integral(series, 0, every) + once_integral(series, 0, fmod(to, every)) -
+           once_integral(series, 0, fmod(from, every));
 }
 
 double counter_at(const counter_t *counter, const series_t *rate, double now) {
@@ -63,8 +72,15 @@ static const char *parse_series(const char *text, series_t *series) {
     char copy[4096];
     snprintf(copy, sizeof copy, "%s", text);
     series->count = 0;
+    series->every = 0;
     char *rest = NULL;
     for (char *word = strtok_r(copy, " \t", &rest); word; word = strtok_r(NULL, " \t", &rest)) {
+        if (series->every > 0) return "goes on after its every:";
+        if (strncmp(word, "every:", 6) == 0) {
+            if (series->count == 0 || parse_number(word + 6, &series->every)) return "repeats nothing, or never";
+            if (!(series->every > series->steps[series->count - 1].at)) return "repeats before its last step";
+            continue;
+        }
         if (series->count == MAX_STEPS) return "has too many steps";
         step_t *step = &series->steps[series->count];
         char *colon = strchr(word, ':');

@@ -11,7 +11,8 @@ enum { MAX_GPUS = 64, MAX_PROCESSES = 256, MAX_STEPS = 64, MAX_RESETS = 16, MAX_
 
 /* A value over time: steps sorted by `at` (seconds since init). `code` other than 0 is an NVML error instead. */
 typedef struct { double at, value; int code; } step_t;
-typedef struct { int count; step_t steps[MAX_STEPS]; } series_t;
+/* With an `every` above 0 the steps, all before it, begin again each so many seconds. */
+typedef struct { int count; step_t steps[MAX_STEPS]; double every; } series_t;
 
 /* Series, in base units, with the value that holds where the scenario does not say. */
 #define SERIES(X) \
