@@ -16,6 +16,9 @@ from .durations import parse_duration
 
 # How long `once` and `doctor` watch: counters need two readings, and GPM samples must lie 100 ms apart.
 _LOOK_SECONDS = 0.5
+# How long the built-in probe of `doctor --impact` works at a time: a whole burst and the rest after it.
+_PROBE_SECONDS = 10.0
+_NO_SETTINGS = frozenset({"run", "format", "pause_for", "impact", "work", "work_prints", "rounds"})
 _SNAPSHOT = "a consistent copy of the database, live or stopped"
 
 
@@ -39,6 +42,8 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
     ):
         subcommand = _subcommand(subcommands, name, text, function)
         subcommand.add_argument("--format", choices=("table", "json"), default="table")
+        if name == "doctor":
+            _add_impact(subcommand)
     for name, text, function in (
         ("install", "write systemd units and Slurm scripts for this installation", _install),
         ("uninstall", "stop the units and remove them", _uninstall),
@@ -81,6 +86,16 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
     snapshot.set_defaults(run=_snapshot)
 
 
+def _add_impact(doctor: argparse.ArgumentParser) -> None:
+    group = doctor.add_argument_group("what watching costs")
+    group.add_argument(
+        "--impact", action="store_true", help="measure how much slower work gets: without an agent, at 1 Hz, in bursts"
+    )
+    group.add_argument("--work", metavar="CMD", help="a unit of your work, run many times (default: a probe, no GPU)")
+    group.add_argument("--work-prints", action="store_true", help="CMD's last line is the seconds its unit took")
+    group.add_argument("--rounds", metavar="N", type=int, default=10, help="how often each is run (default: 10)")
+
+
 def _subcommand(
     subcommands: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,
@@ -96,7 +111,7 @@ def _subcommand(
 
 
 def _settings(options: argparse.Namespace) -> AgentConfig:
-    flags = {name: value for name, value in vars(options).items() if name not in ("run", "format", "pause_for")}
+    flags = {name: value for name, value in vars(options).items() if name not in _NO_SETTINGS}
     return load_config(flags, os.environ)
 
 
@@ -158,12 +173,33 @@ def _once(options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
+def _impact(options: argparse.Namespace, config: AgentConfig) -> int:
+    import random  # noqa: PLC0415
+
+    from .impact import report  # noqa: PLC0415
+    from .impact.command import Asked, measure_impact  # noqa: PLC0415
+
+    flags = {"--config": options.config, "--path.sysfs": options.path_sysfs, "--path.procfs": options.path_procfs}
+    arguments = tuple(word for name, value in flags.items() if value is not None for word in (name, str(value)))
+    asked = Asked(options.work, options.work_prints, options.rounds, _PROBE_SECONDS)
+    impact, notes = measure_impact(asked, config, arguments, os.environ, say=_narrate, rng=random.Random())
+    if options.format == "json":
+        _print(json.dumps(report.as_json(impact), indent=2, allow_nan=False))
+    else:
+        _print(report.as_table(impact, notes))
+    return EXIT_DONE
+
+
 def _doctor(options: argparse.Namespace) -> int:
     from .service import doctor  # noqa: PLC0415
     from .service.look import look  # noqa: PLC0415
     from .store.place import place_line  # noqa: PLC0415
 
     config = _settings(options)
+    if options.impact:
+        return _impact(options, config)
+    if options.work is not None or options.work_prints:
+        raise UsageError("--work is for the measurement.", "Add --impact.")
     agent, sampled, _ = look(config, os.environ, SystemClock(), _LOOK_SECONDS)
     found = (*doctor.examine(agent.survey, sampled), place_line(config.db, config.procfs))
     if options.format == "json":
@@ -182,7 +218,7 @@ def _snapshot(options: argparse.Namespace) -> int:
     if target is None:
         raise UsageError("No file is named.", "Name one, or set snapshot_folder in the settings.")
     written = take_snapshot(config.db, target, rollups_only=options.rollups_only)
-    print(f"skuwise: wrote {written}, {written.stat().st_size / 1e6:.1f} MB", file=sys.stderr)  # noqa: T201
+    _narrate(f"wrote {written}, {written.stat().st_size / 1e6:.1f} MB")
     return EXIT_DONE
 
 
@@ -202,6 +238,10 @@ def _uninstall(options: argparse.Namespace) -> int:
     from .service import install  # noqa: PLC0415
 
     return EXIT_DONE if install.uninstall(options.root, _print, dry_run=options.dry_run) else EXIT_NOTHING
+
+
+def _narrate(text: str) -> None:
+    print(f"skuwise: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _print(text: str) -> None:

@@ -222,7 +222,8 @@ def _convert(name: str, key: str, value: Any, origin: str) -> Any:  # noqa: ANN4
 def _seconds(name: str, key: str, value: Any, origin: str) -> float:  # noqa: ANN401 - files hold anything
     seconds = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
     if seconds is None:
-        seconds = parse_duration(str(value))
+        is_off = name == "burst_every_seconds" and str(value).strip() == "0"
+        seconds = 0.0 if is_off else parse_duration(str(value))
     if name == "interval_seconds" and not MIN_INTERVAL_SECONDS <= seconds <= MAX_INTERVAL_SECONDS:
         raise UsageError(f"The interval {value} in {origin} is outside 0.1 s to 60 s.", "Choose one inside.")
     if name == "dcgm_interval_seconds" and not 10 <= seconds <= 3600:

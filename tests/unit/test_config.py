@@ -113,3 +113,11 @@ def test_limits_of_the_database(tmp_path: Path) -> None:
 def test_limits_that_cannot_be_are_refused(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         load(tmp_path, system=text + "\n")
+
+
+@pytest.mark.parametrize("value", ["0", 0])
+def test_bursts_are_switched_off_by_0_in_every_layer(tmp_path: Path, value: object) -> None:
+    given = {"burst_every": value} if value == 0 else {}
+    environ = {"SKUWISE_BURST_EVERY": "0"} if value == "0" else {}
+    config = load_config(given, environ, system_file=tmp_path / "none", config_home=tmp_path)
+    assert config.burst_every_seconds == 0.0

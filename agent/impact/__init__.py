@@ -1,0 +1,1 @@
+"""What watching costs the work that is watched (`skuwise agent doctor --impact`)."""
