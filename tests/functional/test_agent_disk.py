@@ -133,8 +133,8 @@ def test_a_start_on_a_disk_that_takes_nothing_samples_and_recovers(
     agent.said("written again")
     assert agent.status()["store"] == "writing"
     assert agent.stop() == 0
-    ((since, until),) = agent.rows(f"SELECT since, until FROM absences WHERE reason = '{fault}'")
-    assert float(str(since)) < mended_at <= float(str(until))
+    ((since, ended),) = agent.rows(f"SELECT since, until FROM absences WHERE reason = '{fault}'")
+    assert float(str(since)) < mended_at <= float(str(ended))
     assert len(agent.rows(f"SELECT DISTINCT ts FROM host_samples WHERE ts < {mended_at}")) >= 5
     assert agent.rows("SELECT count(*) FROM absences WHERE reason = 'ticks-lost'") == [(0,)]
     assert len(agent.rows("SELECT DISTINCT gpu_uuid FROM gpu_samples")) == 2
