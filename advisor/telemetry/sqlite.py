@@ -118,7 +118,9 @@ def _open_all(files: list[Path], *, tolerant: bool, notes: list[str]) -> dict[Pa
 
 def _span(connection: Reader) -> tuple[float, float] | None:
     """Start and end of all the data in a database, Unix seconds; None where it has none."""
-    spans = [row for sql in queries.SPANS for row in connection.fetch(sql, {}) if row[0] is not None]
+    spans = [
+        row for sql in queries.spans(connection.version) for row in connection.fetch(sql, {}) if row[0] is not None
+    ]
     if not spans:
         return None
     values = [
@@ -164,7 +166,7 @@ def _read_one(connection: Reader, window: Window, parts: _Parts) -> None:
     last_seen: dict[str, float] = dict(zip(nodes["node"], nodes["last_seen"], strict=True))
     uses = listing(queries.USES, bounds)
     gpu = resolve.read_family(fetch, resolve.GPU, window, last_seen)
-    begin = connection.fetch(queries.MINUTES_BEGIN, {})[0][0]
+    begin = connection.fetch(queries.minutes_begin(connection.version), {})[0][0]
     minutes_from = float(begin) if isinstance(begin, (int, float)) else None
     gpu, note = resolve.refine(fetch, gpu, uses, window, minutes_from)
     if note:

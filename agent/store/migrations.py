@@ -26,8 +26,12 @@ from .log import WRITER_CHECKPOINT_PAGES, set_up
 # "skuw": stands in the file's header (offset 68) and tells our databases from foreign ones.
 APPLICATION_ID = 0x736B7577
 
-# Version -> file in migrations/, in order. What is released is never changed, only added to.
-_STEPS: tuple[tuple[int, str], ...] = ((1000, "0001_spine"), (1001, "0002_serving"))
+# Version -> its files in migrations/, in order. What is released is never changed, only added to.
+_STEPS: tuple[tuple[int, tuple[str, ...]], ...] = (
+    (1000, ("0001_spine",)),
+    (1001, ("0002_serving",)),
+    (1002, ("0003_small_rollups", "0003_small_rollups_views")),
+)
 SCHEMA_VERSION = _STEPS[-1][0]
 
 _MAGIC = b"SQLite format 3\x00"
@@ -79,14 +83,15 @@ class _Unusable(Exception):  # noqa: N818 - a signal within this file
         self.why, self.label, self.reason, self.remedy = why, label, reason, remedy
 
 
-def _load(version: int, name: str) -> Migration:
+def _load(version: int, names: Sequence[str]) -> Migration:
     folder = resources.files("skuwise.agent.store").joinpath("migrations")
-    return Migration(version, name, folder.joinpath(f"{name}.sql").read_text(encoding="utf-8"))
+    parts = [folder.joinpath(f"{name}.sql").read_text(encoding="utf-8") for name in names]
+    return Migration(version, names[0], "".join(parts))
 
 
 def migrations() -> tuple[Migration, ...]:
     """All migrations this version of skuwise knows, in order."""
-    return tuple(_load(version, name) for version, name in _STEPS)
+    return tuple(_load(version, names) for version, names in _STEPS)
 
 
 def read_header(path: Path) -> Header:

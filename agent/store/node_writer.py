@@ -20,7 +20,7 @@ from .codec import (
     rollup_kind,
     row_encoder,
 )
-from .tables import TABLES, insert_rollup
+from .tables import TABLES, write_rollups
 
 _ROLLUP_BATCH = 5000
 _TICK_BATCH = 500
@@ -230,16 +230,15 @@ class NodeWriter:
                 )
             return device.at(ts)
 
-        def encoded() -> Iterable[list[Cell]]:
+        def encoded() -> Iterable[tuple[float, int, list[Cell]]]:
             for row in rows:
                 ts = round(float(row[ts_at]))  # type: ignore[arg-type]
                 self._last_seen = max(self._last_seen, ts)
-                yield [ts, device_id(row, ts), *encode([row[place] for place in places])]
+                yield ts, device_id(row, ts), encode([row[place] for place in places])
 
-        sql = insert_rollup(table, tuple(named))
         source = iter(encoded())
         while batch := list(islice(source, _ROLLUP_BATCH)):
-            self._batch.put_now(lambda connection, batch=batch: connection.executemany(sql, batch))
+            self._batch.put_now(lambda connection, batch=batch: write_rollups(connection, table, batch))
 
     def put_workload_use(  # noqa: PLR0917
         self,

@@ -171,11 +171,20 @@ FABRIC_HISTORY = Query(
 )
 # When the newest node was last seen. An hour that was rolled up before it was over ends later than that.
 LAST_SEEN = "SELECT max(last_seen) FROM nodes"
-# Where the minutes begin; NULL without any. They are kept for less long than the hours.
-MINUTES_BEGIN = "SELECT min(ts) - 60.0 FROM gpu_minute"
-# The span that a database has data for. Asked of each table apart: min and max alone use the index.
-SPANS: tuple[str, ...] = (
-    "SELECT (SELECT min(ts) - 3600.0 FROM gpu_hour), (SELECT max(ts) FROM gpu_hour)",
-    "SELECT (SELECT min(ts) - 60.0 FROM gpu_minute), (SELECT max(ts) FROM gpu_minute)",
-    "SELECT (SELECT min(ts) FROM tick), (SELECT max(ts) FROM tick)",
-)
+# Before this version of the schema the rollups' own tables held their times.
+_PERIODS_LISTED = 1002
+
+
+def minutes_begin(version: int) -> str:
+    """Where the minutes begin; NULL without any. They are kept for less long than the hours."""
+    return f"SELECT min(ts) - 60.0 FROM {'minute' if version >= _PERIODS_LISTED else 'gpu_minute'}"  # noqa: S608
+
+
+def spans(version: int) -> tuple[str, ...]:
+    """The span that a database has data for. Asked of each table apart: min and max alone use the key."""
+    minute, hour = ("minute", "hour") if version >= _PERIODS_LISTED else ("gpu_minute", "gpu_hour")
+    return (
+        f"SELECT (SELECT min(ts) - 3600.0 FROM {hour}), (SELECT max(ts) FROM {hour})",  # noqa: S608
+        f"SELECT (SELECT min(ts) - 60.0 FROM {minute}), (SELECT max(ts) FROM {minute})",  # noqa: S608
+        "SELECT (SELECT min(ts) FROM tick), (SELECT max(ts) FROM tick)",
+    )

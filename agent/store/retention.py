@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from ...rules.errors import StoreError
 from .batch import write_error
 from .clock_doubt import trusted_now
-from .codec import DEVICES
+from .codec import DEVICES, Period, RollupTable, row_id
 from .limits import MIN_RAW_SECONDS, Limits
 from .log import log_bytes, set_up
 from .migrations import connect_ours
@@ -31,8 +32,10 @@ _SLACK_SHARE = 1 / 32
 _STEPS_A_CHECKPOINT = 25
 # What inference servers tell is not rolled up, so it is kept beyond the other samples.
 _SERVING_SECONDS = 30 * 86400.0
-_MINUTE_TABLES = ("gpu_minute", "fabric_minute", "host_minute")
-_HOUR_TABLES = ("gpu_hour", "fabric_hour", "host_hour")
+_ROLLUPS: Mapping[Period, tuple[RollupTable, ...]] = {
+    "minute": ("gpu_minute", "fabric_minute", "host_minute"),
+    "hour": ("gpu_hour", "fabric_hour", "host_hour"),
+}
 
 
 @dataclass(slots=True)
@@ -119,8 +122,8 @@ class RetentionJob:
         trusted = self._write(connection, lambda: trusted_now(connection, now))
         limits = self.limits
         self._drop_ticks(connection, self._raw_cutoff(connection, trusted))
-        self._drop_rollups(connection, _MINUTE_TABLES, trusted - limits.minutes_seconds)
-        self._drop_rollups(connection, _HOUR_TABLES, trusted - limits.hours_seconds)
+        self._drop_rollups(connection, "minute", trusted - limits.minutes_seconds)
+        self._drop_rollups(connection, "hour", trusted - limits.hours_seconds)
         self._drop_small(connection, trusted)
         self._hold_size(connection)
         self._give_back_pages(connection, _SLACK_SHARE)
@@ -152,20 +155,18 @@ class RetentionJob:
             pace.took(self._step(connection, lambda ids=ids: _delete_ticks(connection, ids)))
             self._result.ticks += len(ids)
 
-    def _drop_rollups(self, connection: sqlite3.Connection, tables: Sequence[str], until: float) -> None:
-        for table in tables:
-            key = {"gpu": "gpu_id", "fabric": "port_id", "host": "node_id"}[table.partition("_")[0]]
+    def _drop_rollups(self, connection: sqlite3.Connection, period: Period, until: float) -> None:
+        beyond = row_id(period, until, 0) + DEVICES
+        for table in _ROLLUPS[period]:
             pace = Pace(100, 4000)
-            while True:
-                keys = connection.execute(
-                    f"SELECT ts, {key} FROM {table} WHERE ts <= ? ORDER BY ts, {key} LIMIT ?",  # noqa: S608
-                    (until, pace.size),
-                ).fetchall()
-                if not keys:
-                    break
-                sql = f"DELETE FROM {table} WHERE (ts, {key}) <= (?, ?)"  # noqa: S608 - names of this file
-                pace.took(self._step(connection, lambda sql=sql, last=keys[-1]: connection.execute(sql, last)))
-                self._result.rollups += len(keys)
+            while ids := connection.execute(
+                f"SELECT id FROM {table} WHERE id < ? ORDER BY id LIMIT ?",  # noqa: S608 - names of this file
+                (beyond, pace.size),
+            ).fetchall():
+                sql = f"DELETE FROM {table} WHERE id <= ?"  # noqa: S608 - names of this file
+                pace.took(self._step(connection, lambda sql=sql, last=ids[-1]: connection.execute(sql, last)))
+                self._result.rollups += len(ids)
+        self._drop_by_ts(connection, period, until)
 
     def _drop_small(self, connection: sqlite3.Connection, now: float) -> None:
         """What grows with events: each by its age, and by its number where it has a limit."""
@@ -228,23 +229,24 @@ class RetentionJob:
         what is in use fits; and say so in the data."""
         if self._excess(connection) <= 0:
             return
-        for name, tables, spare in (
-            ("raw samples", ("tick",), max(MIN_RAW_SECONDS, self.limits.raw_seconds / 4)),
-            ("minutes", _MINUTE_TABLES, 86400.0),
-            ("raw samples", ("tick",), MIN_RAW_SECONDS),
-            ("hours", _HOUR_TABLES, 86400.0),
-        ):
-            first, last = _span(connection, tables)
+        kinds: tuple[tuple[str, Period | Literal["tick"], float], ...] = (
+            ("raw samples", "tick", max(MIN_RAW_SECONDS, self.limits.raw_seconds / 4)),
+            ("minutes", "minute", 86400.0),
+            ("raw samples", "tick", MIN_RAW_SECONDS),
+            ("hours", "hour", 86400.0),
+        )
+        for name, table, spare in kinds:
+            first, last = _span(connection, table)
             if first is None or last is None:
                 continue
             until = first
             while until < last - spare and self._excess(connection) > 0:
                 # A hundredth of what there is, at a time: the file's size is only known after each step.
                 until = min(last - spare, max(until, first) + max(60.0, (last - first) / 100))
-                if tables == ("tick",):
+                if table == "tick":
                     self._drop_ticks(connection, until)
                 else:
-                    self._drop_rollups(connection, tables, until)
+                    self._drop_rollups(connection, table, until)
             if until > first:
                 if name not in self._result.dropped_for_size:
                     self._result.dropped_for_size.append(name)
@@ -348,13 +350,10 @@ def _runs(ids: Iterable[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def _span(connection: sqlite3.Connection, tables: Sequence[str]) -> tuple[float | None, float | None]:
-    firsts = [connection.execute(f"SELECT min(ts) FROM {table}").fetchone()[0] for table in tables]  # noqa: S608
-    lasts = [connection.execute(f"SELECT max(ts) FROM {table}").fetchone()[0] for table in tables]  # noqa: S608
-    known = [float(value) for value in firsts if value is not None]
-    if not known:
-        return None, None
-    return min(known), max(float(value) for value in lasts if value is not None)
+def _span(connection: sqlite3.Connection, table: str) -> tuple[float | None, float | None]:
+    (first,) = connection.execute(f"SELECT min(ts) FROM {table}").fetchone()  # noqa: S608 - names of this file
+    (last,) = connection.execute(f"SELECT max(ts) FROM {table}").fetchone()  # noqa: S608 - names of this file
+    return first, last
 
 
 def _pages(connection: sqlite3.Connection, name: str) -> int:

@@ -17,20 +17,20 @@ from ...rules.errors import StoreError
 from ..model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from .batch import write_error
 from .codec import (
-    DEVICE_COLUMN,
     DEVICES,
     PERIOD_SECONDS,
     Cell,
     Period,
     RollupTable,
     rollup_columns,
-    rollup_kind,
+    rollup_period,
     row_encoder,
+    row_id,
 )
 from .log import JOB_CHECKPOINT_PAGES, set_up
 from .migrations import connect_ours
 from .summaries import GpuLimits, Row, Samples, Values, roll_fabric, roll_gpu, roll_host
-from .tables import insert_rollup
+from .tables import write_rollups
 
 __all__ = ["RolledUp", "RollupJob", "roll_fabric", "roll_gpu", "roll_host"]
 
@@ -185,15 +185,18 @@ def _not_less(
     """The rows that cover at least what is kept already: where samples were let go meanwhile, the older row stays."""
     chosen: dict[RollupTable, list[tuple[int, Row]]] = {}
     for table, rows in tables.items():
-        device = DEVICE_COLUMN[rollup_kind(table)]
-        kept = dict(
-            connection.execute(f"SELECT {device}, observed_seconds FROM {table} WHERE ts = ?", (end,)).fetchall()  # noqa: S608
-        )
-        steps = rollup_columns(table)["observed_seconds"] or 1.0
+        period = rollup_period(table)
+        first = row_id(period, end, 0)
+        whole = float(PERIOD_SECONDS[period])
+        kept: dict[int, float] = {
+            number - first: whole - unobserved * 0.1
+            for number, unobserved in connection.execute(
+                f"SELECT id, unobserved_seconds FROM {table} WHERE id BETWEEN ? AND ?",  # noqa: S608
+                (first, first + DEVICES - 1),
+            ).fetchall()
+        }
         chosen[table] = [
-            (number, row)
-            for number, row in rows
-            if float(str(row["observed_seconds"])) * steps >= kept.get(number, 0) - 0.5
+            (number, row) for number, row in rows if float(str(row["observed_seconds"])) >= kept.get(number, 0.0) - 0.05
         ]
     return chosen
 
@@ -305,20 +308,15 @@ def _write(
     *,
     done_to: int | None,
 ) -> None:
-    encoded: list[tuple[str, list[list[Cell]]]] = []
+    encoded: dict[RollupTable, list[tuple[float, int, list[Cell]]]] = {}
     for table, rows in tables.items():
-        columns = tuple(rollup_columns(table))
+        columns = rollup_columns(table)
         encode = row_encoder(table, columns)
-        encoded.append(
-            (
-                insert_rollup(table, columns),
-                [[end, device_id, *encode([row.get(name) for name in columns])] for device_id, row in rows],
-            )
-        )
+        encoded[table] = [(end, device_id, encode([row.get(name) for name in columns])) for device_id, row in rows]
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for sql, values in encoded:
-            connection.executemany(sql, values)
+        for table, values in encoded.items():
+            write_rollups(connection, table, values)
         if done_to is not None:
             connection.execute(
                 "INSERT OR REPLACE INTO rollup_progress (node_id, period, done_to) VALUES (?, ?, ?)",

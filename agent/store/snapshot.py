@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ...rules.errors import StoreError, UsageError
 from .faults import damaged_error
-from .migrations import APPLICATION_ID, read_header
+from .migrations import APPLICATION_ID, migrate, migrations, read_header
 from .reader import Reader, open_reader
 from .rollups import RollupJob
 
@@ -154,7 +154,9 @@ def _copy_unrolled(copy: sqlite3.Connection) -> None:
 
 
 def _roll_open(partial: Path, now: float) -> None:
-    """Roll up what is not over, then let the samples go."""
+    """Roll up what is not over, then let the samples go. The copy of an older version becomes one of this."""
+    with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
+        migrate(copy, migrations())
     RollupJob(partial).run(now, and_open=True)
     with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
         copy.execute("PRAGMA synchronous = OFF")

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Sequence
 from functools import cache
 
-from .codec import DEVICE_COLUMN, FABRIC_STEPS, GPU_STEPS, HOST_STEPS, SERVING_STEPS, RollupTable, rollup_kind
+from .codec import (
+    FABRIC_STEPS,
+    GPU_STEPS,
+    HOST_STEPS,
+    PERIOD_SECONDS,
+    SERVING_STEPS,
+    Cell,
+    RollupTable,
+    rollup_period,
+    row_id,
+    stored_columns,
+)
 
 # Small tables, whose whole rows are written again when something of them changes. The first column is the key.
 TABLES: dict[str, tuple[str, ...]] = {
@@ -62,6 +75,24 @@ def upsert(table: str) -> str:
 
 
 @cache
-def insert_rollup(table: RollupTable, columns: tuple[str, ...]) -> str:
-    """Write a rollup row: ts, device id, then `columns`. A row of the same period and device is replaced."""
-    return _insert(table, ("ts", DEVICE_COLUMN[rollup_kind(table)], *columns), "INSERT OR REPLACE")
+def _insert_rollup(table: RollupTable) -> str:
+    columns = ("id", *stored_columns(table))
+    marks = ["(SELECT id FROM sample_counts WHERE counts = ?)" if c == "sample_counts" else "?" for c in columns]
+    return f"INSERT OR REPLACE INTO {table} ({', '.join(columns)}) VALUES ({', '.join(marks)})"  # noqa: S608
+
+
+def write_rollups(
+    connection: sqlite3.Connection, table: RollupTable, rows: Sequence[tuple[float, int, Sequence[Cell]]]
+) -> None:
+    """Write rollup rows, each its period's end, its device's id and its values in the order of `stored_columns`. A row
+    of the same period and device is replaced. Within the caller's transaction."""
+    period = rollup_period(table)
+    length, at = PERIOD_SECONDS[period], stored_columns(table).index("sample_counts")
+    ends = {round(ts) // length * length for ts, _, _ in rows}
+    insert_end = f"INSERT OR IGNORE INTO {period} (ts) VALUES (?)"  # noqa: S608
+    connection.executemany(insert_end, [(end,) for end in sorted(ends)])
+    counts = {values[at] for _, _, values in rows if values[at] is not None}
+    connection.executemany("INSERT OR IGNORE INTO sample_counts (counts) VALUES (?)", [(text,) for text in counts])
+    connection.executemany(
+        _insert_rollup(table), ([row_id(period, ts, device), *values] for ts, device, values in rows)
+    )

@@ -53,7 +53,8 @@ def advise(path: Path, capsys, form: str = "json") -> tuple[int, str, str]:
 NUMBERS = [
     ("gpu", "power_limit_watts"), ("gpu", "nvlink_links"), ("gpu", "mem_total_bytes"), ("port", "port"),
     ("node", "gpu_count"), ("node", "first_seen"), ("workload", "last_seen"), ("workload_use", "ts_end"),
-    ("workload_use", "shared"), ("gpu_hour", "observed_seconds"), ("gpu_hour", "sm_active_mean"), ("absence", "since"),
+    ("workload_use", "shared"), ("gpu_hour", "unobserved_seconds"), ("gpu_hour", "sm_active_mean"),
+    ("absence", "since"),
 ]  # fmt: skip
 
 
@@ -72,7 +73,7 @@ def test_what_is_no_number_counts_as_missing(crafted, capsys, column, value) -> 
 
 @pytest.mark.parametrize("value", [9e999, "12 pounds", b"\xff\xfe"], ids=["infinite", "text", "bytes"])
 def test_a_database_without_a_number_in_many_places_is_still_read(crafted, capsys, value) -> None:
-    some = [name for name in NUMBERS if name[1] not in ("ts_end", "observed_seconds", "port", "first_seen")]
+    some = [name for name in NUMBERS if name[1] not in ("ts_end", "unobserved_seconds", "port", "first_seen")]
     path = crafted(*((f"UPDATE OR IGNORE {table} SET {column} = ?", value) for table, column in some))
     status, out, err = advise(path, capsys)
     assert status == 0, err
@@ -106,7 +107,8 @@ BAD_BINS = (
 
 def test_bins_that_are_none_count_as_missing(crafted, capsys) -> None:
     one = (
-        "UPDATE gpu_hour SET sm_active_bins = ? WHERE ts = (SELECT DISTINCT ts FROM gpu_hour ORDER BY ts LIMIT 1 OFFSET"
+        "UPDATE gpu_hour SET sm_active_bins = ? WHERE id / 4096 = "
+        "(SELECT DISTINCT id / 4096 FROM gpu_hour ORDER BY 1 LIMIT 1 OFFSET"
     )
     path = crafted(*((f"{one} {number})", bins) for number, bins in enumerate(BAD_BINS)))
     status, out, err = advise(path, capsys)

@@ -136,7 +136,7 @@ def test_where_raw_is_not_enough_minutes_go_and_then_hours(path: Path) -> None:
     assert rows(path, "SELECT count(*) FROM gpu_minute")[0][0] < 20 * 1440
     result = job(path, Limits(max_bytes=1000)).run(T0 + 20 * DAY)
     assert result.dropped_for_size == ["minutes", "hours"]
-    assert rows(path, "SELECT max(ts) - min(ts) <= 86400 FROM gpu_hour") == [(1,)]
+    assert rows(path, "SELECT max(ts) - min(ts) <= 86400 FROM hour") == [(1,)]
     assert {reason for (reason,) in rows(path, "SELECT reason FROM absences")} == {"size-limit"}
     writer.close()
 

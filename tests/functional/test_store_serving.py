@@ -6,8 +6,8 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from skuwise.agent.model import Node, ServingSample, Tick, Workload
-from skuwise.agent.store.migrations import migrate, migrations
+from skuwise.agent.model import Node, ServingSample, Workload
+from skuwise.agent.store.migrations import migrations, open_for_writing
 from skuwise.agent.store.reader import open_reader
 from skuwise.agent.store.writer import Writer
 
@@ -57,18 +57,11 @@ def test_a_server_keeps_its_row_over_a_restart_of_the_agent(tmp_path: Path) -> N
 
 def test_a_database_of_the_first_version_gains_the_view_and_keeps_its_ticks(tmp_path: Path) -> None:
     path = tmp_path / "node.db"
-    with Writer.open(path) as writer:
-        node = writer.for_node(Node("n1"), T0)
-        node.add_tick(Tick(T0 + 1, 1.0, host={"cpu_util": 0.5}))
-    # As the first version left it: without what later ones added.
-    connection = sqlite3.connect(path, isolation_level=None)
-    first = sqlite3.connect(":memory:", isolation_level=None)
-    migrate(first, migrations()[:1])
-    kept = {name for (name,) in first.execute("SELECT name FROM sqlite_master")}
-    for kind, name in connection.execute("SELECT type, name FROM sqlite_master ORDER BY type = 'table'").fetchall():
-        if name not in kept and kind in ("view", "table"):
-            connection.execute(f"DROP {kind} {name}")
-    connection.execute("PRAGMA user_version = 1000")
+    connection, _ = open_for_writing(path, lambda: T0, migrations()[:1])
+    connection.execute("INSERT INTO node (id, node, first_seen, last_seen) VALUES (1, 'n1', ?, ?)", (T0, T0))
+    connection.execute(
+        "INSERT INTO tick (id, node_id, ts, interval_ms, cpu_util) VALUES (1, 1, ?, 1000, 5000)", (T0 + 1,)
+    )
     connection.close()
     with Writer.open(path) as writer:
         writer.for_node(Node("n1"), T0 + 10).add_serving(sample(T0 + 20))

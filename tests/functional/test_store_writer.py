@@ -342,7 +342,8 @@ def test_rollups_by_bulk_come_back_through_the_view(path: Path, writer: Writer, 
         [("GPU-0", 3600.0, bins, 3600.0, 0.1234, 4.5, 3600), ("GPU-1", 3600, None, 1800, float("nan"), None, 0)],
     )
     node.put_rollups("gpu_hour", ["ts", "device", "observed_seconds"], [(7200, "GPU-0", 10)])
-    node.put_rollups("fabric_minute", ["ts", "device", "observed_seconds", "util_p95"], [(60, PORT.key, 60, 0.25)])
+    columns = ["ts", "device", "observed_seconds", "util_mean", "util_p95"]
+    node.put_rollups("fabric_minute", columns, [(60, PORT.key, 60, 0.5, 0.25)])
     node.put_rollups("host_hour", ["ts", "observed_seconds", "mem_total_bytes"], [(3600, 3600, 2048)])
     query = "SELECT ts, gpu_uuid, observed_seconds, sm_active_mean, period_seconds, sm_active_bins FROM gpu_hours"
     text = "[" + "0," * 27 + "3600]"

@@ -235,9 +235,9 @@ def test_bins_that_are_no_numbers_count_as_missing(tmp_path: Path) -> None:
     with Writer.open(path) as writer:
         _hours(_node(writer), 3)
     connection = sqlite3.connect(path)
-    connection.execute("UPDATE gpu_hour SET tensor_active_bins = '[1, \"x\"' WHERE ts = (SELECT min(ts) FROM gpu_hour)")
+    connection.execute("UPDATE gpu_hour SET tensor_active_bins = '[1, \"x\"' WHERE id = (SELECT min(id) FROM gpu_hour)")
     connection.execute(
-        "UPDATE gpu_hour SET tensor_active_bins = '{\"a\": 1}' WHERE ts = (SELECT max(ts) FROM gpu_hour)"
+        "UPDATE gpu_hour SET tensor_active_bins = '{\"a\": 1}' WHERE id = (SELECT max(id) FROM gpu_hour)"
     )
     connection.commit()
     connection.close()

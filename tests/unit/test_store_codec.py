@@ -11,20 +11,26 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.agent.model import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
+from skuwise.agent.model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
 from skuwise.agent.store.codec import (
     FABRIC_STEPS,
     GPU_STEPS,
     HOST_STEPS,
+    MEASURES,
+    PERIOD_SECONDS,
     RollupTable,
     encode_values,
     rollup_columns,
     rollup_kind,
+    rollup_period,
     row_encoder,
+    row_id,
     storable,
+    stored_columns,
 )
 from skuwise.agent.store.migrations import migrate, migrations
-from skuwise.agent.store.tables import TABLES
+from skuwise.agent.store.summaries import statistics
+from skuwise.agent.store.tables import TABLES, write_rollups
 
 ROLLUPS: tuple[RollupTable, ...] = get_args(RollupTable)
 
@@ -75,7 +81,7 @@ def test_the_views_keep_their_columns(database: sqlite3.Connection, view: str) -
 
 @pytest.mark.parametrize("table", ROLLUPS)
 def test_rollup_columns_are_those_of_the_tables(database: sqlite3.Connection, table: RollupTable) -> None:
-    assert set(columns(database, table)[2:]) == set(rollup_columns(table))
+    assert columns(database, table) == ["id", *stored_columns(table)]
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -112,8 +118,7 @@ def test_every_metric_is_in_its_view_with_its_quantum(
         ]
 
 
-@pytest.mark.parametrize("table", ROLLUPS)
-def test_rollups_come_back_in_base_units(database: sqlite3.Connection, table: RollupTable) -> None:
+def with_devices(database: sqlite3.Connection) -> None:
     database.execute("INSERT INTO node VALUES (1, 'n', '', NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1, NULL, 0, 0)")
     database.execute(
         "INSERT INTO gpu (id, node_id, gpu_uuid, gpu_index, name, valid_from) VALUES (1, 1, 'g', 0, 'x', 0)"
@@ -121,13 +126,75 @@ def test_rollups_come_back_in_base_units(database: sqlite3.Connection, table: Ro
     database.execute(
         "INSERT INTO port (id, node_id, device, port, role, link_layer, valid_from) VALUES (1, 1, 'p', 1, '', '', 0)"
     )
-    known = rollup_columns(table)
-    for number, (name, steps) in enumerate(known.items(), 2):
-        stored = 7 if steps else "[1]"
-        database.execute(f"INSERT OR REPLACE INTO {table} VALUES (60, 1, 0{', NULL' * (len(known) - 1)})")
-        database.execute(f"UPDATE {table} SET {name} = ?", (stored,))
-        value = database.execute(f"SELECT {name} FROM {rollup_kind(table)}_{table.partition('_')[2]}s").fetchone()[0]
-        assert value == (pytest.approx(7 / steps) if steps else "[1]"), (number, name)
+
+
+def through_the_view(database: sqlite3.Connection, table: RollupTable, row: dict[str, object]) -> dict[str, object]:
+    names = rollup_columns(table)
+    values = row_encoder(table, names)([row.get(name) for name in names])
+    end = PERIOD_SECONDS[rollup_period(table)]
+    write_rollups(database, table, [(end, 1, values)])
+    (told,) = database.execute(f"SELECT ts, {', '.join(names)} FROM {table}s").fetchall()
+    assert told[0] == end
+    return dict(zip(names, told[1:], strict=True))
+
+
+@pytest.mark.parametrize("table", ROLLUPS)
+def test_rollups_come_back_in_base_units(database: sqlite3.Connection, table: RollupTable) -> None:
+    with_devices(database)
+    bins = [0.0] * 3 + [17.3] + [0.0] * 23 + [1.0]
+    row: dict[str, object] = {"observed_seconds": 57.3}
+    for measure in MEASURES[rollup_kind(table)]:
+        mean = 700 / measure.steps
+        # Half a step of the distances beyond each: both come back as the step nearer to the mean.
+        row |= {
+            f"{measure.name}_mean": mean,
+            f"{measure.name}_p95": mean - 3.5 * measure.spread / measure.steps,
+            f"{measure.name}_max": mean + 9.5 * measure.spread / measure.steps,
+            f"{measure.name}_n": 57,
+        }
+    others = [name for name in rollup_columns(table) if name not in row]
+    row |= {name: bins if name.endswith("_bins") else 1024.0 if "mem" in name else 0.5 for name in others}
+    told = through_the_view(database, table, row)
+    for measure in MEASURES[rollup_kind(table)]:
+        step = measure.spread / measure.steps
+        below, above = (3, 9) if measure.spread > 1 else (3, 10)
+        assert told[f"{measure.name}_mean"] == pytest.approx(700 / measure.steps)
+        assert told[f"{measure.name}_p95"] == pytest.approx(700 / measure.steps - below * step)
+        assert told[f"{measure.name}_max"] == pytest.approx(700 / measure.steps + above * step)
+        assert told[f"{measure.name}_n"] == 57
+    for name in others:
+        assert (
+            told[name] == pytest.approx(row[name])
+            if not name.endswith("_bins")
+            else json.loads(str(told[name])) == bins
+        )
+    assert told["observed_seconds"] == pytest.approx(57.3)
+
+
+def test_counts_that_differ_and_statistics_that_are_missing_come_back(database: sqlite3.Connection) -> None:
+    with_devices(database)
+    row: dict[str, object] = {"observed_seconds": 60, "gpu_util_mean": 0.5, "gpu_util_max": 0.75, "gpu_util_n": 60}
+    row |= {"sm_active_mean": 0.25, "sm_active_n": 6, "tensor_active_n": 0, "dram_active_n": 5}
+    told = through_the_view(database, "gpu_minute", row)
+    assert told["gpu_util_max"] == pytest.approx(0.75)
+    assert told["gpu_util_p95"] is None
+    found = {name: value for name, value in told.items() if name.endswith("_n") and value}
+    assert found == {"gpu_util_n": 60, "sm_active_n": 6, "dram_active_n": 5}
+    assert told["tensor_active_n"] == told["power_watts_n"] == 0
+    assert told["sm_active_max"] is told["tensor_active_mean"] is None
+    told = through_the_view(database, "gpu_minute", row | {"sm_active_n": 60, "dram_active_n": 0})
+    assert told["sm_active_n"] == 60
+    assert database.execute("SELECT sample_counts FROM gpu_minute").fetchall() == [(None,)]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=60))
+def test_a_ratios_statistics_stay_within_what_was_seen(values: list[float]) -> None:
+    row = statistics("sm_active", values, [1.0] * len(values))
+    names = list(row)
+    stored = dict(zip(stored_columns("gpu_minute"), row_encoder("gpu_minute", names)(list(row.values())), strict=True))
+    mean, up, top = (int(str(stored[f"sm_active_{what}"])) for what in ("mean", "to_p95", "to_max"))
+    assert min(values) - 1e-4 <= (mean + 10 * up) * 1e-4 <= max(values) + 1e-4
+    assert 0 <= max(values) - (mean + 10 * (up + top)) * 1e-4 + 1e-4 <= 1.2e-3
 
 
 @given(st.floats(0, 1e13), st.sampled_from([*GPU_STEPS, *FABRIC_STEPS, *HOST_STEPS]))
@@ -148,21 +215,33 @@ def test_what_is_no_number_is_missing() -> None:
 
 def test_rows_of_rollups_are_encoded_column_by_column() -> None:
     encode = row_encoder("gpu_hour", ["observed_seconds", "tensor_nvlink_correlation", "sm_active_bins", "duty"])
-    row = encode([3599.96, -0.5, [0.0] * 27 + [3600.0], math.nan])
-    assert row[:2] == [36000, -500]
-    assert json.loads(str(row[2])) == [0] * 27 + [3600]
-    assert len(json.loads(str(row[2]))) == len(BIN_EDGES)
-    assert row[3] is None
-    assert encode([1.0, math.inf, None, "x"]) == [10, None, None, None]
+
+    def stored(row: list[object]) -> dict[str, object]:
+        return dict(zip(stored_columns("gpu_hour"), encode(row), strict=True))
+
+    row = stored([3599.96, -0.5, [0.0] * 27 + [3600.0], math.nan])
+    assert row["unobserved_seconds"] == 0
+    assert row["tensor_nvlink_correlation"] == -50
+    assert row["sm_active_bins"] == "27003600"
+    assert row["duty"] is None
+    row = stored([1.0, math.inf, json.dumps([1.25, 0.04] + [0] * 26), "x"])
+    assert (row["unobserved_seconds"], row["tensor_nvlink_correlation"], row["duty"]) == (35990, None, None)
+    assert row["sm_active_bins"] == "00271.2"
+    assert stored([0.0, None, [0.0] * 28, None])["sm_active_bins"] == "00270"
+    assert stored([0.0, None, None, None])["sm_active_bins"] is None
 
 
 def test_unknown_columns_and_wrong_bins_are_refused() -> None:
     with pytest.raises(ValueError, match="nonsense"):
         row_encoder("gpu_hour", ["nonsense"])
+    with pytest.raises(ValueError, match="need its mean"):
+        row_encoder("gpu_hour", ["sm_active_p95"])
     with pytest.raises(ValueError, match="28"):
         row_encoder("gpu_hour", ["sm_active_bins"])([[1.0, 2.0]])
     with pytest.raises(ValueError, match="finite"):
         row_encoder("gpu_hour", ["sm_active_bins"])([[math.nan] * 28])
+    with pytest.raises(ValueError, match="4096"):
+        row_id("hour", 3600, 4096)
 
 
 def test_storable_takes_out_what_sqlite_cannot_hold() -> None:
