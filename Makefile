@@ -40,6 +40,7 @@ check: lint types contracts test ## all that must hold before a commit
 
 bench: setup ## the figures of docs/benchmarks.md, printed
 	$(BIN)/python benchmarks/tick.py
+	$(BIN)/python benchmarks/burst.py
 	$(BIN)/python benchmarks/advice.py
 	$(BIN)/python benchmarks/storage.py
 	$(BIN)/python benchmarks/kills.py

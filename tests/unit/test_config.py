@@ -121,3 +121,25 @@ def test_bursts_are_switched_off_by_0_in_every_layer(tmp_path: Path, value: obje
     environ = {"SKUWISE_BURST_EVERY": "0"} if value == "0" else {}
     config = load_config(given, environ, system_file=tmp_path / "none", config_home=tmp_path)
     assert config.burst_every_seconds == 0.0
+
+
+def test_bursts_can_be_set_and_switched_off(tmp_path: Path) -> None:
+    config = load(tmp_path)
+    assert (config.burst_every_seconds, config.burst_seconds) == (300.0, 10.0)
+    config = load(tmp_path, system='burst_every = "10m"\n', environ={"SKUWISE_BURST_SECONDS": "20s"})
+    assert (config.burst_every_seconds, config.burst_seconds) == (600.0, 20.0)
+    assert load(tmp_path, system="burst_every = 0\n").burst_every_seconds == 0.0
+    assert load(tmp_path, environ={"SKUWISE_BURST_EVERY": "0"}).burst_every_seconds == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('burst_every = "5s"', "neither 0 nor within"),
+        ('burst_seconds = "1s"', "outside 5 s to 60 s"),
+        ('burst_every = "30s"\nburst_seconds = "20s"', "most of the time"),
+    ],
+)
+def test_bursts_that_tell_nothing_or_cost_too_much_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        load(tmp_path, system=text + "\n")

@@ -1,0 +1,51 @@
+"""The worker: what the loop wants comes first, and a job in steps goes on only in between."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+
+from skuwise.agent.service.worker import Worker
+
+
+def test_steps_give_way_to_every_other_job() -> None:
+    worker = Worker("test")
+    done: list[str] = []
+    first_step, go_on = threading.Event(), threading.Event()
+
+    def steps() -> Generator[None, None, str]:
+        for number in range(3):
+            done.append(f"step {number}")
+            first_step.set()
+            assert go_on.wait(10)
+            yield
+        return "all"
+
+    worker.start(lambda: None).wait(10)
+    aside = worker.aside(steps())
+    assert aside is not None and first_step.wait(10)
+    calls = [worker.start(lambda n=n: done.append(f"job {n}")) for n in range(2)]
+    go_on.set()
+    assert aside.wait(10) and all(call.done for call in calls)
+    assert done == ["step 0", "job 0", "job 1", "step 1", "step 2"]
+    assert aside.result == "all"
+    worker.stop()
+
+
+def test_what_is_dropped_or_fails_ends_and_the_worker_goes_on() -> None:
+    worker = Worker("test")
+    assert worker.aside(iter(())) is None  # its thread does not run
+    hold = threading.Event()
+    worker.start(lambda: hold.wait(10))
+    taken: list[int] = []
+    dropped = worker.aside(taken.append(n) for n in range(3))
+    assert dropped is not None
+    dropped.dropped = True
+    hold.set()
+    assert dropped.wait(10) and taken == []
+    failed = worker.aside(1 // n for n in (1, 0))
+    assert failed is not None and failed.wait(10)
+    assert isinstance(failed.error, ZeroDivisionError)
+    last = worker.start(lambda: 7)
+    assert last.wait(10) and last.result == 7
+    worker.stop()
