@@ -1,13 +1,19 @@
 """One device's samples of a minute or an hour become one row: pure functions over columns in base units.
 
-`<metric>_n` counts the samples that have the value, `_mean` is weighted by their intervals, `_p95` is the nearest
-rank. A sample belongs to the period that holds its end. A measure that cannot be told is absent from the row.
+`<metric>_n` counts the samples that have the value, `_mean` is weighted by the time they speak for, `_p95` is the
+nearest rank. A sample belongs to the period that holds its end. A measure that cannot be told is absent from the row.
+
+A value speaks for its sample's interval; one that is on fewer than half the samples (dcgm-exporter's, one in thirty) is
+the mean since the one before it, so it speaks for that time, and tells nothing of single seconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
 
 from ..model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, THROTTLE_MASK
 from .codec import Period
@@ -54,6 +60,28 @@ class GpuLimits:
     nvlink_bytes_per_second: float | None = None
 
 
+class Paced(NamedTuple):
+    """One measure at the pace at which it comes: each known value's end, and the seconds that it speaks for."""
+
+    values: Values
+    ends: Sequence[float]
+    seconds: Sequence[float]
+    every_sample: bool
+
+
+def paced(values: Values, samples: Samples) -> Paced:
+    """The measure as it stands where it is on most samples, else its known values with the time between them."""
+    found = len(values) - values.count(None)
+    if found < 2 or 2 * found >= len(values):
+        return Paced(values, samples.ends, samples.seconds, 2 * found >= len(values))
+    known = [(value, end) for value, end in zip(values, samples.ends, strict=True) if value is not None]
+    steps = [after[1] - before[1] for before, after in pairwise(known)]
+    usual = median(steps)
+    # A page that did not come leaves a hole: the next value does not speak for it.
+    seconds = [usual, *(step if 0 < step <= 1.5 * usual else usual for step in steps)]
+    return Paced([value for value, _ in known], [end for _, end in known], seconds, False)
+
+
 def statistics(name: str, values: Values, seconds: Sequence[float], *, amount: bool = False) -> Row:
     """mean, max, p95 and n of one measure. `amount`: a sum over the interval (joules), whose mean is plain, so that
     mean x n is the period's total."""
@@ -95,24 +123,29 @@ def roll_gpu(samples: Samples, limits: GpuLimits, period: Period, fabric: Values
     """One GPU's minute or hour. `fabric`: traffic of the node's compute ports at each sample (bytes per second).
 
     Where sm_active is missing, duty, idle run and dispersion are too: gpu_util is not a proxy. The period is that of
-    tensor_active, or of power where tensor_active is missing; an hour's is found on the hour's own samples, at lags up
-    to 120 s (some 0.4 million products a GPU and hour).
+    tensor_active, or of power where tensor_active is missing or comes by the page; an hour's is found on the hour's own
+    samples, at lags up to 120 s (some 0.4 million products a GPU and hour).
     """
     ends, seconds = samples.ends, samples.seconds
     row: Row = {"observed_seconds": sum(seconds)}
     for metric in GPU_METRICS:
         if metric.rolled_up:
-            row |= statistics(metric.name, samples.of(metric.name), seconds, amount=metric.name == "energy_joules")
+            one = paced(samples.of(metric.name), samples)
+            row |= statistics(metric.name, one.values, one.seconds, amount=metric.name == "energy_joules")
 
-    active = samples.of("sm_active")
-    inactive = below(active, ACTIVE_SM)
-    idle = share_of_time(inactive, seconds)
+    active = paced(samples.of("sm_active"), samples)
+    inactive = below(active.values, ACTIVE_SM)
+    idle = share_of_time(inactive, active.seconds)
     row["duty"] = None if idle is None else 1 - idle
-    row["idle_run_seconds"] = longest_run_seconds(inactive, ends, seconds)
-    row["sm_active_cv"] = coefficient_of_variation(second_grid(active, ends))
+    row["idle_run_seconds"] = longest_run_seconds(inactive, active.ends, active.seconds)
+    row["sm_active_cv"] = (
+        coefficient_of_variation(second_grid(active.values, active.ends)) if active.every_sample else None
+    )
 
     tensor = samples.of("tensor_active")
-    rhythm = tensor if row["tensor_active_n"] else samples.of("power_watts")
+    if not paced(tensor, samples).every_sample:
+        tensor = [None] * len(tensor)  # means over half a minute: no rhythm and no correlation by the second
+    rhythm = samples.of("power_watts") if tensor.count(None) == len(tensor) else tensor
     row |= _period(second_grid(rhythm, ends), period)
     nvlink = larger(samples.of("nvlink_tx_bytes_per_second"), samples.of("nvlink_rx_bytes_per_second"))
     row["tensor_nvlink_correlation"] = pearson(tensor, nvlink)
@@ -128,7 +161,9 @@ def roll_gpu(samples: Samples, limits: GpuLimits, period: Period, fabric: Values
         ratios["mem_used"] = over(samples.of("mem_used_bytes"), limits.mem_total_bytes)
         ratios["power"] = over(samples.of("power_watts"), limits.power_limit_watts)
         ratios["nvlink"] = over(nvlink, limits.nvlink_bytes_per_second)
-        row |= {f"{name}_bins": bin_seconds(values, seconds) for name, values in ratios.items()}
+        for name, values in ratios.items():
+            one = paced(values, samples)
+            row[f"{name}_bins"] = bin_seconds(one.values, one.seconds)
     return row
 
 
