@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
+ENGINE ?= podman
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint types contracts check bench accuracy picture build lock format clean
+.PHONY: help setup demo test test-all lint types contracts check bench accuracy picture build lock format clean standalone image
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -53,6 +55,12 @@ picture: setup ## draw docs/demo.svg anew
 
 build: setup ## sdist, and the wheel from it
 	$(BIN)/python -m build
+
+standalone: setup ## the agent as one folder for nodes with an old Python, in dist/
+	$(BIN)/python deploy/standalone/build.py
+
+image: ## the agent's image (ENGINE=docker or podman)
+	$(ENGINE) build -f deploy/container/Containerfile -t skuwise-agent:$(VERSION) .
 
 lock: setup ## renew the locked versions of development
 	$(BIN)/python -m pip freeze --exclude-editable --exclude skuwise | sort -f > $(LOCK)
