@@ -224,7 +224,7 @@ class Batch:
             # Whoever opens it next must know, even where that look would not find it.
             with contextlib.suppress(OSError):
                 mark_of(self.path).write_text(str(error), encoding="utf-8")
-        known = passing(error)
+        known = passing(self.path, error)
         if known is None:
             raise write_error(self.path, error) from error
         self._hold(known[0], str(error), known[1])
@@ -294,5 +294,5 @@ def write_error(path: Path, error: sqlite3.Error) -> StoreError:
     """SQLite's error as one sentence with a remedy."""
     if is_damage(error):
         return damaged_error(path, error)
-    known = passing(error)
+    known = passing(path, error)
     return StoreError(f"{path} cannot be written: {error}.", known[1] if known else "Name another file with --db.")

@@ -22,6 +22,8 @@ _BUSY = ("store-busy", "Another process holds the database locked: end it.")
 _ERRS = ("disk-error", "Look at the disk that holds the database: it does not take what is written.")
 _UNREACHABLE = ("store-unreachable", "Make sure that the folder of the database is still there and writable.")
 
+ROOM_BYTES = 64 << 10  # the log's index alone takes 32 KiB
+
 # Primary result codes of SQLite that may pass, and the operating system's: the reason we give, and what to do.
 _RESULTS: dict[int, tuple[str, str]] = {
     sqlite3.SQLITE_FULL: _FULL,
@@ -51,17 +53,22 @@ class PassingError(StoreError):
         self.why = why
 
 
-def passing(error: OSError | sqlite3.Error) -> tuple[str, str] | None:
-    """The reason and the remedy of a fault that may pass; None for any other."""
+def passing(path: Path, error: OSError | sqlite3.Error, *, room_bytes: int = ROOM_BYTES) -> tuple[str, str] | None:
+    """The reason and the remedy of a fault of the database at `path` that may pass; None for any other.
+
+    A disk with less than `room_bytes` free is full.
+    """
     if isinstance(error, OSError):
         return _ERRORS.get(error.errno or 0)
-    return _RESULTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+    known = _RESULTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+    # Where it is the log's index that finds no room, or the log cannot be made, SQLite does not say that it is full.
+    return _FULL if known in (_ERRS, _UNREACHABLE) and _has_no_room(path, room_bytes) else known
 
 
 def opening_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
     """Why a database, or a file beside it, cannot be opened: a `PassingError` where waiting may help."""
     why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-    known = passing(error)
+    known = passing(path, error)
     # SQLite says "read-only" and "unable to open" also to a user who may not write, and of a folder that is not there.
     if known is not None and not (known in (_READ_ONLY, _UNREACHABLE) and _is_refused(path)):
         return PassingError(path, known[0], why, known[1])
@@ -99,6 +106,14 @@ def lost_absence(reason: str, hold_ticks: int) -> Absence:
         f"The database could not be written ({reason}) for longer than {hold_ticks} ticks.",
         "See the reason that stood before it.",
     )
+
+
+def _has_no_room(path: Path, room_bytes: int) -> bool:
+    try:
+        disk = os.statvfs(path.absolute().parent)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < room_bytes and not disk.f_flag & os.ST_RDONLY
 
 
 def _is_refused(path: Path) -> bool:

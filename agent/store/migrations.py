@@ -174,7 +174,7 @@ def set_aside(path: Path, why: str, label: str, now: float) -> SetAside:
             if side.exists():
                 side.rename(kept.with_name(kept.name + suffix))
     except OSError as error:
-        if passing(error) is not None:
+        if passing(path, error) is not None:
             raise opening_error(path, error) from error
         raise StoreError(
             f"{path} must be set aside ({why}), but it cannot be renamed: {error.strerror}.",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload, WorkloadUse
-from skuwise.agent.store.faults import PassingError, opening_error
+from skuwise.agent.store.faults import PassingError, opening_error, passing
 from skuwise.agent.store.patient import PatientWriter
 from skuwise.agent.store.ring import MOST_ITEMS
 from skuwise.agent.store.writer import Writer
@@ -182,3 +182,14 @@ def test_a_folder_that_is_not_there_is_not_waited_for(tmp_path: Path) -> None:
     cannot = _sqlite(sqlite3.SQLITE_CANTOPEN)
     assert not isinstance(opening_error(tmp_path / "none" / "node.db", cannot), PassingError)
     assert isinstance(opening_error(tmp_path / "node.db", cannot), PassingError)
+
+
+def test_a_disk_without_room_is_full_whatever_sqlite_calls_it(tmp_path: Path) -> None:
+    """The log's index and a log that cannot be made are told as "disk I/O error" and "unable to open"."""
+    for code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
+        assert passing(tmp_path / "node.db", _sqlite(code), room_bytes=1 << 62) == passing(
+            tmp_path / "node.db", _sqlite(sqlite3.SQLITE_FULL)
+        )
+        assert passing(tmp_path / "node.db", _sqlite(code)) != passing(
+            tmp_path / "node.db", _sqlite(sqlite3.SQLITE_FULL)
+        )

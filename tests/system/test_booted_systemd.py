@@ -55,7 +55,6 @@ class Machine:
         self.root = root
         self.log = log
         command = ["systemd-nspawn", "--boot", "--register=no", "--keep-unit", "--machine=gpunode", "-D", str(root)]
-        command.append(f"--tmpfs={STATE}:size={STATE_SIZE},mode=0755")  # a disk that is filled in a moment
         with log.open("wb") as output:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
@@ -72,8 +71,8 @@ class Machine:
         return done.stdout.strip()
 
     def inside(self, path: str) -> Path:
-        """A path of the container as this side opens it, what is mounted there included."""
-        return Path(f"/proc/{self.leader}/root{path}")
+        """A path of the container as this side opens it."""
+        return self.root / path.lstrip("/")
 
     def fill(self) -> None:
         """Leave no room on the disk that holds the database."""
@@ -138,6 +137,10 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     (nvml / "scenario").write_text(SCENARIO)
     StubClock(nvml / "clock").set(1.0)
     must("chmod", "-R", "a+rX", nvml)
+    state = root / STATE.lstrip("/")
+    state.mkdir()
+    small = ("mount", "-t", "tmpfs", "-o", f"size={STATE_SIZE},mode=0755", "tmpfs", state)
+    must(*small, skip="no disk can be mounted here")  # one that is filled in a moment
     booted = Machine(root, folder / "boot.log")
     try:
         until(lambda: booted.process.poll() is not None or "login:" in booted.log.read_text(errors="replace"))
@@ -146,6 +149,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         yield booted
     finally:
         booted.stop()
+        must("umount", state)
         shutil.rmtree(root)  # some 400 MB
 
 
