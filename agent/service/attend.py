@@ -20,6 +20,7 @@ MAX_PAUSE_SECONDS = 3600.0  # whoever forgets to resume gets the readings back w
 DEFAULT_PAUSE_SECONDS = 600.0
 RESTART_AFTER_SECONDS = 60.0  # a driver that is reset answers again within this; one that is wedged does not
 RESTART_EVERY_SECONDS = 3600.0
+_MEND_SECONDS = 30.0  # how often it is seen to that the socket's name is still there
 _SLEPT_SECONDS = 1.0  # less is the clocks being read one after the other
 
 
@@ -69,6 +70,7 @@ class Attendant:
         self._note = note
         self._say = say
         self._database = database
+        self._mended_at = -math.inf
         self._slept = clock.suspended_seconds()
         self._paused = driver.paused_until is not None
         self._told: tuple[str, str] = ("", "")
@@ -78,6 +80,9 @@ class Attendant:
     def attend(self) -> None:
         now = self._clock.now()
         self._notifier.alive(now.monotonic_seconds)
+        if self._server is not None and now.monotonic_seconds - self._mended_at >= _MEND_SECONDS:
+            self._mended_at = now.monotonic_seconds
+            self._server.mend()
         while self._server is not None and (request := self._server.next_request()) is not None:
             request.answer(self._answer(request.message))
         if self._paused and self._driver.paused_until is None:

@@ -51,6 +51,7 @@ class ControlServer:
         self._wake = wake
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._socket = _listen(path)
+        self._named = _identity(path)
         self._closed = False
         self._thread = threading.Thread(target=self._serve, name="control", daemon=True)
         self._thread.start()
@@ -60,6 +61,17 @@ class ControlServer:
             return self._requests.get_nowait()
         except queue.Empty:
             return None
+
+    def mend(self) -> None:
+        """Listen anew where the socket's name was taken away; where that fails nothing changes."""
+        if self._closed or _identity(self.path) == self._named:
+            return
+        with contextlib.suppress(SkuwiseError):
+            before, self._socket = self._socket, _listen(self.path)
+            self._named = _identity(self.path)
+            with contextlib.suppress(OSError):
+                before.shutdown(socket.SHUT_RDWR)  # the thread goes on with the new one
+            before.close()
 
     def close(self) -> None:
         """Stop listening and take the socket's name away. Idempotent."""
@@ -118,6 +130,14 @@ def ask(path: Path, message: Message) -> Message:
         said = answer.get("error") if isinstance(answer, dict) else None
         raise SkuwiseError(f"The agent at {path} refused: {said or 'no reason given'}", "See the agent's log.")
     return answer
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _listen(path: Path) -> socket.socket:

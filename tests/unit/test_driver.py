@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 from skuwise.agent.clock import SystemClock
 from skuwise.agent.model import Absence, Gpu, Instant, Probe, Reading
 from skuwise.agent.service.attend import Attendant
+from skuwise.agent.service.control import ControlServer
 from skuwise.agent.service.driver import Deadlines, GuardedDriver
 from skuwise.agent.service.instance import Instance
 from skuwise.agent.service.notify import Notifier
@@ -137,7 +140,7 @@ class Store:
 class Told:
     """What an attendant said and noted."""
 
-    def __init__(self, folder: Path, guarded: GuardedDriver) -> None:
+    def __init__(self, folder: Path, guarded: GuardedDriver, server: ControlServer | None = None) -> None:
         self.said: list[str] = []
         self.noted: list[Absence] = []
         self.instance = Instance.take(folder / "node.db", wait_seconds=0.0)
@@ -147,7 +150,7 @@ class Told:
             guarded,
             self.instance,
             store=Store(),
-            server=None,
+            server=server,
             note=lambda absence, _: self.noted.append(absence),
             say=self.said.append,
             database=folder / "node.db",
@@ -184,3 +187,19 @@ def test_steps_and_sleep_are_noted(tmp_path: Path) -> None:
     assert "set back by 3600.000 s" in told.noted[0].detail
     told.instance.release()
     guarded.close()
+
+
+def test_a_socket_whose_name_was_taken_away_is_there_again(tmp_path: Path) -> None:
+    guarded, _ = driver(Session())
+    path = tmp_path / "agent.sock"
+    with contextlib.closing(ControlServer(path, lambda: None)) as server:
+        path.unlink()
+        told = Told(tmp_path, guarded, server)
+        told.attendant.attend()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(20)
+            client.connect(str(path))
+            client.sendall(b"nonsense\n")
+            assert b"not a line of JSON" in client.recv(4096)
+    assert not path.exists()
+    told.instance.release()
