@@ -200,7 +200,9 @@ def test_the_steps_of_the_image_and_the_pod_make_an_agent_that_reads_and_may_do_
     assert ends_with(*health) == 1  # nobody is there yet
 
     kubelet = KubeletServer(container.node / "var/lib/kubelet/pod-resources/kubelet.sock")
-    running = subprocess.Popen(command(*start, *agent["args"]), env=environment, stderr=subprocess.PIPE)
+    log = container.node / "log"
+    with log.open("wb") as output:
+        running = subprocess.Popen(command(*start, *agent["args"]), env=environment, stderr=output)
     try:
 
         def answer(path: str) -> tuple[int, str]:
@@ -208,6 +210,7 @@ def test_the_steps_of_the_image_and_the_pod_make_an_agent_that_reads_and_may_do_
                 return page.status, page.read().decode()
 
         def healthy() -> bool:
+            assert running.poll() is None, log.read_text()
             with contextlib.suppress(OSError):
                 return answer(agent["livenessProbe"]["httpGet"]["path"])[0] == 200
             return False
@@ -234,9 +237,9 @@ def test_the_steps_of_the_image_and_the_pod_make_an_agent_that_reads_and_may_do_
         until(healthy)
     finally:
         running.terminate()
-        said = running.communicate(timeout=60)[1].decode()
+        running.wait(timeout=60)
         kubelet.stop()
-    assert running.returncode == 0 and "late" not in said, said
+    assert running.returncode == 0 and "late" not in log.read_text(), log.read_text()
     assert rows(database, "SELECT node, machine_id FROM nodes") == [(NODE, "0123456789abcdef0123456789abcdef")]
     assert rows(database, "SELECT DISTINCT namespace, pod FROM workloads") == [("ml", "llama-0")]
     assert rows(database, "SELECT count(DISTINCT gpu_uuid) FROM gpu_hours") == [(2,)]
