@@ -53,6 +53,7 @@ def render(snapshot: Snapshot, cost: Cost, served: Mapping[str, int], form: Form
     _render_fabric(page, snapshot, node.node)
     _render_host(page, snapshot, node)
     _render_work(page, snapshot, node.node)
+    _render_events(page, snapshot, node.node)
     _render_absences(page, snapshot, node.node)
     _render_cost(page, snapshot, node.node, cost, served)
     return page.text()
@@ -229,6 +230,22 @@ def _render_work(page: Page, snapshot: Snapshot, node: str) -> None:
             for key, seconds in snapshot.use_seconds.items()
         ],
     )  # fmt: skip
+
+
+def _render_events(page: Page, snapshot: Snapshot, node: str) -> None:
+    """XIDs by number, and events by kind; XID and double-bit ECC from 0 on, so that the first one is an increase."""
+    known = {gpu.uuid: gpu for gpu in snapshot.survey.gpus if gpu.kind == "gpu"}
+    by_kind = {(uuid, kind): 0 for uuid in known for kind in ("xid", "ecc-double-bit")}
+    xids: list[Sample] = []
+    for (uuid, kind, code), count in snapshot.events.items():
+        by_kind[uuid, kind] = by_kind.get((uuid, kind), 0) + count
+        if kind == "xid":
+            xids.append((f'{gpu_labels(node, uuid, known.get(uuid))},xid="{code}"', count))
+    page.add(
+        make_family("gpu_events", "counter", "Events that the driver told of, by kind."),
+        [(f'{gpu_labels(node, u, known.get(u))},event="{kind}"', count) for (u, kind), count in by_kind.items()],
+    )
+    page.add(make_family("gpu_xid_events", "counter", "XID errors that the driver told of, by number."), xids)
 
 
 def _render_absences(page: Page, snapshot: Snapshot, node: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..inventory.attribution import Attribution
-from ..model import Absence, AgentStats, Node
+from ..model import Absence, AgentStats, Event, Node
 from ..sampler import Sampled, Survey
 from ..store.patient import PatientWriter
 from .bursts import Bursts
@@ -70,9 +70,17 @@ class Recorder:
         self._node_writer.add_tick(sampled.tick)
         if self._metrics is not None:
             self._metrics.totals.add_tick(sampled.tick)
+        if sampled.events:
+            self._keep_events(sampled.events)
         for served in sampled.serving:
             holder = self._attribution.holder_of(served.pids)
             self._node_writer.add_serving(replace(served, workload_id=holder))
+
+    def _keep_events(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._node_writer.add_event(event)
+        if self._metrics is not None:
+            self._metrics.totals.add_events(events)
 
     def report(self, stats: AgentStats) -> None:
         """Store what watching cost."""

@@ -14,7 +14,7 @@ from math import ceil
 from threading import Lock
 from typing import Generic, TypeVar
 
-from ..model import Absence, AgentStats, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
+from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
 from ..sampler import Survey
 from .device_totals import GpuTotals, Integrals, PortTotals, Stamp
 
@@ -22,6 +22,9 @@ from .device_totals import GpuTotals, Integrals, PortTotals, Stamp
 FORGET_SECONDS = 3600.0
 MAX_HELD = 1024  # absences, and uses of GPUs by workloads: what is beyond is left out and counted
 RHYTHM_SECONDS = 60.0
+# Kinds and codes of events that are told apart for each GPU; NVIDIA's catalog has fewer XIDs that matter.
+MAX_EVENT_CODES = 64
+EventKey = tuple[str, str, str]  # gpu uuid (empty: the driver named none), kind, XID (empty: no XID; "other")
 
 
 _K = TypeVar("_K")
@@ -103,6 +106,7 @@ class Snapshot:
     absent_now: Sequence[AbsenceKey]
     absent_seconds: Mapping[AbsenceKey, float]
     use_seconds: Mapping[UseKey, float]
+    events: Mapping[EventKey, int]
     left_out: int
     stats: AgentStats | None
     missed_ticks: int
@@ -128,6 +132,7 @@ class Totals:
         self._host = Integrals()
         self._absences: Held[AbsenceKey] = Held()
         self._uses: Held[UseKey] = Held()
+        self._events: dict[EventKey, int] = {}
         self._stats: AgentStats | None = None
         self._missed = 0
 
@@ -175,6 +180,18 @@ class Totals:
             self._stats = stats
             self._missed += stats.missed_ticks
 
+    def add_events(self, events: Iterable[Event]) -> None:
+        """What the driver told. Beyond `MAX_EVENT_CODES` of a GPU further XIDs count as ``other``."""
+        with self._lock:
+            for event in events:
+                uuid = event.gpu_uuid or ""
+                code = "" if event.kind != "xid" else str(event.code) if event.code is not None else "other"
+                if (uuid, event.kind, code) not in self._events and code:
+                    told_apart = sum(one[0] == uuid and one[2] != "" for one in self._events)
+                    code = code if told_apart < MAX_EVENT_CODES else "other"
+                key = (uuid, event.kind, code)
+                self._events[key] = self._events.get(key, 0) + event.count
+
     def add_tick(self, tick: Tick) -> None:
         """One kept tick."""
         seconds = tick.interval_seconds
@@ -215,6 +232,7 @@ class Totals:
                 absent_now=self._absences.current(),
                 absent_seconds=self._absences.all(now),
                 use_seconds=self._uses.all(now),
+                events=dict(self._events),
                 left_out=self._absences.left_out + self._uses.left_out,
                 stats=self._stats,
                 missed_ticks=self._missed,
@@ -243,6 +261,8 @@ class Totals:
         for known, totals in ((self._gpus_known, self._gpus), (self._ports_known, self._ports)):
             for key in [k for k, one in totals.items() if k not in known and one.last_ts < edge]:
                 del totals[key]
+                for gone in [event for event in self._events if event[0] == key]:
+                    del self._events[gone]
 
 
 def _ticks_of_a_rhythm(interval_seconds: float) -> int:

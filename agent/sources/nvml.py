@@ -64,7 +64,6 @@ class NvmlSource:
         gpus: dict[str, dict[str, float]] = {}
         if due and self._session.fault is None:
             self._looked_at, self._no_processes = monotonic, []
-        if (due or self._session.doubts) and self._session.fault is None:
             self._session.look_at_instances(instant)
         for device in self._session.current(instant):
             values = self._read_device(device, instant)

@@ -147,11 +147,6 @@ class NvmlSession:
             self._doubted.add(device.uuid)
         return fault
 
-    @property
-    def doubts(self) -> bool:
-        """Whether the handle of a MIG instance failed: look whether it is still there."""
-        return bool(self._doubted)
-
     def look_at_instances(self, instant: Instant) -> bool:
         """Whether the MIG instances are others than before. Those that failed since the last look count as others."""
         doubted, self._doubted = self._doubted, set()

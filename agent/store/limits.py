@@ -22,6 +22,7 @@ class Limits:
     # What grows with events, not with time, has a limit of its own: the oldest beyond it go first.
     max_uses: int = 200_000
     max_absences: int = 50_000
+    max_events: int = 50_000
 
     @property
     def log_bytes(self) -> int:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
-from ..model import Absence, AgentStats, FabricPort, Gpu, Node, ServingSample, Tick, Workload, WorkloadUse
+from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, ServingSample, Tick, Workload, WorkloadUse
 from .batch import Batch
 from .codec import (
     DEVICES,
@@ -20,6 +20,7 @@ from .codec import (
     rollup_kind,
     row_encoder,
 )
+from .event_rows import EventRows
 from .tables import TABLES, write_rollups
 
 _ROLLUP_BATCH = 5000
@@ -87,6 +88,7 @@ class NodeWriter:
         found = connection.execute("SELECT id, first_seen FROM node WHERE node = ?", (node.node,)).fetchone()
         self.id: int = found[0] if found else batch.next_id("node")
         self._first_seen: float = found[1] if found else ts
+        self._events = EventRows(batch, self.id)
         self._last_seen = ts
         self._written_last_seen: float | None = None
         self.node = node
@@ -179,6 +181,10 @@ class NodeWriter:
             stats.missed_ticks, stats.clock_offset_seconds,
         )  # fmt: skip
         self._batch.put_row("agent_stat", (stats.ts, self.id), row)
+
+    def add_event(self, event: Event) -> None:
+        """Keep what the driver told of its own accord; what happens again and again is counted."""
+        self._events.add(event)
 
     def add_serving(self, sample: ServingSample) -> None:
         """Keep what an inference server told. Where nobody named its `workload_id`, the sample is the node's."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from ...rules.errors import StoreError
-from ..model import Absence, AgentStats, FabricPort, Gpu, Node, ServingSample, Tick, Workload, WorkloadUse
+from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, ServingSample, Tick, Workload, WorkloadUse
 from .faults import PassingError, held_absence
 from .node_writer import NodeWriter
 from .ring import Kind, Ring, Told
@@ -167,6 +167,9 @@ class PatientNode:
 
     def add_agent_stats(self, stats: AgentStats) -> None:
         self._tell("other", lambda to: to.add_agent_stats(stats))
+
+    def add_event(self, event: Event) -> None:
+        self._tell("note", lambda to: to.add_event(event))
 
     def add_serving(self, sample: ServingSample) -> None:
         self._tell("other", lambda to: to.add_serving(sample))

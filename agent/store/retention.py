@@ -174,9 +174,11 @@ class RetentionJob:
         oldest = now - limits.hours_seconds
         self._drop_by_id(connection, "workload_use", "ts_end < ?", (oldest,))
         self._drop_by_id(connection, "absence", "until < ?", (oldest,))
+        self._drop_by_id(connection, "event", "last_ts < ?", (oldest,))
         for table, end, most in (
             ("workload_use", "ts_end", limits.max_uses),
             ("absence", "until", limits.max_absences),
+            ("event", "last_ts", limits.max_events),
         ):
             (count,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608
             if count > most:

@@ -43,6 +43,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "absence": ("id", "node_id", "scope", "subject", "metric", "reason", "detail", "remedy", "since", "until"),
     "server": ("id", "node_id", "engine", "endpoint"),
     "serving_sample": ("id", "server_id", "workload_ref", "ts", "interval_ms", *(name for name, _ in SERVING_STEPS)),
+    "event": ("id", "node_id", "gpu_uuid", "kind", "code", "detail", "ts", "last_ts", "count"),
     "agent_stat": (
         "ts", "node_id", "cpu_seconds", "rss_bytes", "tick_seconds", "late_seconds", "missed_ticks",
         "clock_offset_seconds",

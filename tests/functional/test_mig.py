@@ -106,10 +106,10 @@ def test_an_instance_that_goes_and_one_that_comes_are_seen_within_ten_seconds(tm
 
 def test_an_instance_made_anew_under_the_same_id_is_not_compared_with_the_old_one(tmp_path):
     scenario = SLICED + "[mig 0/0]\nexists = 1 3:0 4:1\n"
-    reads = dict(zip(range(1, 9), _read(tmp_path, scenario, *range(1, 9))[1:], strict=True))
+    reads = dict(zip(range(1, 16), _read(tmp_path, scenario, *range(1, 16))[1:], strict=True))
     assert reads[2]["gpm"]["gpus"][ONE]["sm_active"] == pytest.approx(0.8)
     assert ONE not in reads[3]["gpm"]["gpus"]
-    later = [t for t in range(4, 9) if ONE in reads[t]["gpm"]["gpus"]]
+    later = [t for t in range(4, 16) if ONE in reads[t]["gpm"]["gpus"]]
     assert later and later[0] > 4
     assert all(reads[t]["gpm"]["gpus"][ONE]["sm_active"] == pytest.approx(0.8) for t in later)
 
