@@ -165,7 +165,8 @@ def _once(options: argparse.Namespace) -> int:
     from .service import once  # noqa: PLC0415
     from .service.look import look  # noqa: PLC0415
 
-    agent, sampled, uses = look(_settings(options), os.environ, SystemClock(), _LOOK_SECONDS)
+    looked = look(_settings(options), os.environ, SystemClock(), _LOOK_SECONDS)
+    agent, sampled, uses = looked.agent, looked.sampled, looked.uses
     if options.format == "json":
         _print(json.dumps(once.as_json(agent.node, agent.survey, sampled, uses), indent=2, allow_nan=False))
     else:
@@ -193,6 +194,7 @@ def _impact(options: argparse.Namespace, config: AgentConfig) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     from .service import doctor  # noqa: PLC0415
     from .service.look import look  # noqa: PLC0415
+    from .service.privileges import read_privileges  # noqa: PLC0415
     from .store.place import place_line  # noqa: PLC0415
 
     config = _settings(options)
@@ -200,12 +202,16 @@ def _doctor(options: argparse.Namespace) -> int:
         return _impact(options, config)
     if options.work is not None or options.work_prints:
         raise UsageError("--work is for the measurement.", "Add --impact.")
-    agent, sampled, _ = look(config, os.environ, SystemClock(), _LOOK_SECONDS)
-    found = (*doctor.examine(agent.survey, sampled), place_line(config.db, config.procfs))
+    looked = look(config, os.environ, SystemClock(), _LOOK_SECONDS, with_costs=True)
+    found = (
+        *doctor.examine(looked.agent.survey, looked.sampled, read_privileges(config.procfs)),
+        *doctor.not_asked(config, looked.agent.survey),
+        place_line(config.db, config.procfs),
+    )
     if options.format == "json":
-        _print(json.dumps(doctor.as_rows(found), indent=2))
+        _print(json.dumps(doctor.as_rows(found, looked.costs), indent=2))
     else:
-        _print(doctor.as_table(found))
+        _print(doctor.as_table(found, looked.costs))
     return EXIT_DONE
 
 

@@ -123,5 +123,6 @@ _NO_SCHEDULER = Absence(
     "*",
     "allocation-unknown",
     "No scheduler is in sight on this node, so nothing says to whom its GPUs were given; processes show who uses them.",
-    "With Slurm, install systemd/slurm/prolog.sh and epilog.sh; with Kubernetes, mount the kubelet's pod-resources.",
+    "With Slurm, name /etc/skuwise/slurm/prolog.sh and epilog.sh in slurm.conf (skuwise agent install writes them); "
+    "with Kubernetes, mount the kubelet's pod-resources.",
 )

@@ -169,7 +169,8 @@ def _absences(
             replace(
                 base,
                 detail=f"{which} which GPUs Slurm gave to a job{why}.",
-                remedy="Install systemd/slurm/prolog.sh and epilog.sh, or enable the environment helper.",
+                remedy="Name /etc/skuwise/slurm/prolog.sh and epilog.sh in slurm.conf (skuwise agent install writes "
+                "them), or enable the environment helper (skuwise agent install --with-environ).",
             )
         )
     if stale:
@@ -188,7 +189,7 @@ def _absences(
                 base,
                 reason="allocation-refused",
                 detail=f"Files of the prolog's folder are refused ({_some(named)}).",
-                remedy="Remove them; only systemd/slurm/prolog.sh, as root, may write there.",
+                remedy="Remove them; only prolog.sh, as root, may write there.",
             )
         )
     unresolved = [f"{claim.job_id}: {name}" for claim in claims for name in claim.unresolved]

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...rules.columns import columns
 from ...rules.plain import clean
+from ..config import AgentConfig
 from ..model import Absence, Capability
 from ..sampler import Sampled, Survey
+from .privileges import Privileges, sharpened
+from .read_costs import cost_of, sentence
 
 # Reasons that only say that a first look has nothing to subtract from.
 _PASSING = frozenset({"first-reading"})
 
 
-def examine(survey: Survey, sampled: Sampled) -> tuple[Capability, ...]:
-    """The survey's lines, with what the first reading showed to be absent put in their place."""
+def examine(survey: Survey, sampled: Sampled, privileges: Privileges) -> tuple[Capability, ...]:
+    """The survey's lines, with what the first reading showed to be absent put in their place.
+
+    `privileges` say why the driver refuses profiling, where it does.
+    """
     lines: dict[tuple[str, str, str], Capability] = {}
     for line in survey.capabilities:
         # Where one source lacks what another gives, it is not missing; of two that lack it the later knows more.
@@ -31,7 +37,31 @@ def examine(survey: Survey, sampled: Sampled) -> tuple[Capability, ...]:
             source = known.source if known else absence.subject or absence.scope
             origin = known.origin if known else ""
             lines[key] = Capability(source, absence.scope, absence.subject, absence.metric, origin, absence)
-    return tuple(lines.values())
+    return tuple(sharpened(line, privileges) for line in lines.values())
+
+
+def not_asked(config: AgentConfig, survey: Survey) -> tuple[Capability, ...]:
+    """What is not read because the settings do not ask for it, where it would tell something."""
+    lines: list[Capability] = []
+    blind = any(line.absence is not None and line.absence.reason == "no-gpm" for line in survey.capabilities)
+    if blind and not config.dcgm_url:
+        lines.append(_switched_off(
+            "dcgm", "dcgm_url is empty, so dcgm-exporter's page is not read, which could tell what GPM cannot here.",
+            "Set dcgm_url to the page's address.",
+        ))  # fmt: skip
+    if survey.gpus and not config.serving_endpoints and not any(one.source == "serving" for one in survey.capabilities):
+        detail = "No inference server's page is named, so the use of KV caches, queues and tokens is not known."
+        if config.serving_discover:
+            detail = "No inference server's page was found at the engines' usual ports on this node."
+        lines.append(_switched_off(
+            "serving", detail, "Where one runs here, name its page in serving_endpoints (or set serving_discover).",
+        ))  # fmt: skip
+    return tuple(lines)
+
+
+def _switched_off(source: str, detail: str, remedy: str) -> Capability:
+    absence = Absence("source", source, "*", "not-configured", detail, remedy)
+    return Capability(source, "source", source, "*", "", absence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +98,12 @@ def _shape(line: Capability) -> str:
     return detail
 
 
-def as_rows(capabilities: Sequence[Capability]) -> list[dict[str, object]]:
-    """One flat mapping a line, for JSON. `status` is read or absent."""
+def as_rows(capabilities: Sequence[Capability], costs: Mapping[str, float]) -> list[dict[str, object]]:
+    """One flat mapping a line, for JSON. `status` is read or absent.
+
+    `source_cpu_seconds` is what one reading of all that the source tells costs (nvml, gpm and nvlink are read in one);
+    null for what is not read on a tick.
+    """
     return [
         {
             "source": line.source,
@@ -78,6 +112,7 @@ def as_rows(capabilities: Sequence[Capability]) -> list[dict[str, object]]:
             "metric": line.metric,
             "status": "absent" if line.absence else "read",
             "origin": line.origin,
+            "source_cpu_seconds": cost_of(line.source, costs),
             "reason": line.absence.reason if line.absence else None,
             "detail": line.absence.detail if line.absence else None,
             "remedy": line.absence.remedy if line.absence else None,
@@ -86,13 +121,13 @@ def as_rows(capabilities: Sequence[Capability]) -> list[dict[str, object]]:
     ]
 
 
-def as_table(capabilities: Sequence[Capability]) -> str:
-    """For a person: what is read first, then what is not, each with its reason and remedy."""
+def as_table(capabilities: Sequence[Capability], costs: Mapping[str, float]) -> str:
+    """For a person: what is read and at what cost, then what is not, each with its reason and remedy."""
     groups = grouped(capabilities)
     read = [(", ".join(g.sources), _who(g), _what(g), g.example.origin) for g in groups if g.example.absence is None]
     absent = [_sentence(g, g.example.absence) for g in groups if g.example.absence is not None]
     parts = [columns(("SOURCE", "OF", "READS", "FROM"), read) if read else "Nothing can be read here."]
-    return "\n".join([*parts, "", *(absent or ["Nothing is missing."])])
+    return "\n".join([*parts, "", sentence(costs), "", *(absent or ["Nothing is missing."])])
 
 
 def _who(group: Group) -> str:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ..inventory.text import clean_text
 from ..model import Absence, Capability, Instant, Probe, Reading
 from .exposition import PageError, Series
-from .nvml_reasons import Fault
+from .nvml_reasons import STAYS_MISSING, Fault
 from .scrape import Page, Pages, Target
 
 DEFAULT_URL = "http://127.0.0.1:9400/metrics"
@@ -77,14 +77,15 @@ WANTED = frozenset(name for field in FIELDS for name in field.names) | {*_WITNES
 # dcgm_fields.h: DCGM_INT32_BLANK 0x7ffffff0, DCGM_INT64_BLANK 0x7ffffffffffffff0, DCGM_FP64_BLANK 2^47; each is
 # followed by "not found", "not supported" and "not permissioned".
 _BLANKS = (0x7FFFFFF0, 2**47, 0x7FFFFFFFFFFFFFF0)
-_BLANK = Fault("dcgm-blank", "The exporter has no value for it yet.", "See dcgm-exporter's log if it stays so.")
+_EXPORTER_LOG = "See dcgm-exporter's log if it stays so."
+_BLANK = Fault("dcgm-blank", "The exporter has no value for it yet.", _EXPORTER_LOG)
 _MEANINGS = (
     _BLANK,
-    Fault("dcgm-blank", "DCGM did not find the field on this GPU."),
-    Fault("not-supported", "DCGM says that this GPU does not report it."),
+    Fault("dcgm-blank", "DCGM did not find the field on this GPU.", _EXPORTER_LOG),
+    Fault("not-supported", "DCGM says that this GPU does not report it.", STAYS_MISSING),
     Fault("no-permission", "DCGM may not read it.", "Run dcgm-exporter as root, with CAP_SYS_ADMIN."),
 )
-_NOT_A_NUMBER = Fault("not-a-number", "The exporter's value is no number.")
+_NOT_A_NUMBER = Fault("not-a-number", "The exporter's value is no number.", _EXPORTER_LOG)
 _OUT_OF_RANGE = Fault("out-of-range", "The exporter's value cannot be.", "On MIG, update DCGM (NVIDIA/DCGM#152).")
 _AMBIGUOUS = Fault(
     "ambiguous", "The exporter's page gives several different values for this GPU.", "Run one dcgm-exporter per node."
@@ -94,9 +95,7 @@ _STUCK = Fault(
     "The exporter's profiling values are all 0 while kernels run (NVIDIA/DCGM#303).",
     "Restart dcgm-exporter and its host engine; look for an XID before that time.",
 )
-_NO_VALUE = Fault(
-    "dcgm-blank", "The exporter's page has no value of this GPU.", "See dcgm-exporter's log if it stays so."
-)
+_NO_VALUE = Fault("dcgm-blank", "The exporter's page has no value of this GPU.", _EXPORTER_LOG)
 
 
 class Lacking(NamedTuple):

@@ -40,7 +40,7 @@ _REASONS: Mapping[str, tuple[str, str]] = {
     "counter-reset": ("The counter went back: reset or wrapped.", "Nothing to do: the next interval counts again."),
     "long-gap": ("The counter was not read for too long.", "Nothing to do: the next interval counts again."),
     "first-reading": ("A rate needs two readings.", "Nothing to do: the next interval counts."),
-    "not-supported": ("Ethernet ports do not count waiting.", ""),
+    "not-supported": ("Ethernet ports do not count waiting.", "Nothing to do: it stays missing."),
 }
 
 
@@ -234,6 +234,7 @@ class EthernetSource:
             "*",
             "counted-as-rdma",
             f"{name} is the RDMA device {rdma}, which stands for this port; its TCP traffic is not counted.",
+            "Nothing to do: one piece of hardware is listed once.",
         )
         return Capability(self.name, "fabric", f"{name}/1", "*", str(self._class / name), absence)
 

@@ -18,7 +18,7 @@ import pynvml
 
 from ..model import Absence, Capability, Event, EventKind, Instant, Probe, Reading
 from ..xids import XID_MEANINGS
-from .nvml_reasons import FUNCTION_NOT_FOUND, NOT_SUPPORTED, TIMEOUT, Fault
+from .nvml_reasons import FUNCTION_NOT_FOUND, NOT_SUPPORTED, STAYS_MISSING, TIMEOUT, Fault
 from .nvml_session import NvmlDevice, NvmlSession
 
 WAIT_MILLISECONDS = 500
@@ -50,7 +50,7 @@ KINDS: Mapping[int, EventKind] = {
 _WANTED = sum(KINDS)
 _NO_INSTANCE = 0xFFFFFFFF
 
-_NO_EVENTS = Fault("not-supported", "This GPU's driver reports none of the events that are asked for.")
+_NO_EVENTS = Fault("not-supported", "This GPU's driver reports none of the events that are asked for.", STAYS_MISSING)
 _HUNG = Fault(
     "driver-hung",
     "Waiting for the driver's events does not return; XID and ECC errors are in the kernel log only.",
@@ -169,7 +169,8 @@ class EventSource:
             except pynvml.NVMLError as error:
                 watch.fault = self._session.meaning(_code(error))
             except Exception as error:  # what nobody foresaw must not go unsaid
-                watch.fault = Fault("source-failed", f"Waiting for events failed with {type(error).__name__}.")
+                said = f"Waiting for events failed with {type(error).__name__}."
+                watch.fault = Fault("source-failed", said, "Report this; it is tried again.")
             watch.looked.set()
             self._rest(watch)
 

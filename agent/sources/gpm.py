@@ -74,9 +74,7 @@ class _Pair:
 
     __slots__ = ("absent", "asked", "buffers", "epoch", "newest", "taken_at")
 
-    def __init__(
-        self, epoch: int, buffers: tuple[ctypes.c_void_p, ctypes.c_void_p], asked: tuple[_Asked, ...]
-    ) -> None:
+    def __init__(self, epoch: int, buffers: tuple[ctypes.c_void_p, ctypes.c_void_p], asked: tuple[_Asked, ...]) -> None:
         self.epoch = epoch
         self.buffers = buffers
         self.newest = 0  # which of the two holds the last sample

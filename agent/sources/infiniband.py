@@ -37,11 +37,12 @@ _REASONS: Mapping[str, tuple[str, str]] = {
         "Sample where the physical function is.",
     ),
     "restricted": (
-        "The driver refuses to read this here; it is not tried again.",
-        "Sample where the physical function is.",
+        "The HCA's firmware or driver refuses this counter to this function (EINVAL, as restricted functions of a DGX "
+        "and of virtual machines do), and each try would fill the kernel's log: it is not tried again.",
+        "Sample where the physical function is, or have who owns it lift the restriction (mlxprivhost).",
     ),
     "no-permission": ("The counter may not be read by this user.", "Let the agent's user read sysfs."),
-    "not-supported": ("This kind of port has no such counter.", ""),
+    "not-supported": ("This kind of port has no such counter.", "Nothing to do: it stays missing."),
     "unknown-counters": (
         "The port has no byte counters of a known family.",
         "Report the driver and its counters' names.",

@@ -23,19 +23,23 @@ class Fault:
 
     reason: str
     detail: str
-    remedy: str = ""
+    remedy: str
 
     def of(self, scope: Scope, subject: str, metric: str = "*") -> Absence:
         return Absence(scope, subject, metric, self.reason, self.detail, self.remedy)
 
 
+STAYS_MISSING = "Nothing to do: it stays missing."
+COMES_BACK = "Nothing to do: the next interval counts."
+_REPORT = "Nothing to do, if the next ones are sound; else report the driver's version."
+_SEE_LOGS = "See nvidia-smi and the kernel's log; report it where they show nothing."
 _DRIVER_REMEDY = "Install or load the NVIDIA driver; nvidia-smi shows whether it works."
 _DCGM_REMEDY = (
     "Run dcgm-exporter with its profiling fields switched on (DCGM_FI_PROF_SM_ACTIVE and the others) and read those."
 )
 _FAULTS = {
     UNINITIALIZED: Fault("no-driver", "The NVIDIA driver let go of this agent.", "Restart the agent."),
-    NOT_SUPPORTED: Fault("not-supported", "This GPU does not report it."),
+    NOT_SUPPORTED: Fault("not-supported", "This GPU does not report it.", STAYS_MISSING),
     NO_PERMISSION: Fault(
         "no-permission",
         "The driver does not let this user read it.",
@@ -76,31 +80,39 @@ NO_GPM_DRIVER = Fault(
     "This driver has no GPM, so how busy the GPU's units are is not known.",
     f"Upgrade the driver. Or: {_DCGM_REMEDY}",
 )
-MIG_WHOLE = Fault("mig", "The driver tells this of the whole GPU only; see the instance's parent.")
-MIG_UTILISATION = Fault("mig", "The driver does not tell the utilisation of a GPU in MIG mode; its instances have GPM.")
+MIG_WHOLE = Fault("mig", "The driver tells this of the whole GPU only; see the instance's parent.", STAYS_MISSING)
+MIG_UTILISATION = Fault(
+    "mig", "The driver does not tell the utilisation of a GPU in MIG mode; its instances have GPM.", STAYS_MISSING
+)
 MIG_SHARED = Fault(
     "mig-shared",
     "Several compute instances share this GPU instance, and its counters are of all of them together.",
     "Give each piece of work a GPU instance of its own where its use is to be known.",
 )
-NO_NVLINK = Fault("no-nvlink", "This GPU has no active NVLink.")
+NO_NVLINK = Fault(
+    "no-nvlink", "This GPU has no active NVLink.", "Nothing to do, unless it should have: see nvidia-smi nvlink -s."
+)
 NO_COUNTER = Fault("not-supported", "This GPU's driver does not count this traffic.", _DCGM_REMEDY)
-NOT_A_NUMBER = Fault("not-a-number", "The driver answered with a value that is no number.")
-OUT_OF_RANGE = Fault("out-of-range", "The driver answered with a value that cannot be.")
+NOT_A_NUMBER = Fault("not-a-number", "The driver answered with a value that is no number.", _REPORT)
+OUT_OF_RANGE = Fault("out-of-range", "The driver answered with a value that cannot be.", _REPORT)
 TOO_SOON = Fault("too-soon", "GPM needs 100 ms between two samples.", "Sample at an interval above 0.1 s.")
-NOT_UPDATED = Fault("not-updated", "The driver has not refreshed its counter since the last reading.")
+NOT_UPDATED = Fault("not-updated", "The driver has not refreshed its counter since the last reading.", COMES_BACK)
 
 GAPS = {
-    "first-reading": Fault("first-reading", "A rate needs two readings; this was the first."),
-    "counter-reset": Fault("counter-reset", "The counter went back (a reset or a wrap), so there is no rate."),
-    "long-gap": Fault("long-gap", "Nobody looked for too long; a mean over that time would hide what happened."),
+    "first-reading": Fault("first-reading", "A rate needs two readings; this was the first.", COMES_BACK),
+    "counter-reset": Fault(
+        "counter-reset", "The counter went back (a reset or a wrap), so there is no rate.", COMES_BACK
+    ),
+    "long-gap": Fault(
+        "long-gap", "Nobody looked for too long; a mean over that time would hide what happened.", COMES_BACK
+    ),
 }
 
 
 def fault_of(code: int, text: str = "") -> Fault:
     """The meaning of an NVML error code; `text` is NVML's own word for one that has no entry here."""
     known = _FAULTS.get(code)
-    return known or Fault("nvml-error", f"NVML answered with error {code}{f' ({text})' if text else ''}.")
+    return known or Fault("nvml-error", f"NVML answered with error {code}{f' ({text})' if text else ''}.", _SEE_LOGS)
 
 
 class AbsenceSet:

@@ -275,8 +275,9 @@ class ServingSource:
         lines: list[Capability] = []
         for metric in SERVING_METRICS:
             silent = Absence(
-                "source", subject, metric.name, "not-exported", f"This {engine.name} does not tell {metric.name}."
-            )
+                "source", subject, metric.name, "not-exported", f"This {engine.name} does not tell {metric.name}.",
+                "Nothing to do; a newer release of it may.",
+            )  # fmt: skip
             there = metric.name in told or (metric.name == "time_to_first_token_seconds" and "first_sum" in told)
             lines.append(Capability(self.name, "source", subject, metric.name, origin, None if there else silent))
         return lines

@@ -217,9 +217,14 @@ def test_doctor_names_cause_and_remedy(tmp_path: Path) -> None:
     lines = json.loads(done.stdout)
     missing = [line for line in lines if line["reason"] == "no-gpm"]
     assert missing and all(line["remedy"] for line in missing)
+    # What cannot be read has its sentence and its remedy, whatever it is; what is read on a tick has its cost.
+    assert all(line["detail"] and line["remedy"] for line in lines if line["status"] == "absent")
+    costs = {line["source"]: line["source_cpu_seconds"] for line in lines}
+    assert costs["nvml"] == costs["nvlink"] and costs["nvml"] > 0 and costs["host"] > 0 and costs["store"] is None
+    assert any(line["source"] == "serving" and line["reason"] == "not-configured" for line in lines)
     assert any(line["metric"] == "power_watts" and line["status"] == "read" for line in lines)
     table = skuwise("agent", "doctor", *paths, env=env, cwd=tmp_path).stdout
-    assert "no-gpm" in table and "Remedy:" in table and len(table.splitlines()) < 40
+    assert "no-gpm" in table and "Remedy:" in table and len(table.splitlines()) < 50
 
 
 def test_a_database_that_is_not_ours_is_refused_and_untouched(tmp_path: Path) -> None:

@@ -1,0 +1,123 @@
+"""Doctor's lines: the exact reason of a refusal, what the settings do not ask for, and what reading costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from skuwise.agent.clock import SteppedClock
+from skuwise.agent.config import AgentConfig
+from skuwise.agent.model import Absence, Capability, Gpu, Instant, Probe, Reading, Tick
+from skuwise.agent.sampler import Sampled, Survey
+from skuwise.agent.service.doctor import as_rows, as_table, examine, not_asked
+from skuwise.agent.service.privileges import Privileges, read_privileges, sharpened
+from skuwise.agent.service.read_costs import cost_of, read_costs, sentence
+from skuwise.agent.sources.nvml_reasons import NO_GPM, NO_PERMISSION, fault_of
+
+GPU = Gpu("GPU-a", 0, "NVIDIA H100")
+REFUSED = Capability(
+    "gpm", "gpu", GPU.uuid, "sm_active", "GPM", fault_of(NO_PERMISSION).of("gpu", GPU.uuid, "sm_active")
+)
+SURVEY = Survey((GPU,), (), (REFUSED,))
+UNKNOWN = Privileges(None, None)
+NOTHING_MORE = Sampled(Tick(1.0, 1.0), None, frozenset())
+
+
+def proc(folder: Path, *, restricted: str | None, capabilities: str | None) -> Path:
+    (folder / "driver/nvidia").mkdir(parents=True)
+    (folder / "self").mkdir()
+    if restricted is not None:
+        (folder / "driver/nvidia/params").write_text(
+            f"ResmanDebugLevel: 4294967295\nRmProfilingAdminOnly: {restricted}\n"
+        )
+    if capabilities is not None:
+        (folder / "self/status").write_text(f"Name:\tpython\nCapEff:\t{capabilities}\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("restricted", "capabilities", "said", "remedy"),
+    [
+        ("1", "0000000000000000", "RmProfilingAdminOnly: 1", "NVreg_RestrictProfilingToAdminUsers=0"),
+        ("1", "0000004000000000", "does not take this process's capability", "Before R565"),
+        ("1", "0000000000200000", "does not take this process's capability", "CAP_SYS_ADMIN"),
+        ("0", "0000000000000000", "although RmProfilingAdminOnly is 0", "virtual machine's host"),
+        (None, "0000000000000000", "does not let this user", "CAP_PERFMON"),
+        ("1", None, "neither CAP_PERFMON nor CAP_SYS_ADMIN", "drop-in"),
+    ],
+)
+def test_why_profiling_is_refused_is_told_with_the_remedy_that_follows(
+    tmp_path: Path, restricted: str | None, capabilities: str | None, said: str, remedy: str
+) -> None:
+    privileges = read_privileges(proc(tmp_path, restricted=restricted, capabilities=capabilities))
+    (line,) = examine(SURVEY, NOTHING_MORE, privileges)
+    assert line.absence is not None
+    assert said in line.absence.detail and remedy in line.absence.remedy
+    assert (line.absence.reason, line.metric) == ("no-permission", "sm_active")
+
+
+def test_what_the_driver_does_not_say_is_unknown_and_other_refusals_stay(tmp_path: Path) -> None:
+    assert read_privileges(tmp_path) == UNKNOWN
+    (tmp_path / "driver/nvidia").mkdir(parents=True)
+    (tmp_path / "driver/nvidia/params").write_bytes(b"\xffRmProfilingAdminOnly: yes\n")
+    assert read_privileges(tmp_path).restricted is None
+    memory = replace(REFUSED, source="nvml", metric="mem_used_bytes")
+    assert sharpened(memory, Privileges(restricted=True, may_profile=False)) is memory
+
+
+def test_pages_that_would_tell_something_but_are_not_asked_for_are_named() -> None:
+    blind = replace(SURVEY, capabilities=(replace(REFUSED, absence=NO_GPM.of("gpu", GPU.uuid, "sm_active")),))
+    lines = not_asked(AgentConfig(dcgm_url=""), blind)
+    assert [(one.source, one.absence and one.absence.reason) for one in lines] == [
+        ("dcgm", "not-configured"),
+        ("serving", "not-configured"),
+    ]
+    assert [one.source for one in not_asked(AgentConfig(), blind)] == ["serving"]
+    assert not_asked(AgentConfig(serving_endpoints=("http://127.0.0.1:8000/metrics",)), SURVEY) == ()
+    found = not_asked(AgentConfig(serving_discover=True), SURVEY)
+    assert found[0].absence is not None and "was found" in found[0].absence.detail
+    assert not_asked(AgentConfig(dcgm_url=""), Survey((), (), ())) == ()
+
+
+class Costly:
+    """A source whose reading takes CPU by the clock it is given; it fails where that is None."""
+
+    def __init__(self, name: str, clock: SteppedClock, seconds: float | None) -> None:
+        self.name, self._clock, self._seconds = name, clock, seconds
+        self.read_at: list[float] = []
+
+    def probe(self) -> Probe:
+        return Probe()
+
+    def read(self, instant: Instant) -> Reading:
+        self.read_at.append(instant.monotonic_seconds)
+        if self._seconds is None:
+            raise OSError("broken")
+        # The first readings set things up.
+        self._clock.cpu += self._seconds * (10 if len(self.read_at) < 3 else 1)
+        return Reading()
+
+    def close(self) -> None: ...
+
+
+def test_a_reading_costs_what_it_usually_takes_and_samples_lie_apart() -> None:
+    clock = SteppedClock(0.0)
+    sources = [Costly(*one) for one in (("nvml", clock, 0.002), ("host", clock, 0.001), ("dcgm", clock, 5.0))]
+    costs = read_costs([*sources, Costly("infiniband", clock, None)], clock)
+    assert costs == {"nvml": pytest.approx(0.002), "host": pytest.approx(0.001)}
+    gaps = [later - earlier for earlier, later in zip(sources[0].read_at, sources[0].read_at[1:], strict=False)]
+    assert min(gaps) > 0.1 and sources[2].read_at == []
+    assert cost_of("gpm", costs) == costs["nvml"] and cost_of("dcgm", costs) is None
+    assert "3.00 ms" in sentence(costs) and "nvml, gpm and nvlink 2.00 ms" in sentence(costs)
+    row = as_rows((REFUSED,), costs)[0]
+    assert row["source_cpu_seconds"] == costs["nvml"] and row["reason"] == "no-permission"
+    assert sentence(costs) in as_table((REFUSED,), costs)
+
+
+def test_what_the_first_reading_lacks_takes_the_place_of_what_was_promised() -> None:
+    promised = replace(REFUSED, absence=None)
+    late = Absence("gpu", GPU.uuid, "sm_active", "gpu-lost", "It fell off the bus.", "Reset it.")
+    passing = replace(late, metric="dram_active", reason="first-reading")
+    sampled = replace(NOTHING_MORE, absences=frozenset({late, passing}))
+    assert [one.absence for one in examine(replace(SURVEY, capabilities=(promised,)), sampled, UNKNOWN)] == [late]
