@@ -10,6 +10,7 @@ from ..model import Absence, Capability
 
 # linux/capability.h. Profiling needs CAP_SYS_ADMIN, or CAP_PERFMON from driver R565 on.
 _SYS_ADMIN, _PERFMON = 21, 38
+_PROFILERS = frozenset({"gpm", "burst"})  # the sources that read GPM
 _PARAMETER = re.compile(r"^RmProfilingAdminOnly:\s*(\d+)\s*$", re.MULTILINE)
 _EFFECTIVE = re.compile(r"^CapEff:\s*([0-9a-fA-F]{1,16})\s*$", re.MULTILINE)
 _PERFMON_DROP_IN = (
@@ -47,7 +48,7 @@ def read_privileges(procfs: Path) -> Privileges:
 def sharpened(line: Capability, privileges: Privileges) -> Capability:
     """`line` with the exact cause, where the driver refused GPM; any other as it is."""
     absence = line.absence
-    if absence is None or line.source != "gpm" or absence.reason != "no-permission":
+    if absence is None or line.source not in _PROFILERS or absence.reason != "no-permission":
         return line
     return replace(line, absence=_explained(absence, privileges))
 

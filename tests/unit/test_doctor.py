@@ -55,6 +55,8 @@ def test_why_profiling_is_refused_is_told_with_the_remedy_that_follows(
     assert line.absence is not None
     assert said in line.absence.detail and remedy in line.absence.remedy
     assert (line.absence.reason, line.metric) == ("no-permission", "sm_active")
+    burst = sharpened(replace(REFUSED, source="burst"), privileges)
+    assert burst.absence == line.absence  # so that the table joins them
 
 
 def test_what_the_driver_does_not_say_is_unknown_and_other_refusals_stay(tmp_path: Path) -> None:
