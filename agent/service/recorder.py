@@ -75,6 +75,8 @@ class Recorder:
         for served in sampled.serving:
             holder = self._attribution.holder_of(served.pids)
             self._node_writer.add_serving(replace(served, workload_id=holder))
+        for burst in self._bursts.take():
+            self._node_writer.add_burst(burst)
 
     def _keep_events(self, events: Sequence[Event]) -> None:
         for event in events:

@@ -99,10 +99,11 @@ class Batch:
         """Let a row of a small table wait; a later one of the same key takes its place."""
         self._rows[table][key] = storable(row)
 
-    def put_serving(self, number: int, row: Sequence[Cell]) -> None:
-        """Let an inference server's sample wait; of more than `hold_ticks` the oldest is let go."""
-        self.put_row("serving_sample", number, row)
-        rows = self._rows["serving_sample"]
+    def put_sample(self, table: str, number: int, row: Sequence[Cell]) -> None:
+        """Let a row of a small table wait that comes again and again (an inference server's sample, a burst); of more
+        than `hold_ticks` the oldest is let go."""
+        self.put_row(table, number, row)
+        rows = self._rows[table]
         if len(rows) > self.hold_ticks:
             del rows[next(iter(rows))]
 

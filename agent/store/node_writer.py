@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
+from ..burst import Burst
 from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, ServingSample, Tick, Workload, WorkloadUse
 from .batch import Batch
+from .burst_rows import minute_row
 from .codec import (
     DEVICES,
     FABRIC_STEPS,
@@ -186,6 +188,15 @@ class NodeWriter:
         """Keep what the driver told of its own accord; what happens again and again is counted."""
         self._events.add(event)
 
+    def add_burst(self, burst: Burst) -> None:
+        """Keep what a burst told. That of a GPU nobody named is not kept."""
+        device = self._gpu_ids.get(burst.gpu_uuid)
+        if device is None:
+            self.unknown_devices.add(burst.gpu_uuid)
+            return
+        row = minute_row(burst, device)
+        self._batch.put_sample("gpu_burst", int(str(row[0])), row)
+
     def add_serving(self, sample: ServingSample) -> None:
         """Keep what an inference server told. Where nobody named its `workload_id`, the sample is the node's."""
         key = (sample.engine, sample.endpoint)
@@ -197,7 +208,7 @@ class NodeWriter:
         number = self._batch.next_id("serving_sample")
         values = encode_values(sample.values.get, SERVING_STEPS)
         row = (number, server, held[0] if held else None, sample.ts, round(sample.interval_seconds * 1000), *values)
-        self._batch.put_serving(number, row)
+        self._batch.put_sample("serving_sample", number, row)
 
     # The bulk roads, for simulators and importers: written at once, in transactions of some thousand rows.
 

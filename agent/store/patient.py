@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from ...rules.errors import StoreError
+from ..burst import Burst
 from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, ServingSample, Tick, Workload, WorkloadUse
 from .faults import PassingError, held_absence
 from .node_writer import NodeWriter
@@ -170,6 +171,9 @@ class PatientNode:
 
     def add_event(self, event: Event) -> None:
         self._tell("note", lambda to: to.add_event(event))
+
+    def add_burst(self, burst: Burst) -> None:
+        self._tell("other", lambda to: to.add_burst(burst))
 
     def add_serving(self, sample: ServingSample) -> None:
         self._tell("other", lambda to: to.add_serving(sample))

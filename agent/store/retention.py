@@ -17,7 +17,7 @@ from typing import Literal
 from ...rules.errors import StoreError
 from .batch import write_error
 from .clock_doubt import trusted_now
-from .codec import DEVICES, Period, RollupTable, row_id
+from .codec import DEVICES, Period, row_id
 from .limits import MIN_RAW_SECONDS, Limits
 from .log import log_bytes, set_up
 from .migrations import connect_ours
@@ -32,9 +32,9 @@ _SLACK_SHARE = 1 / 32
 _STEPS_A_CHECKPOINT = 25
 # What inference servers tell is not rolled up, so it is kept beyond the other samples.
 _SERVING_SECONDS = 30 * 86400.0
-_ROLLUPS: Mapping[Period, tuple[RollupTable, ...]] = {
-    "minute": ("gpu_minute", "fabric_minute", "host_minute"),
-    "hour": ("gpu_hour", "fabric_hour", "host_hour"),
+_ROLLUPS: Mapping[Period, tuple[str, ...]] = {
+    "minute": ("gpu_minute", "fabric_minute", "host_minute", "gpu_burst"),
+    "hour": ("gpu_hour", "fabric_hour", "host_hour", "gpu_burst_hour"),
 }
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from ...rules.errors import StoreError
 from ..model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from .batch import write_error
+from .burst_rows import roll_hour
 from .codec import (
     DEVICES,
     PERIOD_SECONDS,
@@ -317,6 +318,8 @@ def _write(
     try:
         for table, values in encoded.items():
             write_rollups(connection, table, values)
+        if period == "hour":
+            roll_hour(connection, node_id, end, [device_id for device_id, _ in tables["gpu_hour"]])
         if done_to is not None:
             connection.execute(
                 "INSERT OR REPLACE INTO rollup_progress (node_id, period, done_to) VALUES (?, ?, ?)",

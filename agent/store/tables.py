@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from functools import cache
 
+from .burst_rows import COLUMNS as BURST_COLUMNS
 from .codec import (
     FABRIC_STEPS,
     GPU_STEPS,
@@ -44,6 +45,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "server": ("id", "node_id", "engine", "endpoint"),
     "serving_sample": ("id", "server_id", "workload_ref", "ts", "interval_ms", *(name for name, _ in SERVING_STEPS)),
     "event": ("id", "node_id", "gpu_uuid", "kind", "code", "detail", "ts", "last_ts", "count"),
+    "gpu_burst": BURST_COLUMNS,
     "agent_stat": (
         "ts", "node_id", "cpu_seconds", "rss_bytes", "tick_seconds", "late_seconds", "missed_ticks",
         "clock_offset_seconds",
