@@ -37,7 +37,7 @@ def run_demo(options: argparse.Namespace) -> int:
     now = time.time()
     say(f"1/3  simulating 14 days of a small fleet (no real machine is watched) into {fleet}")
     simulate(
-        "fleet",
+        "small",
         fleet,
         days=14,
         seed=options.seed,

@@ -106,7 +106,7 @@ class Flags:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="0-19")
-    parser.add_argument("--scenario", default="fleet")
+    parser.add_argument("--scenario", default="small")
     parser.add_argument("--days", type=float, default=14)
     parser.add_argument("--wrong", action="store_true", help="print every workload that is judged wrong")
     options = parser.parse_args()

@@ -16,7 +16,7 @@ from pathlib import Path
 from skuwise.advisor.simulate.simulator import simulate
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
-SCENARIOS = ("decode", "founding", "fleet")
+SCENARIOS = ("decode", "founding", "small")
 
 
 def nodes_in(db: Path) -> int:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...agent.model import Absence
+from ...agent.model import Absence, Workload
 from ...rules.catalog import GpuSku, NodeSku
-from . import holding, identities, serving, training
-from .hardware import SimNode, sim_node
+from ...rules.labels import BottleneckLabel, KindLabel
+from . import holding, identities, sensing, serving, training
+from .hardware import Sensing, SimNode, sim_node
+from .load import Model
 from .noise import stream
 from .plan import Fleet, Missing, Placed, PlannedNode, Truth
 
 _DAY = 86400.0
+Places = Sequence[tuple[SimNode, tuple[int, ...]]]  # GPUs, by their index among the node's devices
 # One fine-tuning job in eight waits for its input: a common fault, and seldom noticed on jobs of hours.
 _INPUT_BOUND_SHARE = 0.125
 _TRAINING_NAMES = ("pretrain-7b", "pretrain-13b", "moe-stage-2", "vit-large", "asr-base", "retrieval-encoder")
@@ -38,12 +41,29 @@ class Builder:
     def fleet(self) -> Fleet:
         return Fleet(tuple(self._nodes), tuple(self._placed), tuple(self._bare))
 
-    def nodes(self, prefix: str, count: int, sku: str, *, tcp_port_counted: bool = False) -> list[SimNode]:
-        """`count` nodes of one SKU, numbered on from what is there."""
+    def nodes(
+        self,
+        prefix: str,
+        count: int,
+        sku: str,
+        *,
+        tcp_port_counted: bool = False,
+        sensing: Sensing | None = None,
+        instances: tuple[int, ...] = (),
+    ) -> list[SimNode]:
+        """`count` nodes of one SKU, numbered on from what is there; the rest as `sim_node` takes it."""
         node_sku, gpu_sku = self.skus[sku]
         made = []
-        for number in range(1, count + 1):
-            sim = sim_node(f"{prefix}-{number:02d}", node_sku, gpu_sku, tcp_port_counted=tcp_port_counted)
+        there = sum(node.sim.node.node.rpartition("-")[0] == prefix for node in self._nodes)
+        for number in range(there + 1, there + count + 1):
+            sim = sim_node(
+                f"{prefix}-{number:02d}",
+                node_sku,
+                gpu_sku,
+                tcp_port_counted=tcp_port_counted,
+                sensing=sensing,
+                instances=instances,
+            )
             self._nodes.append(self._flawed(sim))
             made.append(sim)
         return made
@@ -62,7 +82,7 @@ class Builder:
             at = stop + rng.uniform(600, 6 * 3600)
 
     def _train_once(self, rng: np.random.Generator, nodes: list[SimNode], kind: str, start: float, stop: float) -> None:
-        starved = not _has_fabric(nodes[0])
+        starved = not has_fabric(nodes[0])
         if kind == "compute":
             model = training.compute_bound(rng, start)
         elif kind == "pcie":
@@ -79,8 +99,8 @@ class Builder:
         bottleneck = {"compute": "compute", "network": "network", "pcie": "pcie"}[kind]
         waste = ("under-tier",) if bottleneck != "compute" and starved else ()
         truth = Truth(workload.workload_id, "training", bottleneck, waste)  # type: ignore[arg-type]
-        runs = self._runs(rng, start, stop, restarts=2, pause=(300, 1500))
-        self._add(Placed(workload, model, {n.node.node: _all(n) for n in nodes}, runs, "allocation", truth))
+        runs = self.runs(rng, start, stop, restarts=2, pause=(300, 1500))
+        self.add(Placed(workload, model, {n.node.node: whole(n) for n in nodes}, runs, "allocation", truth))
 
     def tuning(self, node: SimNode, gpus: tuple[int, ...]) -> None:
         """Fine-tuning jobs of hours, one after the other, on some GPUs of a node."""
@@ -99,8 +119,8 @@ class Builder:
                     "host-input" if starved else "compute",
                     ("fix-first",) if starved else (),
                 )
-                runs = self._runs(rng, at, stop, restarts=0, pause=(0, 0))
-                self._add(Placed(workload, model, {node.node.node: gpus}, runs, "allocation", truth))
+                runs = self.runs(rng, at, stop, restarts=0, pause=(0, 0))
+                self.add(Placed(workload, model, {node.node.node: gpus}, runs, "allocation", truth))
             at = stop + rng.uniform(600, 5 * 3600)
 
     def service(self, nodes: list[SimNode], *, replicas_per_node: int = 1, over_provisioned: bool = False) -> None:
@@ -125,7 +145,7 @@ class Builder:
                 model = serving.replica(model, replica)
                 workload = identities.pod(rng, node.node.cluster, namespace, deployment, replica=replica, silent=silent)
                 waste = [*(("too-many-gpus",) if over_provisioned else ())]
-                if _has_fabric(node):
+                if has_fabric(node):
                     waste.append("idle-fabric")
                 truth = Truth(
                     workload.workload_id,
@@ -134,8 +154,8 @@ class Builder:
                     tuple(waste),
                 )
                 gpus = tuple(range(part * width, (part + 1) * width))
-                runs = self._runs(rng, since, self.end, restarts=2, pause=(60, 600))
-                self._add(Placed(workload, model, {node.node.node: gpus}, runs, "allocation", truth))
+                runs = self.runs(rng, since, self.end, restarts=2, pause=(60, 600))
+                self.add(Placed(workload, model, {node.node.node: gpus}, runs, "allocation", truth))
 
     def held(self, node: SimNode, gpus: tuple[int, ...]) -> None:
         """A process that stayed behind after its job, for the rest of the window."""
@@ -143,18 +163,77 @@ class Builder:
         since = self.start + rng.uniform(-2, 0.25) * min(_DAY, self.end - self.start)
         workload = identities.leftover(rng, node.node.cluster, since)
         truth = Truth(workload.workload_id, "idle", "idle", ("held-idle",))
-        runs = self._runs(rng, since, self.end, restarts=0, pause=(0, 0))
-        self._add(Placed(workload, holding.held(rng), {node.node.node: gpus}, runs, "process", truth))
+        runs = self.runs(rng, since, self.end, restarts=0, pause=(0, 0))
+        self.add(Placed(workload, holding.held(rng), {node.node.node: gpus}, runs, "process", truth))
 
     def bare(self, nodes: list[SimNode]) -> None:
         """GPUs that nobody ever used."""
         self._bare += [Truth(f"node:{node.node.node}", "idle", "idle", ("idle",)) for node in nodes]
 
-    def _add(self, placed: Placed) -> None:
+    def jobs(
+        self,
+        what: str,
+        places: Places,
+        drawn: Callable[[np.random.Generator, float], Model],
+        told: Callable[[np.random.Generator], Workload],
+        *,
+        kind: KindLabel,
+        bottleneck: BottleneckLabel,
+        hours: tuple[float, float],
+        waste: tuple[str, ...] = (),
+        restarts: int = 0,
+    ) -> None:
+        """Jobs of `hours`, one after the other, on the same GPUs. `what` names the randomness.
+
+        A job of which less is seen than would tell it from another kind is left out: nobody could know it.
+        """
+        rng = stream(self.seed, places[0][0].node.node, what, str(places[0][1][0]))
+        at = self.start - rng.uniform(0.0, 0.6) * hours[0] * 3600
+        # Training on one node is told from fine-tuning by its length alone.
+        least = 1.15 * _DAY if kind == "training" and len(places) == 1 else min(hours[0], 6.0) * 3600
+        while at < self.end - 3600:
+            stop = at + rng.uniform(*hours) * 3600
+            model, workload = drawn(rng, at), told(rng)
+            runs = self.runs(rng, at, stop, restarts=restarts, pause=(300, 1500))
+            seen = min(stop, self.end) - at
+            if seen > least and min(stop, self.end) - max(at, self.start) > 3 * 3600:
+                nodes = {sim.node.node: gpus for sim, gpus in places}
+                truth = Truth(workload.workload_id, kind, bottleneck, waste)
+                self.add(Placed(workload, model, nodes, runs, "allocation", truth))
+            at = stop + rng.uniform(300, 3 * 3600)
+
+    def deployment(
+        self,
+        what: str,
+        places: Places,
+        drawn: Callable[[np.random.Generator, int], Model],
+        *,
+        bottleneck: BottleneckLabel,
+        waste: tuple[str, ...] = (),
+        engine: str | None = None,
+        names: tuple[str, ...] = (),
+        restarts: int = 2,
+    ) -> None:
+        """One online service with a pod on each of `places`, there all the window and long before."""
+        rng = stream(self.seed, places[0][0].node.node, what, str(places[0][1][0]))
+        deployment, namespace, silent = identities.deployment_name(rng, names)
+        command = engine or identities.ENGINES[int(rng.integers(0, len(identities.ENGINES)))]
+        since = self.start - rng.uniform(1, 60) * _DAY
+        for number, (sim, gpus) in enumerate(places, start=1):
+            model = drawn(stream(self.seed, places[0][0].node.node, what, "model"), number)
+            workload = identities.pod(
+                rng, sim.node.cluster, namespace, deployment, replica=number, silent=silent, command=command
+            )
+            truth = Truth(workload.workload_id, "online-inference", bottleneck, waste)
+            runs = self.runs(rng, since, self.end, restarts=restarts, pause=(60, 600))
+            self.add(Placed(workload, model, {sim.node.node: gpus}, runs, "allocation", truth))
+
+    def add(self, placed: Placed) -> None:
+        """Place a workload, unless it never ran in the window."""
         if placed.runs:
             self._placed.append(placed)
 
-    def _runs(
+    def runs(
         self, rng: np.random.Generator, start: float, stop: float, *, restarts: int, pause: tuple[float, float]
     ) -> tuple[tuple[float, float], ...]:
         """When it ran, on whole seconds: up to `restarts` times within the window it failed and was started anew."""
@@ -162,7 +241,7 @@ class Builder:
         first, last = max(start, self.start), stop
         runs: list[tuple[float, float]] = []
         count = int(rng.integers(0, restarts + 1)) if restarts and last - first > _DAY else 0
-        for moment in sorted(rng.uniform(first + 3600, last - 3600, count)):
+        for moment in sorted(rng.uniform(first + 3600, last - 3600, count)) if count else ():
             fail = round(float(moment))
             if fail - start > 1800:
                 runs.append((start, fail))
@@ -195,6 +274,7 @@ class Builder:
                 for g in sim.gpus
                 for m in ("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second")
             ]
+        missing += [Missing(absence, self.start, None) for absence in sensing.absences(sim)]
         for begin, stop in _merged(gaps):
             detail = "The agent did not run."
             missing.append(Missing(Absence("source", "agent", "*", "long-gap", detail), begin, stop))
@@ -211,10 +291,16 @@ def _merged(gaps: list[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
     return tuple(merged)
 
 
-def _has_fabric(node: SimNode) -> bool:
+def has_fabric(node: SimNode) -> bool:
     """Whether the node carries a network of its own for the GPUs, which costs money and may be silent."""
     return node.sku.fabric.kind in {"infiniband", "roce", "efa"} and bool(node.compute_ports)
 
 
-def _all(node: SimNode) -> tuple[int, ...]:
+def silent_fabric(node: SimNode) -> tuple[str, ...]:
+    """The waste of work other than training that leaves the node's fabric silent: none where it has none."""
+    return ("idle-fabric",) if has_fabric(node) else ()
+
+
+def whole(node: SimNode) -> tuple[int, ...]:
+    """All GPUs of a node."""
     return tuple(range(node.sku.gpu_count))

@@ -14,7 +14,17 @@ from ...agent.model import Workload
 # Share of workloads whose name, framework and command say nothing about them: the shape of the signals must do.
 _SILENT_SHARE = 0.3
 
+_VLLM = "python3 -m vllm.entrypoints.openai.api_server"
+# What serves models and how it is started, as the projects' documentation has it.
+ENGINES = (
+    _VLLM,
+    "python3 -m sglang.launch_server --port 30000",
+    "tritonserver --model-repository=/models",
+    "text-generation-launcher --port 8080",
+    "trtllm-serve --port 8000",
+)
 _TEAMS = ("nlp", "vision", "speech", "search", "ads", "bio")
+_SERVICES = ("chat", "assistant", "summarise", "code-complete", "rag-answer")
 _USERS = ("amara", "bjorn", "chen", "dalia", "emre", "farah", "goran", "hana")
 
 
@@ -38,12 +48,18 @@ def slurm_job(rng: np.random.Generator, cluster: str, *, names: tuple[str, ...],
 
 
 def pod(
-    rng: np.random.Generator, cluster: str, namespace: str, deployment: str, *, replica: int, silent: bool
+    rng: np.random.Generator,
+    cluster: str,
+    namespace: str,
+    deployment: str,
+    *,
+    replica: int,
+    silent: bool,
+    command: str = _VLLM,
 ) -> Workload:
     """One pod of a deployment. All replicas are one series."""
     suffix = f"{int(rng.integers(0, 16**5)):05x}"
     name = f"{deployment}-{replica}-{suffix}"
-    command = "python3 -m vllm.entrypoints.openai.api_server"
     return Workload(
         workload_id=workload_id(cluster, "kubernetes", f"uid-of-{name}"),
         series_id=series_id(cluster, namespace, None, deployment),
@@ -56,11 +72,48 @@ def pod(
     )
 
 
-def deployment_name(rng: np.random.Generator) -> tuple[str, str, bool]:
+def deployment_name(rng: np.random.Generator, named: tuple[str, ...] = ()) -> tuple[str, str, bool]:
     """Name and namespace of a service, and whether they and its command tell nothing."""
     silent = bool(rng.random() < _SILENT_SHARE)
-    names = ("app", "backend", "svc") if silent else ("chat", "assistant", "summarise", "code-complete", "rag-answer")
+    names = ("app", "backend", "svc") if silent else named or _SERVICES
     return f"{_pick(rng, names)}-{int(rng.integers(1, 99))}", _pick(rng, _TEAMS), silent
+
+
+def kube_job(rng: np.random.Generator, cluster: str, *, names: tuple[str, ...], command: str) -> Workload:
+    """A job that Kubernetes runs to its end."""
+    silent = rng.random() < _SILENT_SHARE
+    name = f"job-{int(rng.integers(1, 999))}" if silent else f"{_pick(rng, names)}-{int(rng.integers(10_000, 99_999))}"
+    pod_name = f"{name}-{int(rng.integers(0, 16**5)):05x}"
+    namespace = _pick(rng, _TEAMS)
+    return Workload(
+        workload_id=workload_id(cluster, "kubernetes", f"uid-of-{pod_name}"),
+        series_id=series_id(cluster, namespace, None, name),
+        name=name,
+        scheduler="kubernetes",
+        namespace=namespace,
+        pod=pod_name,
+        framework=None if silent else framework_of(command.split()),
+        command=None if silent else command,
+    )
+
+
+def notebook(rng: np.random.Generator, cluster: str, start: float) -> Workload:
+    """Somebody's own session: a pod of a hub, or a process that only says that it is Python."""
+    user = _pick(rng, _USERS)
+    if rng.random() < _SILENT_SHARE:
+        return leftover(rng, cluster, start)
+    number = int(rng.integers(0, 16**5))
+    name = f"{_pick(rng, ('jupyter', 'notebook', 'dev', 'workspace'))}-{user}"
+    return Workload(
+        workload_id=workload_id(cluster, "kubernetes", f"uid-of-{name}-{number:05x}"),
+        series_id=series_id(cluster, "hub", user, name),
+        name=name,
+        scheduler="kubernetes",
+        namespace="hub",
+        pod=name,
+        user=user,
+        command="python3 -m ipykernel_launcher" if rng.random() < 0.6 else None,
+    )
 
 
 def leftover(rng: np.random.Generator, cluster: str, start: float) -> Workload:

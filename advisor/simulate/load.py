@@ -24,6 +24,10 @@ class Load:
     `compute` and `memory` are relative to what the SKU sustains (u in the advice's terms: 1 is the roofline's corner),
     `nvlink` and `pcie` are bytes per second and GPU, `fabric_*` a share of the compute ports' line rate. `resident`
     says whether a context is held, `context_power` by how much that lifts idle power.
+
+    What slows a GPU from outside: `clock_loss` is the share of the SM clock taken away, `throttle` NVML's bits that say
+    why, `cap_loss` the share by which somebody set the power limit below the SKU's, `heat` degrees beyond what its own
+    power explains. `blind` is 1 where the profiling counters stand at zero whatever runs.
     """
 
     compute: Array
@@ -40,6 +44,11 @@ class Load:
     mem_used_bytes: Array
     resident: Array
     context_power: Array
+    clock_loss: Array
+    throttle: Array
+    cap_loss: Array
+    heat: Array
+    blind: Array
     cpu: Array
     io_wait: Array
     disk_read: Array
@@ -47,6 +56,12 @@ class Load:
     storage_tx: Array
     storage_rx: Array
     host_mem: Array
+
+    def scale(self, share: npt.NDArray[np.floating]) -> None:
+        """Let the work itself be `share` (0..1) of what it is, with memory and context held as before."""
+        for name in WORK:
+            values = getattr(self, name)
+            values *= share.astype(np.float32)
 
     @classmethod
     def none(cls, gpus: int, seconds: int) -> Load:
@@ -64,7 +79,12 @@ class Load:
 
 PER_GPU = (
     "compute", "memory", "vector", "sm", "occupancy", "engine", "nvlink", "pcie_tx", "pcie_rx", "fabric_tx",
-    "fabric_rx", "mem_used_bytes", "resident", "context_power",
+    "fabric_rx", "mem_used_bytes", "resident", "context_power", "clock_loss", "throttle", "cap_loss", "heat", "blind",
+)  # fmt: skip
+# What stands still when nothing is asked of a workload.
+WORK = (
+    "compute", "memory", "vector", "sm", "occupancy", "engine", "nvlink", "pcie_tx", "pcie_rx", "fabric_tx",
+    "fabric_rx",
 )  # fmt: skip
 PER_HOST = ("cpu", "io_wait", "disk_read", "disk_write", "storage_tx", "storage_rx", "host_mem")
 

@@ -45,6 +45,14 @@ def _bell(seed: int, index: npt.NDArray[np.integer]) -> Floats:
     return 2 * (uniform_at(seed, index) + uniform_at(seed + 1, index) + uniform_at(seed + 2, index) - 1.5)
 
 
+def day_level(t: Floats, night_share: float, weekend_share: float, peak_hour_utc: float) -> Floats:
+    """Demand at `t` as a share of a weekday's peak: a wave of 24 h down to `night_share`, less at weekends."""
+    hour = (t / 3600) % 24
+    day = 0.5 + 0.5 * np.cos(2 * np.pi * (hour - peak_hour_utc) / 24)
+    weekday = (np.floor(t / 86400).astype(np.int64) + 3) % 7  # 1 January 1970 was a Thursday
+    return (night_share + (1 - night_share) * day) * np.where(weekday >= 5, weekend_share, 1.0)
+
+
 def log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
     """Drawn so that every octave between `low` and `high` is equally likely: for times and sizes."""
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))

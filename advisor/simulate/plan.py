@@ -11,19 +11,38 @@ from .load import Model
 
 
 @dataclass(frozen=True, slots=True)
+class TruePhase:
+    """A span (Unix seconds) of a workload that changes what it does."""
+
+    start: float
+    end: float
+    kind: KindLabel
+    bottleneck: BottleneckLabel
+
+
+@dataclass(frozen=True, slots=True)
 class Truth:
     """What a workload is. `waste`: rule ids that hold for it, empty for none. For GPUs that nobody used
-    `workload_id` is ``node:NODE``."""
+    `workload_id` is ``node:NODE``.
+
+    `phases`: its spans, where its behaviour changes; kind and bottleneck are then those of most of its time.
+    `suspect`: the GPU (uuid) that the others wait for; None: nobody waits for one.
+    """
 
     workload_id: str
     kind: KindLabel
     bottleneck: BottleneckLabel
     waste: tuple[str, ...] = ()
+    phases: tuple[TruePhase, ...] = ()
+    suspect: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A workload on its GPUs of its nodes (name -> GPU indices), and the spans in which it ran (Unix seconds)."""
+    """A workload on its GPUs of its nodes (name -> GPU indices), and the spans in which it ran (Unix seconds).
+
+    One whose nodes do different things is placed once for each part, with the same workload and truth.
+    """
 
     workload: Workload
     model: Model

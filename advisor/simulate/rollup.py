@@ -11,6 +11,7 @@ own, and a run that fills the window fills the hour.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,16 +22,19 @@ from ...agent.store.dynamics import FLAT, MIN_PAIRS, PEAK_HEIGHT, PEAK_PROMINENC
 from ...agent.store.summaries import ACTIVE_SM, PERIOD_LAGS, PERIOD_SAMPLES, SILENT_LINK
 
 Rows = npt.NDArray[np.floating]
-Columns = dict[str, npt.NDArray[np.floating]]
+Columns = dict[str, npt.NDArray[Any]]  # bins are objects where some rows have none
 
 _EDGES = np.asarray(BIN_EDGES)
 
 
 def statistics(name: str, values: Rows | None, observed: Rows) -> Columns:
-    """mean, max, p95 (nearest rank) and n of one measure; None: missing throughout."""
+    """mean, max, p95 (nearest rank) and n of one measure; None: missing throughout, NaN: missing at that second."""
     if values is None:
         return {f"{name}_n": np.zeros(len(observed))}
     size = values.shape[1]
+    known = ~np.isnan(values)
+    if not known.all():
+        return _statistics_of_known(name, values, known, observed)
     rank = max(1, int(np.ceil(0.95 * size - 1e-9)))
     return {
         f"{name}_mean": values.mean(axis=1, dtype=np.float64),
@@ -40,13 +44,40 @@ def statistics(name: str, values: Rows | None, observed: Rows) -> Columns:
     }
 
 
+def _statistics_of_known(name: str, values: Rows, known: npt.NDArray[np.bool_], observed: Rows) -> Columns:
+    rows, size = values.shape
+    count = known.sum(axis=1)
+    some = count > 0
+    total = np.where(known, values, 0).sum(axis=1, dtype=np.float64)
+    rank = np.ceil(0.95 * count - 1e-9).astype(np.int64).clip(1)
+    ranked = np.sort(values, axis=1)[np.arange(rows), np.minimum(rank, size) - 1]  # NaN sorts last
+    return {
+        f"{name}_mean": np.divide(total, count, out=np.full(rows, np.nan), where=some),
+        f"{name}_max": np.where(some, np.where(known, values, -np.inf).max(axis=1), np.nan),
+        f"{name}_p95": np.where(some, ranked, np.nan).astype(np.float64),
+        f"{name}_n": np.round(observed * count / size),
+    }
+
+
 def bins(ratios: Rows, observed: Rows) -> Rows:
-    """Seconds in each bin of BIN_EDGES, (r, bins)."""
+    """Seconds in each bin of BIN_EDGES, (r, bins); seconds whose ratio is NaN are in none."""
     rows, size = ratios.shape
     index = np.clip(np.searchsorted(_EDGES, ratios.ravel(), side="right") - 1, 0, None)
     index += np.repeat(np.arange(rows) * len(_EDGES), size)
+    index = index[~np.isnan(ratios.ravel())]
     counts = np.bincount(index, minlength=rows * len(_EDGES)).reshape(rows, len(_EDGES))
     return counts * (observed / size)[:, None]
+
+
+def _known_bins(ratios: Rows, observed: Rows) -> npt.NDArray[np.object_] | Rows:
+    """`bins`, with None for rows in which nothing is known."""
+    counts = bins(ratios, observed)
+    if counts.any(axis=1).all():
+        return counts
+    kept = np.empty(len(counts), dtype=object)
+    for row, seconds in enumerate(counts.tolist()):
+        kept[row] = seconds if any(seconds) else None
+    return kept
 
 
 def longest_run(flags: npt.NDArray[np.bool_], observed: Rows) -> Rows:
@@ -66,7 +97,7 @@ def variation(values: Rows) -> Rows:
 
 
 def pearson(first: Rows, second: Rows) -> Rows:
-    """Correlation of two measures row by row; NaN below MIN_PAIRS or where either is constant."""
+    """Correlation of two measures row by row; NaN below MIN_PAIRS, where one is constant and where one is missing."""
     if first.shape[1] < MIN_PAIRS:
         return np.full(len(first), np.nan)
     first, second = first.astype(np.float64), second.astype(np.float64)
@@ -123,39 +154,77 @@ def gpu_columns(
     observed: Rows,
     period: Period,
     *,
-    mem_total_bytes: float,
+    mem_total_bytes: float | Rows,
     power_limit_watts: float,
     nvlink_bytes_per_second: float,
     fabric: Rows | None,
 ) -> Columns:
-    """The columns of ``gpu_minutes`` or ``gpu_hours``; `fabric`: the node's traffic on compute ports, row by row."""
+    """The columns of ``gpu_minutes`` or ``gpu_hours``; `fabric`: the node's traffic on compute ports, row by row.
+
+    A metric that is left out is missing in all rows, NaN is missing on one device or at one second. One that is known
+    at fewer than half of the seconds comes by the page and speaks for the time between pages.
+    """
     columns: Columns = {"observed_seconds": observed}
+    every_second = {name: _every_second(rows) for name, rows in values.items()}
+    seen = {name: rows if every_second[name] else _pages(rows) for name, rows in values.items()}
     for metric in GPU_METRICS:
         if metric.rolled_up:
-            columns |= statistics(metric.name, values.get(metric.name), observed)
-    inactive = values["sm_active"] < ACTIVE_SM
-    columns["duty"] = 1 - inactive.mean(axis=1)
-    columns["idle_run_seconds"] = longest_run(inactive, observed)
-    columns["sm_active_cv"] = variation(values["sm_active"])
-    tensor = values["tensor_active"]
+            columns |= statistics(metric.name, seen.get(metric.name), observed)
+            if metric.name in seen and not every_second[metric.name]:
+                pages = seen[metric.name].shape[1] / values[metric.name].shape[1]
+                columns[f"{metric.name}_n"] = np.round(columns[f"{metric.name}_n"] * pages)
+    if "sm_active" in seen:
+        columns |= _activity(seen["sm_active"], observed, values["sm_active"].shape[1], every_second["sm_active"])
+    # Means over half a minute have no rhythm and no correlation by the second.
+    tensor = values["tensor_active"] if every_second.get("tensor_active") else None
+    rhythm = values["power_watts"] if tensor is None else tensor
     enough = observed >= PERIOD_SAMPLES[period]
-    lag, height = autocorrelation_peak(tensor, *PERIOD_LAGS[period])
+    lag, height = autocorrelation_peak(rhythm, *PERIOD_LAGS[period])
     columns["period_seconds"] = np.where(enough, lag, np.nan)
     columns["period_strength"] = np.where(enough, height, np.nan)
     nvlink = None
     if "nvlink_tx_bytes_per_second" in values:
         nvlink = np.maximum(values["nvlink_tx_bytes_per_second"], values["nvlink_rx_bytes_per_second"])
-        columns["tensor_nvlink_correlation"] = pearson(tensor, nvlink)
-    if fabric is not None:
+        if tensor is not None:
+            columns["tensor_nvlink_correlation"] = pearson(tensor, nvlink)
+    if fabric is not None and tensor is not None:
         columns["tensor_fabric_correlation"] = pearson(tensor, fabric)
-    columns["throttled_fraction"] = ((values["throttle_reasons"].astype(np.int64) & THROTTLE_MASK) != 0).mean(axis=1)
+    reasons = values["throttle_reasons"]
+    slowed = (np.nan_to_num(reasons).astype(np.int64) & THROTTLE_MASK) != 0
+    columns["throttled_fraction"] = np.where(np.isnan(reasons[:, 0]), np.nan, slowed.mean(axis=1))
     if period == "hour":
         for name in ("gpu_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active"):
-            columns[f"{name}_bins"] = bins(values[name], observed)
-        columns["mem_used_bins"] = bins(values["mem_used_bytes"] / mem_total_bytes, observed)
-        columns["power_bins"] = bins(values["power_watts"] / power_limit_watts, observed)
+            if name in seen:
+                columns[f"{name}_bins"] = _known_bins(seen[name], observed)
+        columns["mem_used_bins"] = bins(values["mem_used_bytes"] / np.reshape(mem_total_bytes, (-1, 1)), observed)
+        columns["power_bins"] = _known_bins(values["power_watts"] / power_limit_watts, observed)
         if nvlink is not None:
             columns["nvlink_bins"] = bins(nvlink / nvlink_bytes_per_second, observed)
+    return columns
+
+
+def _every_second(rows: Rows) -> bool:
+    """Whether a measure comes with the samples, not by the page, in the rows that have it."""
+    known = ~np.isnan(rows)
+    return bool(2 * known.sum() >= known.any(axis=1).sum() * rows.shape[1])
+
+
+def _pages(rows: Rows) -> Rows:
+    """The seconds at which a page came, which are the same in every row."""
+    return rows[:, ~np.isnan(rows).all(axis=0)]
+
+
+def _activity(active: Rows, observed: Rows, seconds: int, every_second: bool) -> Columns:
+    known = ~np.isnan(active[:, 0])
+    inactive = active < ACTIVE_SM
+    run = longest_run(inactive, observed)
+    run = np.where(run < observed, run * seconds / active.shape[1], run)
+    columns: Columns = {
+        "duty": np.where(known, 1 - inactive.mean(axis=1), np.nan),
+        "idle_run_seconds": np.where(known, run, np.nan),
+    }
+    if every_second:
+        columns["sm_active_cv"] = variation(active)
     return columns
 
 

@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ...rules.errors import UsageError
+from . import serving_scenes, training_scenes
 from .build import Builder
 from .noise import stream
 from .plan import Fleet
-
-H100_IB = "azure/Standard_ND96isr_H100_v5"
-H100_ETHERNET = "azure/Standard_ND96is_H100_v5"  # the same host, region and GPUs without the fabric
-H200_IB = "azure/Standard_ND96isr_H200_v5"
-A100_IB = "azure/Standard_ND96amsr_A100_v4"
-L40S_PCIE = "crusoe/l40s-48gb.8x"
-L40S_EFA = "aws/g6e.48xlarge"
-NODE_SKUS = (H100_IB, H100_ETHERNET, H200_IB, A100_IB, L40S_PCIE, L40S_EFA)
+from .skus import A100_IB, H100_ETHERNET, H100_IB, H200_IB, L40S_EFA, L40S_PCIE
 
 SCENARIOS: Mapping[str, str] = {
     "training": "multi-node training over InfiniBand, bound by compute, with checkpoints, stalls and restarts",
@@ -23,7 +17,28 @@ SCENARIOS: Mapping[str, str] = {
     "decode": "online serving with daily load on preallocated memory, bound by HBM bandwidth",
     "idle": "GPUs that nobody used, and GPUs held by a process after its job",
     "founding": "online serving on 8xH100 InfiniBand nodes whose fabric is silent",
-    "fleet": "every kind on H100, H200, A100 and L40S nodes, with and without a fabric",
+    "small": "the commonest kinds together on 13 H100, H200, A100 and L40S nodes: what skuwise demo shows",
+    "single-gpu": "training on one GPU each: A10G, T4, L4 and A100",
+    "input-bound": "days of training that waits for its loaders: slow storage, or decoding that takes all cores",
+    "ethernet": "data-parallel training on PCIe nodes whose network is too slow for it",
+    "nvlink-bound": "tensor- and expert-parallel training within a node, bound by NVLink, on A100 and B200",
+    "pcie-bound": "models larger than their GPU, read over PCIe for every step",
+    "launch-bound": "small models in eager mode: kernels too short to fill anything",
+    "straggler": "training in which one rank is late and all others wait for it",
+    "throttled": "training on GPUs slowed down by a low power limit, warm air or a power brake",
+    "checkpoints": "training that writes long synchronous checkpoints over the storage network",
+    "prefill-heavy": "long prompts with short answers, bound by compute",
+    "light": "services with a request now and then: never idle, never full",
+    "standby": "warm replicas that answer probes, and a group that is tried every few days",
+    "experts": "mixture-of-experts serving across nodes: every token crosses the fabric",
+    "disaggregated": "prefill on one node and decode on another, caches sent over the fabric",
+    "rdma-storage": "training and serving whose storage is reached over the compute fabric",
+    "batch": "batch inference: generation, embedding, and media that host cores decode",
+    "notebooks": "interactive work in working hours on A100, T4 and A10G",
+    "mig": "GPUs cut into instances: notebooks, small services and small training",
+    "telemetry-fault": "work that goes on while the profiling counters stand at zero",
+    "phases": "training by day and serving at night, and a training job that evaluates",
+    "fleet": "every kind and every node type together (allow a minute)",
 }
 
 
@@ -59,7 +74,7 @@ def _founding(b: Builder) -> None:
     b.service(b.nodes("serve", _count(b, "founding", 2, 4), H100_IB), replicas_per_node=_count(b, "replicas", 1, 2))
 
 
-def _fleet(b: Builder) -> None:
+def _small(b: Builder) -> None:
     # Azure, eastus: a service on the fabric beside training that lacks it, so that the two could swap.
     b.service(b.nodes("h100-ib-serve", 2, H100_IB), replicas_per_node=_count(b, "replicas", 1, 2))
     b.pretraining(b.nodes("h100-ib-train", 2, H100_IB), "compute")
@@ -74,6 +89,23 @@ def _fleet(b: Builder) -> None:
     b.service(b.nodes("l40s-serve", 1, L40S_EFA), over_provisioned=True)
 
 
+def _rdma(b: Builder) -> None:
+    training_scenes.rdma_storage(b)
+    serving_scenes.cache_over_rdma(b)
+
+
+def _phases(b: Builder) -> None:
+    serving_scenes.turns(b)
+    training_scenes.evaluating(b)
+    training_scenes.day_and_night(b)
+
+
+def _fleet(b: Builder) -> None:
+    for name, layout in _LAYOUTS.items():
+        if name not in _WITHIN_SMALL and layout is not _fleet:
+            layout(b)
+
+
 def _count(b: Builder, what: str, least: int, most: int) -> int:
     return int(stream(b.seed, "layout", what).integers(least, most + 1))
 
@@ -84,5 +116,28 @@ _LAYOUTS: Mapping[str, Callable[[Builder], None]] = {
     "decode": _decode,
     "idle": _idle,
     "founding": _founding,
+    "small": _small,
+    "single-gpu": training_scenes.single_gpu,
+    "input-bound": training_scenes.input_bound,
+    "ethernet": training_scenes.ethernet,
+    "nvlink-bound": training_scenes.nvlink_bound,
+    "pcie-bound": serving_scenes.pcie_bound,
+    "launch-bound": training_scenes.launch_bound,
+    "straggler": training_scenes.straggler,
+    "throttled": training_scenes.throttled,
+    "checkpoints": training_scenes.checkpoints,
+    "prefill-heavy": serving_scenes.prefill_heavy,
+    "light": serving_scenes.lightly_loaded,
+    "standby": serving_scenes.standby,
+    "experts": serving_scenes.mixture_of_experts,
+    "disaggregated": serving_scenes.disaggregated,
+    "rdma-storage": _rdma,
+    "batch": serving_scenes.batch_inference,
+    "notebooks": serving_scenes.interactive,
+    "mig": serving_scenes.sliced,
+    "telemetry-fault": training_scenes.telemetry_fault,
+    "phases": _phases,
     "fleet": _fleet,
 }
+# What `small` already holds.
+_WITHIN_SMALL = frozenset({"training", "fine-tuning", "decode", "idle", "founding"})

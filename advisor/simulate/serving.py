@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from .hardware import SimGpu
 from .load import Load
-from .noise import log_uniform, salt, smooth
+from .noise import day_level, log_uniform, salt, smooth
 
 Floats = npt.NDArray[np.float64]
 
@@ -60,13 +60,7 @@ class Serving:
         n = self.in_flight(t)
         busy = up * (1 - np.exp(-n))
         n = np.maximum(n, 1.0)
-        weights = self.parameters * self.bytes_per_parameter / gpus / gpu.sustained_bandwidth
-        cache = 2 * self.layers * self.kv_width * 2 * self.context_tokens / gpus / gpu.sustained_bandwidth
-        reading = weights + n * cache
-        computing = 2 * self.parameters * n / gpus / gpu.sustained_flops
-        fixed = self.layers * (self.launch_seconds + (2 * self.allreduce_seconds if gpus > 1 else 0.0))
-        # Reading and computing overlap, but not wholly (soft maximum, p = 3), and the scheduler adds a tenth.
-        step = np.cbrt(reading**3 + computing**3) * 1.1 + fixed
+        reading, computing, step = self.step(n, gpus, gpu)
         prefill = np.minimum(self.prefill_share * n / self.peak_in_flight, 0.6)
         decode = 1 - prefill
         wobble = 1 + 0.04 * smooth(self.seed + 5, t, 3.0)
@@ -104,13 +98,19 @@ class Serving:
         load.host_mem[:] = 0.03 + 0.01 * gpus
         return load
 
+    def step(self, n: Floats, gpus: int, gpu: SimGpu) -> tuple[Floats, Floats, Floats]:
+        """Seconds of one decode step with `n` requests in flight: reading memory, computing, and all of it."""
+        weights = self.parameters * self.bytes_per_parameter / gpus / gpu.sustained_bandwidth
+        cache = 2 * self.layers * self.kv_width * 2 * self.context_tokens / gpus / gpu.sustained_bandwidth
+        reading = weights + n * cache
+        computing = 2 * self.parameters * n / gpus / gpu.sustained_flops
+        fixed = self.layers * (self.launch_seconds + (2 * self.allreduce_seconds if gpus > 1 else 0.0))
+        # Reading and computing overlap, but not wholly (soft maximum, p = 3), and the scheduler adds a tenth.
+        return reading, computing, np.cbrt(reading**3 + computing**3) * 1.1 + fixed
+
     def in_flight(self, t: Floats) -> Floats:
         """Requests in flight: day and night, weekends, bursts of minutes and of seconds."""
-        hour = (t / 3600) % 24
-        day = 0.5 + 0.5 * np.cos(2 * np.pi * (hour - self.peak_hour_utc) / 24)
-        level = self.night_share + (1 - self.night_share) * day
-        weekday = (np.floor(t / 86400).astype(np.int64) + 3) % 7  # 1 January 1970 was a Thursday
-        level = level * np.where(weekday >= 5, self.weekend_share, 1.0)
+        level = day_level(t, self.night_share, self.weekend_share, self.peak_hour_utc)
         bursts = self.burstiness * (0.6 * smooth(self.seed, t, 420.0) + 0.5 * smooth(self.seed + 3, t, 17.0))
         counted = 1 + smooth(self.seed + 7, t, 1.7) / np.sqrt(1 + self.peak_in_flight * level)
         return np.maximum(self.peak_in_flight * level * np.exp(bursts) * counted, 0.02)
@@ -122,7 +122,7 @@ def decode(rng: np.random.Generator, gpus: int, gpu: SimGpu) -> Serving:
     # A model whose weights are read in less than 5 ms would be served on fewer GPUs: launches would rule its steps.
     sized = [m for m in fits if m[0] * 2 / gpus / gpu.sustained_bandwidth >= 5e-3] or fits[-1:]
     nvlink = bool(gpu.nvlink)
-    return _draw(
+    return draw(
         rng,
         sized[int(rng.integers(0, len(sized)))],
         peak_in_flight=log_uniform(rng, 24, 120),
@@ -136,7 +136,7 @@ def decode(rng: np.random.Generator, gpus: int, gpu: SimGpu) -> Serving:
 
 def over_provisioned(rng: np.random.Generator, *, nvlink: bool) -> Serving:
     """A small model spread over many GPUs for few requests: launches and small all-reduces are what it waits for."""
-    return _draw(
+    return draw(
         rng,
         MODELS[int(rng.integers(0, 2)) if nvlink else 0],
         peak_in_flight=rng.uniform(4.0, 9.0),
@@ -148,24 +148,21 @@ def over_provisioned(rng: np.random.Generator, *, nvlink: bool) -> Serving:
     )
 
 
-def _draw(rng: np.random.Generator, model: tuple[float, int, int, int], **given: float) -> Serving:
+def draw(rng: np.random.Generator, model: tuple[float, int, int, int], **given: float) -> Serving:
+    """What all services have in common, from ranges seen in the field."""
     parameters, layers, hidden, kv_width = model
-    return Serving(
-        seed=salt(rng),
-        parameters=parameters,
-        layers=layers,
-        hidden=hidden,
-        kv_width=kv_width,
-        bytes_per_parameter=2.0,
-        weekend_share=rng.uniform(0.5, 1.0),
-        peak_hour_utc=rng.uniform(8, 22),
-        burstiness=rng.uniform(0.1, 0.35),
-        mem_share=rng.uniform(0.85, 0.95),  # gpu_memory_utilization of 0.85-0.95, taken at the start
-        context_power=rng.uniform(0.3, 0.6),
-        cpu=rng.uniform(0.02, 0.09),
-        load_seconds=rng.uniform(60, 240),
-        **given,
-    )
+    values: dict[str, float] = {
+        "bytes_per_parameter": 2.0,
+        "weekend_share": rng.uniform(0.5, 1.0),
+        "peak_hour_utc": rng.uniform(8, 22),
+        "burstiness": rng.uniform(0.1, 0.35),
+        "mem_share": rng.uniform(0.85, 0.95),  # gpu_memory_utilization of 0.85-0.95, taken at the start
+        "context_power": rng.uniform(0.3, 0.6),
+        "cpu": rng.uniform(0.02, 0.09),
+        "load_seconds": rng.uniform(60, 240),
+    }
+    values.update(given)
+    return Serving(seed=salt(rng), parameters=parameters, layers=layers, hidden=hidden, kv_width=kv_width, **values)
 
 
 def replica(model: Serving, number: int) -> Serving:

@@ -1,6 +1,6 @@
 """What the counters show of a load: ratios, traffic, power, clocks and temperature that agree with one another.
 
-A100 and L40S have no GPM; there the profiling values are those that DCGM would have supplied, so no column is empty.
+Which of them a node can read is `sensing`'s.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ import numpy.typing as npt
 from .hardware import SimNode
 from .load import Load
 from .noise import stream
+from .sensing import sensed
+from .slices import of_whole_gpus
 
 Array = npt.NDArray[np.float32]
 
 # Power over idle at full use, as a share of the limit. With a sustained GEMM (compute 1, memory 0.3) this reaches the
 # limit on SXM parts, and memory-bound decode lands at 35-45 % of it: H200 decode was measured at 137-300 of 700 W.
 _POWER_COMPUTE, _POWER_MEMORY, _POWER_VECTOR, _POWER_LINK = 0.62, 0.22, 0.05, 0.05
+# Power over idle goes with f V^2, that is about f^2.3: a capped GPU finds the clock at which it keeps its limit.
+_POWER_OF_CLOCK = 2.3
 # SM clock given up between half and full power: H100 runs large GEMMs near 1.7 of 1.98 GHz at 700 W.
 _CLOCK_DROP = 0.16
 _CLOCK_STEP_HERTZ = 15e6
@@ -44,7 +48,10 @@ class Counters:
 
 def observe(load: Load, node: SimNode, rng: np.random.Generator, window_seconds: int) -> Counters:
     """The counters of one node under `load`; `window_seconds`: length of each contiguous stretch in it."""
-    return Counters(_gpus(load, node, rng, window_seconds), _fabric(load, node, rng), _host(load, node, rng))
+    if node.has_slices:
+        of_whole_gpus(load, node)
+    gpus = sensed(_gpus(load, node, rng, window_seconds), node, window_seconds)
+    return Counters(gpus, _fabric(load, node, rng), _host(load, node, rng))
 
 
 def _gpus(load: Load, node: SimNode, rng: np.random.Generator, window_seconds: int) -> GpuCounters:
@@ -56,38 +63,45 @@ def _gpus(load: Load, node: SimNode, rng: np.random.Generator, window_seconds: i
     gain = (1 + 0.012 * silicon.standard_normal((shape[0], 1))).astype(np.float32)
     cooling = silicon.uniform(25, 33, (shape[0], 1)).astype(np.float32)
 
-    compute = np.clip(load.compute * (1 + 0.02 * first) * gain, 0, 1)
+    compute = np.clip(load.compute * (1 + 0.02 * first) * gain, 0, 1) * (1 - load.clock_loss)
     memory = np.clip(load.memory * (1 + 0.02 * second), 0, _DRAM_MAX / gpu.eta_memory)
     nvlink_tx = load.nvlink * (1 + 0.01 * third)
     nvlink_rx = load.nvlink * (1 + 0.01 * second)
-    limit = np.float32(sku.tdp_watts)
+    limit = np.float32(sku.tdp_watts) * (1 - load.cap_loss)
     link = nvlink_tx / np.float32(gpu.nvlink) if gpu.nvlink else np.float32(0)
     wanted = (
         np.float32(gpu.idle_watts) * (1 + load.context_power * load.resident) * gain
-        + limit * (_POWER_COMPUTE * compute + _POWER_MEMORY * memory + _POWER_VECTOR * load.vector + _POWER_LINK * link)
+        + np.float32(sku.tdp_watts * gpu.power_scale)
+        * (_POWER_COMPUTE * compute + _POWER_MEMORY * memory + _POWER_VECTOR * load.vector + _POWER_LINK * link)
         + 0.8 * third
     )
-    power = np.clip(wanted, 1, limit)
+    squeezed = _squeeze(wanted, limit, gpu.idle_watts, load.cap_loss)
+    compute, power = compute * squeezed, np.clip(wanted, 1, limit)
+    squeezed = squeezed * (1 - load.clock_loss)
     clock = np.float32(sku.boost_hertz) * (1 - _CLOCK_DROP * np.clip(2 * power / limit - 1, 0, 1))
-    clock = np.where(load.resident > 0, clock, np.float32(_IDLE_CLOCK_SHARE * sku.boost_hertz))
+    clock = np.where(load.resident > 0, clock * squeezed, np.float32(_IDLE_CLOCK_SHARE * sku.boost_hertz))
     clock = np.round(clock / _CLOCK_STEP_HERTZ) * np.float32(_CLOCK_STEP_HERTZ)
     tensor = np.clip(compute * np.float32(gpu.eta_compute * sku.tensor_reference_hertz) / clock, 0, _TENSOR_MAX)
-    throttle = np.where(wanted > limit, SW_POWER_CAP, 0) + np.where(load.engine <= 0.001, GPU_IDLE, 0)
+    throttle = np.where(wanted > limit, SW_POWER_CAP, 0) | load.throttle.astype(np.int32)
+    throttle = np.where(load.engine <= 0.001, GPU_IDLE, throttle)
+    seen = 1 - load.blind
     counters = {
         "gpu_util": np.round(np.clip(load.engine * (1 + 0.005 * first), 0, 1), 2),
-        "sm_active": np.clip(load.sm * (1 + 0.015 * first), 0, 1),
-        "sm_occupancy": np.clip(load.occupancy * (1 + 0.02 * second), 0, 1),
-        "tensor_active": tensor,
-        "dram_active": memory * np.float32(gpu.eta_memory),
+        "sm_active": np.clip(load.sm * (1 + 0.015 * first), 0, 1) * seen,
+        "sm_occupancy": np.clip(load.occupancy * (1 + 0.02 * second), 0, 1) * seen,
+        "tensor_active": tensor * seen,
+        "dram_active": memory * np.float32(gpu.eta_memory) * seen,
         "fp64_active": np.zeros(shape, dtype=np.float32),
-        "fp32_active": np.clip(load.vector * (1 + 0.02 * second), 0, 1),
-        "fp16_active": np.clip(0.2 * load.vector * (1 + 0.02 * first), 0, 1),
+        "fp32_active": np.clip(load.vector * (1 + 0.02 * second), 0, 1) * seen,
+        "fp16_active": np.clip(0.2 * load.vector * (1 + 0.02 * first), 0, 1) * seen,
         "mem_used_bytes": load.mem_used_bytes,
         "power_watts": power,
         "energy_joules": power * np.float32(1.0),
         "sm_clock_hertz": clock,
         "mem_clock_hertz": np.full(shape, gpu.mem_clock_hertz, dtype=np.float32),
-        "temperature_celsius": np.round(cooling + 42 * _lagged(power / limit, window_seconds)),
+        "temperature_celsius": np.round(
+            cooling + load.heat + 42 * _lagged(power / np.float32(sku.tdp_watts), window_seconds)
+        ),
         "throttle_reasons": throttle.astype(np.float32),
         "pcie_tx_bytes_per_second": load.pcie_tx * np.clip(1 + 0.03 * third, 0, 1.1) + 1e5,
         "pcie_rx_bytes_per_second": load.pcie_rx * np.clip(1 + 0.03 * first, 0, 1.1) + 1e5,
@@ -96,6 +110,16 @@ def _gpus(load: Load, node: SimNode, rng: np.random.Generator, window_seconds: i
         counters["nvlink_tx_bytes_per_second"] = np.clip(nvlink_tx, 0, None)
         counters["nvlink_rx_bytes_per_second"] = np.clip(nvlink_rx, 0, None)
     return {name: values.astype(np.float32, copy=False) for name, values in counters.items()}
+
+
+def _squeeze(
+    wanted: npt.NDArray[np.floating], limit: npt.NDArray[np.floating], idle_watts: float, cap_loss: Array
+) -> Array:
+    """Share of the clock that is left where somebody set the limit below the SKU's: 1 elsewhere, because the sustained
+    rate of a SKU already holds what its own limit takes."""
+    room = np.maximum(limit - np.float32(idle_watts), 1)
+    over = np.maximum((wanted - np.float32(idle_watts)) / room, 1)
+    return np.where(cap_loss > 0, over ** np.float32(-1 / _POWER_OF_CLOCK), 1).astype(np.float32)
 
 
 def _lagged(values: npt.NDArray[np.floating], window_seconds: int) -> Array:

@@ -14,7 +14,8 @@ from ...rules.errors import UsageError
 from .build import Builder
 from .grid import HOUR
 from .plan import Fleet, PlannedNode, Truth
-from .scenarios import NODE_SKUS, plan
+from .scenarios import plan
+from .skus import NODE_SKUS
 from .writing import write_node
 
 _DAY = 86400.0
@@ -50,7 +51,8 @@ def simulate(
 
     The window is `days` long and ends at the last full hour of `until` (Unix seconds). Hours cover all of it, minutes
     its last `minutes_seconds`, raw samples its last `samples_seconds`. The same scenario, seed, days and until give
-    the same fleet. The truth about each workload stands in the table ``truth`` of every file that holds the workload.
+    the same fleet. The truth about each workload stands in the table ``truth`` of every file that holds the workload,
+    that about the phases of those that change in ``truth_phases``.
     Raises UsageError where the scenario is unknown, the length makes no sense, or a file is already there.
     """
     if not 1 / 24 <= days <= 400:
@@ -80,9 +82,9 @@ def simulate(
                 continue
             with Writer.open(file, now=lambda: end) as own:
                 _write(own, fleet, node, span)
-                own.put_truth(_truth_rows(_truths(fleet, (node,))))
+                _put_truths(own, _truths(fleet, (node,)))
         if writer is not None:
-            writer.put_truth(_truth_rows(_truths(fleet, fleet.nodes)))
+            _put_truths(writer, _truths(fleet, fleet.nodes))
     finally:
         if writer is not None:
             writer.close()
@@ -125,8 +127,11 @@ def _refuse_existing(files: set[Path]) -> None:
 def _truths(fleet: Fleet, nodes: Sequence[PlannedNode]) -> tuple[Truth, ...]:
     names = {node.sim.node.node for node in nodes}
     used = tuple(p.truth for p in fleet.placed if names & p.nodes.keys())
-    return (*used, *(truth for truth in fleet.bare if truth.workload_id.removeprefix("node:") in names))
+    return (*dict.fromkeys(used), *(truth for truth in fleet.bare if truth.workload_id.removeprefix("node:") in names))
 
 
-def _truth_rows(truths: Sequence[Truth]) -> list[tuple[str, str, str, str]]:
-    return [(t.workload_id, t.kind, t.bottleneck, ",".join(t.waste)) for t in truths]
+def _put_truths(writer: Writer, truths: Sequence[Truth]) -> None:
+    writer.put_truth([(t.workload_id, t.kind, t.bottleneck, ",".join(t.waste)) for t in truths])
+    phases = [(t.workload_id, p.start, p.end, p.kind, p.bottleneck) for t in truths for p in t.phases]
+    if phases:
+        writer.put_true_phases(phases)

@@ -50,6 +50,11 @@ class Training:
     cpu: float
     dataset_bytes_per_second: float
     warmup_seconds: float
+    spin_share: float = 0.0  # waiting in a collective for a rank that is late: nothing moves
+    spin_sm: float = 0.0  # SMs whose warps poll meanwhile
+    sm_level: float = 0.92  # SMs that hold a warp in forward and backward
+    occupancy_level: float = 0.24
+    engine_level: float = 1.0  # of that time a kernel runs at all: the rest is between launches
 
     def load(self, t: Floats, age: Floats, gpus: int, gpu: SimGpu) -> Load:
         load = Load.none(1, len(t))
@@ -57,21 +62,29 @@ class Training:
         step = self._steps(t)
         before = self._steps(t - 1)
         ends = np.cumsum(
-            [self.input_share, 1 - self.input_share - self.exposed_share - self.update_share, self.exposed_share]
+            [
+                self.input_share,
+                1 - self.input_share - self.spin_share - self.exposed_share - self.update_share,
+                self.spin_share,
+                self.exposed_share,
+            ]
         )
         fetch = busy * _share(before, step, 0.0, ends[0])
         work = busy * _share(before, step, ends[0], ends[1])
-        wait = busy * _share(before, step, ends[1], ends[2])
-        update = busy * _share(before, step, ends[2], 1.0)
+        spin = busy * _share(before, step, ends[1], ends[2]) if self.spin_share else 0.0
+        wait = busy * _share(before, step, ends[2], ends[3])
+        update = busy * _share(before, step, ends[3], 1.0)
         # Sequence lengths differ from step to step, and so do FLOPs.
         vary = 1 + 0.05 * (2 * uniform_at(self.seed, np.floor(step).astype(np.int64)) - 1)
         level = self.compute_level * vary
         load.compute[:] = np.minimum(work * level, 1.0)
-        load.memory[:] = work * self.memory_level * vary + 0.9 * update + 0.12 * wait
+        load.memory[:] = work * self.memory_level * vary + 0.9 * update + 0.12 * wait + 0.015 * spin
         load.vector[:] = 0.12 * work + 0.35 * update
-        load.sm[:] = 0.92 * work + 0.9 * update + self.waiting_sm * wait + 0.01 * busy
-        load.occupancy[:] = 0.24 * work + 0.55 * update + 0.4 * self.waiting_sm * wait
-        load.engine[:] = work + update + wait + 0.15 * fetch + 0.05 * saving
+        load.sm[:] = self.sm_level * work + 0.9 * update + self.waiting_sm * wait + self.spin_sm * spin + 0.01 * busy
+        load.occupancy[:] = (
+            self.occupancy_level * work + 0.55 * update + 0.4 * self.waiting_sm * wait + 0.25 * self.spin_sm * spin
+        )
+        load.engine[:] = self.engine_level * work + update + wait + spin + 0.15 * fetch + 0.05 * saving
         sustained_nvlink = gpu.nvlink * gpu.eta_link
         load.nvlink[:] = sustained_nvlink * (self.nvlink_exposed * wait + self.nvlink_hidden * work)
         fabric = self.fabric_exposed * wait + self.fabric_hidden * work
@@ -85,7 +98,8 @@ class Training:
         share = (self.mem_share + self.mem_growth * settled) * np.minimum(1.0, age / max(self.warmup_seconds, 1.0))
         load.mem_used_bytes[:] = share * gpu.sku.mem_bytes
         load.resident[:] = 1.0
-        load.context_power[:] = self.context_power
+        # Polling keeps issue slots busy: a spinning H100 draws some 150 W more than one that only holds a context.
+        load.context_power[:] = self.context_power + 2.2 * self.spin_sm * spin
         load.cpu[:] = self.cpu * (0.6 + 0.4 * busy) * (gpus / 8)
         load.io_wait[:] = 0.03 * saving + self.input_io_wait * (fetch + stalled)
         load.disk_read[:] = self.dataset_bytes_per_second * busy * (0.4 if self.checkpoint_over_network else 1.0)
@@ -127,7 +141,7 @@ def _share(before: Floats, after: Floats, begin: float, end: float) -> Floats:
     return np.clip((done(after) - done(before)) / np.maximum(after - before, 1e-9), 0.0, 1.0)
 
 
-def _draw(rng: np.random.Generator, start: float, **given: float | bool) -> Training:
+def draw(rng: np.random.Generator, start: float, **given: float | bool) -> Training:
     """What all jobs have in common, from ranges seen in the field."""
     step = log_uniform(rng, 3, 40)  # large global batches: seconds to tens of seconds a step
     interval = rng.uniform(3600, 7200)  # checkpoints every 1-2 h
@@ -169,7 +183,7 @@ def compute_bound(rng: np.random.Generator, start: float) -> Training:
     level = rng.uniform(0.75, 0.93)
     hidden = level * max(total - exposed, 0.02) / (1 - exposed)
     # A ring over 8 rails crosses 7 NVLink hops for each hop on the fabric, so NVLink runs close to its rate too.
-    return _draw(
+    return draw(
         rng,
         start,
         exposed_share=exposed,
@@ -185,7 +199,7 @@ def network_bound(rng: np.random.Generator, start: float, *, nvlink_exposed: flo
     Expert-parallel training over a fabric (all-to-all: NVLink carries about what the fabric does), or data-parallel
     training over plain Ethernet.
     """
-    return _draw(
+    return draw(
         rng,
         start,
         exposed_share=rng.uniform(0.54, 0.72),
@@ -197,7 +211,7 @@ def network_bound(rng: np.random.Generator, start: float, *, nvlink_exposed: flo
 
 def pcie_bound(rng: np.random.Generator, start: float) -> Training:
     """Training with its optimizer state offloaded to the host (ZeRO-Offload): the step waits for copies over PCIe."""
-    return _draw(
+    return draw(
         rng,
         start,
         exposed_share=rng.uniform(0.55, 0.72),
@@ -211,7 +225,7 @@ def pcie_bound(rng: np.random.Generator, start: float) -> Training:
 
 def fine_tuning(rng: np.random.Generator, start: float) -> Training:
     """One node, hours: shorter steps, smaller checkpoints, no traffic between nodes."""
-    return _draw(
+    return draw(
         rng,
         start,
         step_seconds=log_uniform(rng, 3, 15),

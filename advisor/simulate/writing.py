@@ -95,7 +95,7 @@ def _write_rollups(
         {name: rows(values) for name, values in counters.gpus.items()},
         np.tile(observed, gpus),
         period,
-        mem_total_bytes=gpu.mem_bytes,
+        mem_total_bytes=np.repeat([float(g.mem_total_bytes or gpu.mem_bytes) for g in sim.gpus], periods),
         power_limit_watts=gpu.tdp_watts,
         nvlink_bytes_per_second=sim.gpu.nvlink,
         fabric=fabric,

@@ -148,3 +148,17 @@ class Writer:
             connection.executemany("INSERT OR REPLACE INTO truth VALUES (?, ?, ?, ?)", rows)
 
         self._batch.put_now(write)
+
+    def put_true_phases(self, rows: Iterable[tuple[str, float, float, str, str]]) -> None:
+        """The spans of simulated workloads that change what they do: (workload_id, ts_start, ts_end, kind,
+        bottleneck), in the table ``truth_phases``."""
+
+        def write_phases(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS truth_phases (workload_id TEXT NOT NULL, ts_start REAL NOT NULL, "
+                "ts_end REAL NOT NULL, kind TEXT NOT NULL, bottleneck TEXT NOT NULL, "
+                "PRIMARY KEY (workload_id, ts_start))"
+            )
+            connection.executemany("INSERT OR REPLACE INTO truth_phases VALUES (?, ?, ?, ?, ?)", rows)
+
+        self._batch.put_now(write_phases)

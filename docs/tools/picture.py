@@ -21,7 +21,7 @@ LINES = 24
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         fleet = Path(name) / "fleet.db"
-        simulate("fleet", fleet, days=14, seed=0, until=UNTIL)
+        simulate("small", fleet, days=14, seed=0, until=UNTIL)
         advice = advise_from([fleet], now=UNTIL)
     shown = render_overview(advice, width=WIDTH).splitlines()[:LINES]
     story = render_story(advice, "idle-fabric", width=WIDTH).splitlines()

@@ -44,7 +44,7 @@ def test_every_gpu_hour_of_a_simulated_node_has_its_place(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_nine_of_ten_verdicts_on_a_fleet_are_right(tmp_path: Path) -> None:
-    report, verdicts = _made(tmp_path / "fleet.db", "fleet", 14, 105)
+    report, verdicts = _made(tmp_path / "small.db", "small", 14, 105)
     truth = {t.workload_id: t for t in report.truths}
     kinds = [w.kind.label == truth[w.id].kind for w in verdicts.workloads]
     limits = [w.bottleneck.label == truth[w.id].bottleneck for w in verdicts.workloads]

@@ -25,7 +25,7 @@ def nodes(scenario, seed=1):
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_no_counter_beats_its_sku(seed):
-    for sim, _, seen in nodes("fleet", seed):
+    for sim, _, seen in nodes("small", seed):
         gpu, sku = sim.gpu, sim.gpu.sku
         for name in ("gpu_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp32_active"):
             assert seen.gpus[name].min() >= 0, name
@@ -78,7 +78,7 @@ def test_collectives_are_symmetric_in_step_on_all_nodes_and_dip_the_tensor_cores
 
 def test_network_bound_training_waits_for_its_network():
     found = 0
-    for sim, placed, seen in nodes("fleet"):
+    for sim, placed, seen in nodes("small"):
         if not placed or placed[-1].truth.bottleneck != "network":
             continue
         found += 1
