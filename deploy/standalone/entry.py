@@ -28,6 +28,8 @@ def restore_library_path() -> None:
 
 if __name__ == "__main__":
     restore_library_path()
+    if sys.argv[1:3] == ["-m", "skuwise"]:
+        del sys.argv[1:3]
     if sys.argv[1:2] == ["-m"] and len(sys.argv) > 2 and sys.argv[2].startswith("skuwise."):
         module = sys.argv[2]
         sys.argv = [module, *sys.argv[3:]]
