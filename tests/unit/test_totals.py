@@ -16,6 +16,7 @@ from skuwise.agent.model import (
     HOST_METRICS,
     Absence,
     AgentStats,
+    Event,
     FabricPort,
     Gpu,
     Node,
@@ -27,7 +28,7 @@ from skuwise.agent.openmetrics import OPENMETRICS, PLAIN, Format
 from skuwise.agent.sampler import Survey
 from skuwise.agent.service.device_totals import EDGES, Integrals
 from skuwise.agent.service.page import Cost, render
-from skuwise.agent.service.totals import FORGET_SECONDS, MAX_HELD, Totals
+from skuwise.agent.service.totals import FORGET_SECONDS, MAX_EVENT_CODES, MAX_HELD, Totals
 from skuwise.agent.store.summaries import GpuLimits, Samples, roll_gpu
 
 GPU = Gpu("GPU-a", 0, "NVIDIA H100", "H100-SXM5", mem_total_bytes=100, nvlink_bytes_per_second=100.0)
@@ -333,3 +334,23 @@ def test_totals_go_on_after_new_settings_and_begin_anew_for_another_node() -> No
     assert value(page(totals), "skuwise_absence_seconds_total", reason="no-gpm") == 10.0
     assert not totals.go_on(Node("n1", "c2"), 10.0)
     assert not totals.go_on(Node("n2", "c1"), 10.0)
+
+
+def test_xids_are_counted_by_number_and_the_first_one_is_an_increase() -> None:
+    totals = totals_of(tick(1, {"sm_active": 0.5}))
+    before = page(totals, OPENMETRICS)
+    assert value(before, "skuwise_gpu_events_total", gpu_uuid="GPU-a", event="xid") == 0
+    assert value(before, "skuwise_gpu_xid_events_total") is None
+    totals.add_events([Event(1.0, "GPU-a", "xid", 79, count=3), Event(1.0, None, "ecc-single-bit")])
+    after = page(totals, OPENMETRICS)
+    assert value(after, "skuwise_gpu_xid_events_total", gpu_uuid="GPU-a", xid="79") == 3
+    assert value(after, "skuwise_gpu_events_total", gpu_uuid="GPU-a", event="xid") == 3
+    assert value(after, "skuwise_gpu_events_total", event="ecc-single-bit") == 1
+
+
+def test_a_storm_of_numbers_makes_no_storm_of_series() -> None:
+    totals = totals_of(tick(1, {"sm_active": 0.5}))
+    totals.add_events(Event(1.0, "GPU-a", "xid", code) for code in range(1, 1000))
+    series = [line for line in page(totals).splitlines() if line.startswith("skuwise_gpu_xid_events_total{")]
+    assert len(series) == MAX_EVENT_CODES + 1
+    assert sum(float(line.rsplit(" ", 1)[1]) for line in series) == 999
