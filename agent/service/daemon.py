@@ -289,7 +289,8 @@ def _opening(agent: Agent, config: AgentConfig) -> str:
     gpus, ports = sum(gpu.kind == "gpu" for gpu in agent.survey.gpus), len(agent.survey.ports)
     instances = len(agent.survey.gpus) - gpus
     parts = f" ({instances} MIG instances)" if instances else ""
-    text = f"sampling {gpus} GPUs{parts}, {ports} fabric ports and the host every {config.interval_seconds:g} s into {config.db}"
+    what = f"{gpus} GPUs{parts}, {ports} fabric ports and the host"
+    text = f"sampling {what} every {config.interval_seconds:g} s into {config.db}"
     return text if gpus else f"{text}; no GPU can be read: 'skuwise agent doctor' says why"
 
 
