@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
-
-import psutil
 
 from ...rules.errors import SkuwiseError, StoreError
 from ..clock import SystemClock
@@ -19,13 +16,13 @@ from ..sampler import run_loop
 from .assembly import Agent, assemble
 from .attend import MAX_PAUSE_SECONDS, Attendant
 from .control import ControlServer
+from .jobs import roll_all, start_jobs
+from .memory import resident_bytes, use_one_arena
 from .notify import Notifier
 from .opened import Opened
 from .recorder import Recorder
 
 if TYPE_CHECKING:
-    from apscheduler.schedulers.background import BackgroundScheduler
-
     from .metrics_page import MetricsPage
     from .totals import Totals
 
@@ -71,6 +68,7 @@ def run_agent(
     the start for a reason that does not pass (`PatientWriter` waits for the others), or the last ticks could not be
     written.
     """
+    use_one_arena()
     clock = SystemClock()
     notifier = Notifier(environ)
     signals = Signals(clock.wake)
@@ -157,8 +155,6 @@ class _Life:
             ending = self._ending()
             if ending != "reload" and opened.writer.is_open:
                 self._notifier.stopping("writing the last rollups")
-                from .jobs import roll_all  # noqa: PLC0415 - see _start_jobs
-
                 roll_all(self._config.db, self._say, and_open=True)
         return ending, kept, seconds
 
@@ -201,7 +197,6 @@ class _Life:
             stack.callback(self._start_jobs(agent))
 
         opened.writer.when_open(begun)
-        process = psutil.Process()
         self._notifier.ready(opening)
         stopping = self._stopping(attendant)
         clock.attend = stopping
@@ -212,7 +207,7 @@ class _Life:
             clock,
             recorder.keep,
             recorder.report,
-            lambda: process.memory_info().rss,
+            resident_bytes,
             duration_seconds=duration_seconds,
             stopped=stopping,
             stepped=attendant.clock_stepped,
@@ -221,22 +216,13 @@ class _Life:
         return kept, clock.now().monotonic_seconds - began
 
     def _start_jobs(self, agent: Agent) -> Callable[[], None]:
-        """Start the jobs on a thread, for the first tick shall not wait for APScheduler. Returns what stops them."""
-        started: list[BackgroundScheduler] = []
-
-        def start() -> None:
-            from .jobs import start_jobs  # noqa: PLC0415
-
-            started.append(start_jobs(self._config.db, self._say, agent.bursts, self._config.limits))
+        """Start the jobs. Returns what stops them."""
+        stop_jobs = start_jobs(self._config.db, self._say, agent.bursts, self._config.limits)
 
         def stop() -> None:
             agent.bursts.stop()
-            thread.join()
-            for scheduler in started:
-                scheduler.shutdown(wait=True)
+            stop_jobs()
 
-        thread = threading.Thread(target=start, name="jobs", daemon=True)
-        thread.start()
         return stop
 
     def _serve_metrics(self, agent: Agent, stack: contextlib.ExitStack) -> MetricsPage | None:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
-import logging
 import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.schedulers.background import BackgroundScheduler
-from apscheduler.triggers.base import BaseTrigger
 
 from ...rules.errors import StoreError
 from ..child import child_command
@@ -21,61 +15,51 @@ from ..store.log import checkpoint
 from ..store.prune import arguments_for
 from ..store.rollups import RollupJob
 from .bursts import Bursts
+from .timetable import Job, Timetable, every
 
 # A period's last samples are committed up to 10 s after its end (Writer.open), so the minute's job waits for them; the
 # hour's runs half a minute later, between two of the minute's.
-_MINUTE_SECOND, _HOUR_SECOND = 17, 47
-# Retention runs between those, every ten minutes; the whole file is looked over once a day.
-_PRUNE_MINUTES, _PRUNE_SECOND = "7-59/10", 32
-_CHECK_HOUR, _CHECK_MINUTE, _CHECK_SECOND = 3, 33, 32
+_MINUTES_AT = every(60, 17)
+_HOURS_AT = every(3600, 47)
+# Retention runs between those, every ten minutes; the whole file is looked over once a day, at 03:33:32 UTC.
+_RETENTION_AT = every(600, 7 * 60 + 32)
+_CHECK_AT = every(86400, 3 * 3600 + 33 * 60 + 32)
+# A burst that comes late is the next one's.
+_BURST_GRACE_SECONDS = 5.0
 # A run of retention ends by itself after 30 s (RetentionJob); a look at the whole file takes seconds.
 _CHILD_SECONDS = 300.0
 _DEFAULT_LIMITS = Limits()
 
 
-class _OncePerWindow(BaseTrigger):
-    """The moments that the bursts name themselves."""
-
-    def __init__(self, bursts: Bursts) -> None:
-        self._bursts = bursts
-
-    def get_next_fire_time(  # pyright: ignore[reportIncompatibleMethodOverride] - the base is untyped and abstract
-        self, previous_fire_time: datetime.datetime | None, now: datetime.datetime
-    ) -> datetime.datetime | None:
-        del previous_fire_time
-        start = self._bursts.next_start(now.timestamp())
-        return None if start is None else datetime.datetime.fromtimestamp(start, datetime.UTC)
-
-
 def start_jobs(
     db: Path, say: Callable[[str], None], bursts: Bursts, limits: Limits = _DEFAULT_LIMITS
-) -> BackgroundScheduler:
-    """Start the jobs; the caller shuts the scheduler down. What fails is said, and tried again the next time.
+) -> Callable[[], None]:
+    """Start the jobs; call what is returned to stop them. What fails is said, and tried again the next time.
 
     `limits`: how long what is kept, and how large the database may grow.
     """
-    # Its INFO lines say that a job was added and ran: nothing a person on a terminal asked for.
-    logging.getLogger("apscheduler").setLevel(logging.ERROR)
-    scheduler = BackgroundScheduler(
-        # A burst takes seconds and must be on time; the rollups do not wait for it.
-        executors={"default": ThreadPoolExecutor(1), "bursts": ThreadPoolExecutor(1)},
-        job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": 3600},
-        timezone=datetime.UTC,
-    )
+
+    def failed(error: Exception) -> None:
+        say(f"a job failed with {type(error).__name__}: {str(error)[:200]}")
+
     minutes = RollupJob(db)
-    scheduler.add_job(lambda: roll_minutes(minutes, say), "cron", second=_MINUTE_SECOND, id="minutes")
-    scheduler.add_job(lambda: roll_all(db, say), "cron", minute=0, second=_HOUR_SECOND, id="hours")
-    scheduler.add_job(
-        lambda: prune(db, limits, say), "cron", minute=_PRUNE_MINUTES, second=_PRUNE_SECOND, id="retention"
+    keeping = (
+        Job(lambda: roll_minutes(minutes, say), _MINUTES_AT),
+        Job(lambda: roll_all(db, say), _HOURS_AT),
+        Job(lambda: prune(db, limits, say), _RETENTION_AT),
+        Job(lambda: check(db, say), _CHECK_AT),
     )
-    scheduler.add_job(
-        lambda: check(db, say), "cron", hour=_CHECK_HOUR, minute=_CHECK_MINUTE, second=_CHECK_SECOND, id="check"
-    )
-    scheduler.add_job(
-        lambda: take_burst(bursts, say), _OncePerWindow(bursts), id="bursts", executor="bursts", misfire_grace_time=5
-    )
-    scheduler.start()
-    return scheduler
+    # A burst takes seconds and must be on time; the rollups do not wait for it.
+    burst = Job(lambda: take_burst(bursts, say), bursts.next_start, _BURST_GRACE_SECONDS)
+    tables = (Timetable("jobs", keeping, failed), Timetable("bursts", (burst,), failed))
+    for table in tables:
+        table.start()
+
+    def stop() -> None:
+        for table in tables:
+            table.stop()
+
+    return stop
 
 
 def roll_minutes(job: RollupJob, say: Callable[[str], None]) -> None:

@@ -1,0 +1,70 @@
+"""Jobs at their times: which moment is next, what is run once, what is left out, and that one failure is not all."""
+
+from __future__ import annotations
+
+import threading
+
+from skuwise.agent.service.timetable import Job, Plan, Timetable, every
+
+DAY = 86400.0
+MINUTELY = Job(lambda: None, every(60))
+
+
+def test_the_next_moment_is_later_than_now_and_at_the_offset() -> None:
+    at = every(60, 17)
+    assert [at(0), at(16.9), at(17), at(59), at(77)] == [17, 17, 77, 77, 137]
+    daily = every(DAY, 3 * 3600)
+    assert daily(10 * DAY + 3 * 3600 - 1) == 10 * DAY + 3 * 3600
+    assert daily(10 * DAY + 3 * 3600) == 11 * DAY + 3 * 3600
+
+
+def test_a_job_is_due_once_at_its_time() -> None:
+    plan = Plan([MINUTELY], 0)
+    assert plan.take(59.9) == []
+    assert plan.take(60) == [MINUTELY]
+    assert plan.take(60.1) == []
+    assert plan.take(120) == [MINUTELY]
+
+
+def test_times_that_passed_meanwhile_are_run_once() -> None:
+    plan = Plan([MINUTELY], 0)
+    assert plan.take(500) == [MINUTELY]
+    assert plan.take(501) == []
+
+
+def test_what_comes_later_than_its_grace_waits_for_its_next_time() -> None:
+    punctual = Job(lambda: None, every(60), grace_seconds=5)
+    plan = Plan([punctual, MINUTELY], 0)
+    assert plan.take(70) == [MINUTELY]
+    assert plan.take(121) == [punctual, MINUTELY]
+
+
+def test_a_job_without_another_time_is_never_due() -> None:
+    plan = Plan([Job(lambda: None, lambda _: None)], 0)
+    assert plan.take(1e6) == []
+
+
+def test_after_the_clock_was_put_back_the_next_time_is_near_again() -> None:
+    plan = Plan([MINUTELY], 7200)
+    assert plan.take(10) == []
+    assert plan.take(60) == [MINUTELY]
+
+
+def test_nobody_waits_longer_than_to_the_next_time_and_the_clock_is_looked_at_meanwhile() -> None:
+    plan = Plan([MINUTELY, Job(lambda: None, every(3600))], 50)
+    assert plan.seconds_left(50) == 10
+    assert plan.seconds_left(70) == 0
+    assert Plan([Job(lambda: None, every(3600))], 0).seconds_left(0) == 30
+
+
+def test_a_job_that_fails_is_said_and_the_others_run() -> None:
+    ran, failures = threading.Event(), list[Exception]()
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    table = Timetable("test", [Job(fail, every(0.01)), Job(ran.set, every(0.01))], failures.append)
+    table.start()
+    assert ran.wait(10)
+    table.stop()
+    assert str(failures[0]) == "no"
