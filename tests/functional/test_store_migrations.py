@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import random
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Node, Tick
+from skuwise.agent.store import queries
+from skuwise.agent.store.codec import MEASURES
 from skuwise.agent.store.health import check_whole, mark_of
 from skuwise.agent.store.migrations import (
     APPLICATION_ID,
@@ -19,6 +23,8 @@ from skuwise.agent.store.migrations import (
     set_aside,
     split_statements,
 )
+from skuwise.agent.store.reader import open_reader
+from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.errors import StoreError
 
@@ -209,3 +215,84 @@ def test_scripts_are_split_where_statements_end() -> None:
     parts = [part.strip() for part in split_statements(script)]
     assert [part.split()[0] for part in parts] == ["CREATE", "CREATE", "SELECT"]
     assert len(list(split_statements(migrations()[0].sql))) > 20
+
+
+def make_1001(path: Path) -> None:
+    """A file as schema 1.1 left it: two hours of rollups with values that differ in every way rollups can."""
+    connection, _ = open_for_writing(path, lambda: NOW, migrations()[:2])
+    connection.execute("INSERT INTO node (id, node, first_seen, last_seen) VALUES (1, 'n1', ?, ?)", (NOW, NOW))
+    connection.execute(
+        "INSERT INTO gpu (id, node_id, gpu_uuid, gpu_index, name, valid_from) VALUES (1, 1, 'GPU-0', 0, 'x', 0)"
+    )
+    connection.execute(
+        "INSERT INTO port (id, node_id, device, port, role, link_layer, valid_from) VALUES (2, 1, 'p', 1, '', '', 0)"
+    )
+    rng = random.Random(7)
+    for table, seconds in (("minute", 60), ("hour", 3600)):
+        for kind, device in (("gpu", 1), ("fabric", 2), ("host", 1)):
+            names = [row[1] for row in connection.execute(f"PRAGMA table_info({kind}_{table})").fetchall()]
+            for number in range(1, 4):
+                values: dict[str, object] = {names[0]: NOW // 3600 * 3600 + number * seconds, names[1]: device}
+                for name in names[2:]:
+                    measure, _, what = name.rpartition("_")
+                    if name.endswith("_bins"):
+                        values[name] = json.dumps([rng.choice((0, 0, 12, 7.5)) for _ in range(28)])
+                    elif what in ("mean", "max", "p95", "n"):
+                        missing = rng.random() < 0.2 if what == "mean" else values[f"{measure}_mean"] is None
+                        count = 0 if missing else rng.choice((seconds, seconds, 6))
+                        values[name] = count if what == "n" else None if missing else rng.randrange(10**6)
+                    else:
+                        values[name] = rng.choice((None, 0, 500)) if name != "observed_seconds" else seconds * 10 - 7
+                marks = ", ".join("?" * len(values))
+                connection.execute(
+                    f"INSERT INTO {kind}_{table} ({', '.join(values)}) VALUES ({marks})", list(values.values())
+                )
+    connection.close()
+
+
+@pytest.mark.parametrize("view", [f"{kind}_{period}s" for kind in MEASURES for period in ("minute", "hour")])
+def test_rollups_of_schema_1_1_are_converted_in_place(tmp_path: Path, view: str) -> None:
+    path = tmp_path / "node.db"
+    make_1001(path)
+    told: list[list[sqlite3.Row]] = []
+    for _ in range(2):
+        with closing(sqlite3.connect(path)) as connection:
+            connection.row_factory = sqlite3.Row
+            told.append(connection.execute(f"SELECT * FROM {view} ORDER BY ts").fetchall())
+        open_for_writing(path, lambda: NOW)[0].close()
+    assert pragma(path, "user_version") == SCHEMA_VERSION
+    before, after = told
+    assert len(before) == len(after) == 3
+    kind = view.partition("_")[0]
+    measures = {measure.name: measure for measure in MEASURES[kind]}
+    for old, new in zip(before, after, strict=True):
+        assert set(old.keys()) <= set(new.keys())
+        for name in old.keys():  # noqa: SIM118 - a row is no mapping
+            measure, _, what = name.rpartition("_")
+            if old[name] is None:
+                assert new[name] is None, name
+            elif name.endswith("_bins"):
+                assert json.loads(new[name]) == json.loads(old[name])
+            elif measure in measures and what in ("mean", "max", "p95"):
+                steps = 0.51 if what == "mean" else measures[measure].spread + 0.51
+                assert new[name] == pytest.approx(old[name], rel=0, abs=steps / measures[measure].steps), name
+            elif isinstance(old[name], str):
+                assert new[name] == old[name], name
+            else:
+                assert new[name] == pytest.approx(old[name], rel=0, abs=0.0051), name
+
+
+def test_a_file_of_schema_1_1_is_read_as_it_is_and_its_snapshot_is_of_today(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    make_1001(path)
+    with open_reader(path) as reader:
+        spans = [reader.fetch(sql)[0] for sql in queries.spans(reader.version)]
+        begin = reader.fetch(queries.minutes_begin(reader.version))
+        assert reader.version == 1001
+    copy = take_snapshot(path, tmp_path / "copy.db", rollups_only=True, now=NOW)
+    assert pragma(path, "user_version") == 1001
+    with open_reader(copy) as reader:
+        assert reader.version == SCHEMA_VERSION
+        assert [reader.fetch(sql)[0] for sql in queries.spans(reader.version)] == spans
+        assert reader.fetch(queries.minutes_begin(reader.version)) == begin
+        assert spans[0] == (NOW // 3600 * 3600, NOW // 3600 * 3600 + 3 * 3600)
