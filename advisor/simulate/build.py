@@ -220,7 +220,7 @@ class Builder:
         command = engine or identities.ENGINES[int(rng.integers(0, len(identities.ENGINES)))]
         since = self.start - rng.uniform(1, 60) * _DAY
         for number, (sim, gpus) in enumerate(places, start=1):
-            model = drawn(stream(self.seed, places[0][0].node.node, what, "model"), number)
+            model = drawn(stream(self.seed, places[0][0].node.node, what, "model", str(places[0][1][0])), number)
             workload = identities.pod(
                 rng, sim.node.cluster, namespace, deployment, replica=number, silent=silent, command=command
             )

@@ -87,7 +87,7 @@ class Experts:
         )
         load.resident[:] = 1.0
         load.context_power[:] = self.context_power
-        load.cpu[:] = self.cpu * (0.4 + 0.6 * busy) * gpus / 8
+        load.cpu[:] = self.cpu * (0.4 + 0.6 * busy) * gpus / gpu.node_gpus
         load.disk_read[:] = 3e9 * (1 - up) + 2e5
         load.disk_write[:] = 1e6
         load.storage_tx[:] = 2e5 + 50 * tokens

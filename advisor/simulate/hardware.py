@@ -26,7 +26,7 @@ _POWER_SCALE_SMALL = 1.35
 Sensing = Literal["gpm", "dcgm-1s", "dcgm", "dcgm-default", "nvml"]
 
 # Share of the power limit that a GPU draws with no context: 70 of 700 W on H100, 33 of 350 W on L40S, 55 of 400 W on
-# A100 (nvidia-smi on idle nodes).
+# A100, 10-13 of 70-72 W on T4 and L4 (nvidia-smi on idle nodes).
 _IDLE_POWER_SHARE = {"Turing": 0.14, "Ampere": 0.14, "Ada": 0.095, "Hopper": 0.10, "Blackwell": 0.12}
 # Memory clocks that nvidia-smi -q -d CLOCK prints, MHz.
 _MEM_CLOCK_MHZ = {"Turing": 5001, "Ampere": 1593, "Ada": 9001, "Hopper": 2619, "Blackwell": 3996}
@@ -59,6 +59,7 @@ class SimGpu:
     idle_watts: float
     mem_clock_hertz: float
     power_scale: float = 1.0
+    node_gpus: int = 8  # whose host it shares
 
     @property
     def nvlink(self) -> float:
@@ -109,7 +110,7 @@ class SimNode:
         return tuple(i for i, port in enumerate(self.ports) if port.role == "compute")
 
 
-def sim_gpu(sku: GpuSku) -> SimGpu:
+def sim_gpu(sku: GpuSku, node_gpus: int) -> SimGpu:
     """The catalog's GPU with its etas, and the assumptions above where nobody measured them."""
     achieved = sku.achieved
     small = sku.tdp_watts < _SMALL_WATTS
@@ -118,9 +119,10 @@ def sim_gpu(sku: GpuSku) -> SimGpu:
         eta_compute=achieved.bf16_gemm or (_ETA_COMPUTE_SMALL if small else _ETA_COMPUTE),
         eta_memory=achieved.mem or _ETA_MEMORY,
         eta_link=achieved.link_allreduce or _ETA_LINK,
-        idle_watts=_IDLE_POWER_SHARE.get(sku.architecture, 0.12) * sku.tdp_watts,
+        idle_watts=(0.16 if small else _IDLE_POWER_SHARE.get(sku.architecture, 0.12)) * sku.tdp_watts,
         mem_clock_hertz=_MEM_CLOCK_MHZ.get(sku.architecture, 2619) * 1e6,
         power_scale=_POWER_SCALE_SMALL if small else 1.0,
+        node_gpus=node_gpus,
     )
 
 
@@ -158,7 +160,7 @@ def sim_node(
     gpus = tuple(_gpu(name, index, gpu) for index in range(sku.gpu_count))
     cut = tuple(_instance(whole, gpu, number, size) for whole in gpus for number, size in enumerate(instances))
     sensing = sensing or ("gpm" if gpu.architecture in _WITH_GPM else "dcgm-1s")
-    return SimNode(node, sku, sim_gpu(gpu), (*gpus, *cut), _ports(sku, tcp_port_counted), sensing)
+    return SimNode(node, sku, sim_gpu(gpu, sku.gpu_count), (*gpus, *cut), _ports(sku, tcp_port_counted), sensing)
 
 
 def _gpu(node: str, index: int, sku: GpuSku) -> Gpu:

@@ -27,7 +27,7 @@ def on_one_gpu(rng: np.random.Generator, start: float) -> Training:
         checkpoint_bytes=log_uniform(rng, 1e9, 3e10),
         checkpoint_over_network=False,
         mem_share=rng.uniform(0.35, 0.84),
-        cpu=rng.uniform(0.3, 0.8),  # of its eighth of a node
+        cpu=rng.uniform(0.3, 0.8),
         warmup_seconds=rng.uniform(20, 120),
     )
 

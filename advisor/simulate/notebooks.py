@@ -52,7 +52,7 @@ class Notebook:
         load.mem_used_bytes[:] = gpu.sku.mem_bytes * self._held(t)
         load.resident[:] = 1.0
         load.context_power[:] = self.context_power
-        load.cpu[:] = 0.01 + self.cpu * running
+        load.cpu[:] = (0.03 + 4 * self.cpu * running) / gpu.node_gpus
         load.disk_read[:] = 1e5 + 5e7 * running
         load.disk_write[:] = 2e5
         load.host_mem[:] = 0.06

@@ -76,7 +76,7 @@ class Decoding:
         load.mem_used_bytes[:] = gpu.sku.mem_bytes * self.mem_share * np.minimum(1.0, age / 60)
         load.resident[:] = 1.0
         load.context_power[:] = self.context_power
-        load.cpu[:] = np.where(up, self.cpu * (1 + 0.04 * smooth(self.seed + 4, t, 20.0)), 0.1)
+        load.cpu[:] = np.where(up, self.cpu * (1 + 0.04 * smooth(self.seed + 4, t, 20.0)), 0.1) * gpus / gpu.node_gpus
         load.io_wait[:] = 0.02
         load.disk_read[:] = 0.3 * self.bytes_per_second * gpus * up
         load.disk_write[:] = 2e6
@@ -116,7 +116,7 @@ class Offloaded:
         load.mem_used_bytes[:] = gpu.sku.mem_bytes * self.mem_share * np.minimum(1.0, age / 120)
         load.resident[:] = 1.0
         load.context_power[:] = self.context_power
-        load.cpu[:] = self.cpu * gpus / 8
+        load.cpu[:] = self.cpu * gpus / gpu.node_gpus
         load.disk_read[:] = 1e6 + 1.5e9 * (~up)
         load.disk_write[:] = 2e6
         load.host_mem[:] = 0.25

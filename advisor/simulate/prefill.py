@@ -83,7 +83,7 @@ class Prefilling:
         load.mem_used_bytes[:] = gpu.sku.mem_bytes * np.where(up, held, 0.03 + 0.4 * age / self.load_seconds)
         load.resident[:] = 1.0
         load.context_power[:] = self.context_power
-        load.cpu[:] = self.cpu * (0.3 + 0.7 * busy) * gpus / 8
+        load.cpu[:] = self.cpu * (0.3 + 0.7 * busy) * gpus / gpu.node_gpus
         load.disk_read[:] = 2e9 * (1 - up) + 3e5
         load.disk_write[:] = 1e6
         load.storage_tx[:] = 2e5 + 1e5 * busy

@@ -89,7 +89,7 @@ class Serving:
         load.mem_used_bytes[:] = gpu.sku.mem_bytes * np.where(up > 0, self.mem_share, loading)
         load.resident[:] = 1.0
         load.context_power[:] = self.context_power
-        load.cpu[:] = self.cpu * (0.3 + 0.7 * busy) * gpus / 8
+        load.cpu[:] = self.cpu * (0.3 + 0.7 * busy) * gpus / gpu.node_gpus
         load.io_wait[:] = 0.02 * (1 - up)
         load.disk_read[:] = 2e9 * (1 - up) + 2e5
         load.disk_write[:] = 1e6 + 200 * tokens

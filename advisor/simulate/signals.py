@@ -73,7 +73,7 @@ def _gpus(load: Load, node: SimNode, rng: np.random.Generator, window_seconds: i
         np.float32(gpu.idle_watts) * (1 + load.context_power * load.resident) * gain
         + np.float32(sku.tdp_watts * gpu.power_scale)
         * (_POWER_COMPUTE * compute + _POWER_MEMORY * memory + _POWER_VECTOR * load.vector + _POWER_LINK * link)
-        + 0.8 * third
+        + np.float32(0.0115 * gpu.idle_watts) * third
     )
     squeezed = _squeeze(wanted, limit, gpu.idle_watts, load.cap_loss)
     compute, power = compute * squeezed, np.clip(wanted, 1, limit)

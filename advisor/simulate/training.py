@@ -100,7 +100,7 @@ class Training:
         load.resident[:] = 1.0
         # Polling keeps issue slots busy: a spinning H100 draws some 150 W more than one that only holds a context.
         load.context_power[:] = self.context_power + 2.2 * self.spin_sm * spin
-        load.cpu[:] = self.cpu * (0.6 + 0.4 * busy) * (gpus / 8)
+        load.cpu[:] = self.cpu * (0.6 + 0.4 * busy) * (gpus / gpu.node_gpus)
         load.io_wait[:] = 0.03 * saving + self.input_io_wait * (fetch + stalled)
         load.disk_read[:] = self.dataset_bytes_per_second * busy * (0.4 if self.checkpoint_over_network else 1.0)
         written = self.checkpoint_bytes / self.checkpoint_seconds * saving
