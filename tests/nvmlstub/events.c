@@ -82,10 +82,11 @@ static int give(event_set_t *set, nvmlEventData_t *data) {
 EXPORT nvmlReturn_t nvmlEventSetWait_v2(event_set_t *set, nvmlEventData_t *data, unsigned timeout_ms) {
     SYSTEM_CALL(nvmlEventSetWait_v2);
     if (!set || set->magic != SET_MAGIC) return NVML_INVALID_ARGUMENT;
-    for (unsigned waited = 0;; waited += 5) {
+    const unsigned slice = 50; /* ms: a driver sleeps until there is something, so the stub may cost next to nothing */
+    for (unsigned waited = 0;; waited += slice) {
         if (!node_open()) return NVML_UNINITIALIZED;
         if (give(set, data)) return NVML_SUCCESS;
         if (waited >= timeout_ms) return NVML_TIMEOUT;
-        wait_ms(5);
+        wait_ms(slice);
     }
 }
