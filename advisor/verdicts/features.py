@@ -26,6 +26,8 @@ DIURNAL_DAYS_MIN = 3.0
 DEMAND_MEASURES = ("c", "m", "n", "power", "sm", "g")
 # Synchrony needs so many common rows to be more than chance.
 SYNC_ROWS_MIN = 6
+# A correlation of each hour with the next needs so many hours to be more than chance.
+DRIFT_HOURS_MIN = 8
 # An autocorrelation peak is looked for only where the samples are fine enough (agent/store/dynamics.py: 1 s).
 PERIOD_INTERVAL_MAX_SECONDS = 1.5
 
@@ -68,16 +70,21 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
     "u_m_busy_p95": ("ratio", "95th percentile over busy rows of their mean u_m"),
     "u_c_busy_p95": ("ratio", "95th percentile over busy rows of their mean u_c"),
     "memory_over_compute": ("ratio", "u_m over u_c in busy rows"),
+    "c_per_engine": ("ratio", "c over engine active (SM active where that is missing), means of busy rows"),
+    "m_per_engine": ("ratio", "m over engine active (SM active where that is missing), means of busy rows"),
+    "c_per_sm": ("ratio", "c over SM active, means of busy rows"),
     "period_share": ("ratio", "share of the busy time with a period of 1 to 120 s"),
     "period_seconds": ("seconds", "median period where there is one"),
     "period_strength": ("correlation", "median height of the autocorrelation peak where there is one"),
     "sync": ("correlation", "median correlation of tensor activity (else SM activity) between its GPUs, over the rows"),
     "diu": ("ratio", "share of the variance of hourly load that a 24 h wave (and its harmonic) explains"),
     "swing": ("ratio", "standard deviation over mean of hourly load, of the measure that moves most"),
+    "drift": ("correlation", "of hourly load with that of the hour before, of the measure that moves most"),
     "day_level": ("ratio", "standard deviation of the 24 h wave over the mean of hourly load"),
     "cv1": ("ratio", "coefficient of variation of SM activity at 1 s, median of busy rows"),
     "duty": ("ratio", "share of seconds with the SMs busy, mean"),
     "idle_run_hours": ("hours", "longest unbroken idle run within an hour, mean"),
+    "idle_stretch_hours": ("hours", "longest run of idle rows that follow one another on one GPU, median of its GPUs"),
     "mem_flat": ("0 or 1", "1 if memory in use was constant and at the level of a preallocated pool"),
     "mem_cv": ("ratio", "coefficient of variation of memory in use, first and last rows left out"),
     "mem_level": ("ratio", "memory in use over the total, median"),
@@ -155,6 +162,8 @@ def features(
         _bin_features(out, frame, index, etas)
         _memory_features(out, frame, shape, index, flat)
         _put(out, "idle_run_hours", _mean(shape["idle_run_seconds"], w) / 3600)
+        uuid = frame.gpu["gpu_uuid"].to_numpy()[index]
+        _put(out, "idle_stretch_hours", _idle_stretch_hours(uuid, shape["idle"].to_numpy(bool), w))
         _time_features(out, frame, shape, index)
     return out
 
@@ -167,6 +176,10 @@ def _busy_features(out: dict[str, float], busy: pd.DataFrame, weights: Floats) -
     u_c, u_m = _mean(busy["u_c"], weights), _mean(busy["u_m"], weights)
     if not math.isnan(u_c + u_m):
         out["memory_over_compute"] = u_m / max(u_c, 0.01)
+    engine, sm = _mean(busy["g"], weights), _mean(busy["sm"], weights)
+    for name, part in (("c_per_engine", "c"), ("m_per_engine", "m")):
+        _put(out, name, _mean(busy[part], weights) / max(sm if math.isnan(engine) else engine, 0.01))
+    _put(out, "c_per_sm", _mean(busy["c"], weights) / max(sm, 0.01))
     if out.get("resolution_seconds", 1.0) <= PERIOD_INTERVAL_MAX_SECONDS:
         found = busy["period_strength"].notna().to_numpy()
         out["period_share"] = float(weights[found].sum() / weights.sum())
@@ -245,7 +258,11 @@ def _time_features(out: dict[str, float], frame: Frame, shape: pd.DataFrame, ind
         if len(values) < 2 or values.mean() <= 0.005:
             continue
         level = float(values.mean())
-        out["swing"] = max(out.get("swing", 0.0), float(values.std() / level))
+        swing = float(values.std() / level)
+        if swing >= out.get("swing", 0.0):
+            out["swing"] = swing
+            if len(values) >= DRIFT_HOURS_MIN and swing > 1e-6:
+                _put(out, "drift", float(np.corrcoef(values[:-1], values[1:])[0, 1]))
         if enough and len(values) >= 0.9 * len(hours):
             share, wave = _daily_share(hours[known], values)
             if share * wave / level > best:
@@ -259,6 +276,14 @@ def _time_features(out: dict[str, float], frame: Frame, shape: pd.DataFrame, ind
             if moving.shape[1] >= 2:
                 corr = np.corrcoef(moving.to_numpy(float).T)
                 out["sync"] = float(np.median(corr[np.triu_indices_from(corr, 1)]))
+
+
+def _idle_stretch_hours(uuid: npt.NDArray[np.object_], idle: npt.NDArray[np.bool_], seconds: Floats) -> float:
+    """Rows of one GPU stand together and in order of time, as in the frame."""
+    starts = np.r_[True, (uuid[1:] != uuid[:-1]) | (idle[1:] != idle[:-1])]
+    run = np.cumsum(starts) - 1
+    lengths = np.bincount(run, weights=np.where(idle, seconds, 0.0))
+    return float(pd.Series(lengths).groupby(uuid[starts], sort=False).max().median() / 3600)
 
 
 def _daily_share(hours: Floats, values: Floats) -> tuple[float, float]:
