@@ -261,7 +261,7 @@ def _time_features(out: dict[str, float], frame: Frame, shape: pd.DataFrame, ind
         swing = float(values.std() / level)
         if swing >= out.get("swing", 0.0):
             out["swing"] = swing
-            if len(values) >= DRIFT_HOURS_MIN and swing > 1e-6:
+            if len(values) >= DRIFT_HOURS_MIN and min(values[:-1].std(), values[1:].std()) > 1e-9:
                 _put(out, "drift", float(np.corrcoef(values[:-1], values[1:])[0, 1]))
         if enough and len(values) >= 0.9 * len(hours):
             share, wave = _daily_share(hours[known], values)
