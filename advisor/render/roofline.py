@@ -1,0 +1,241 @@
+"""A roofline as a picture (SVG) and as lines for a terminal."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable
+from itertools import pairwise
+
+from ...rules.plain import clean
+from ..roofline import Place, Roof, Roofline
+from ..words import percent
+from . import svg
+
+WIDTH, HEIGHT = 760, 480
+_LEFT, _RIGHT, _TOP, _BOTTOM = 78, 20, 82, 44  # margins of the plot, pixels
+_LEGEND_LINE = 19
+_COLUMNS = 104  # characters of a sentence that fit the width
+_CUT = 60  # characters of a name from outside
+_UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_TEXT_WIDTH, _TEXT_HEIGHT = 78, 18
+
+
+def render_svg(drawn: Roofline) -> str:
+    """The picture, with its legend and its sentences; where nothing can be drawn, the sentences that say why."""
+    roofs = _roofs(drawn)
+    first, *others = _told(drawn)
+    notes = [line for note in (*others, *drawn.limits, *drawn.missing) for line in textwrap.wrap(clean(note), _COLUMNS)]
+    body = [_line(20, 28, headline(drawn), weight="bold", size=16)]
+    if not roofs:
+        height = 60 + _LEGEND_LINE * len(notes)
+        body += [_line(20, 56 + _LEGEND_LINE * i, note, soft=True) for i, note in enumerate(notes)]
+        return svg.document(WIDTH, height, headline(drawn), body)
+    body += [_line(20, 50 + 17 * i, line, soft=True) for i, line in enumerate(textwrap.wrap(first, _COLUMNS)[:2])]
+    body += _plot(drawn, roofs)
+    at = float(HEIGHT)
+    for number, roof in enumerate(roofs):
+        name = svg.SERIES[number][0]
+        width = "printed" if roof.missing else "sustained"
+        body.append(svg.element("line", x1=20, x2=56, y1=at - 4, y2=at - 4, class_=f"{name} {width}"))
+        body.append(_line(64, at, _roof_words(roof)))
+        at += _LEGEND_LINE
+    if drawn.place is not None:
+        body.append(svg.element("circle", cx=38, cy=at - 4, r=6, class_="mark s0"))
+        body.append(_line(64, at, "the workload, while its engine was active" if drawn.place.busy else "the workload"))
+        at += _LEGEND_LINE
+        if len(roofs) > 1:
+            body.append(_diamond(38, at - 4, "s1"))
+            body.append(_line(64, at, "the roof above it on another GPU: a bound, no prediction of time"))
+            at += _LEGEND_LINE
+    body += [_line(20, at + 6 + _LEGEND_LINE * i, note, soft=True) for i, note in enumerate(notes)]
+    height = int(at + 6 + _LEGEND_LINE * len(notes))
+    return svg.document(WIDTH, height, headline(drawn), body)
+
+
+def render_text(drawn: Roofline) -> str:
+    """At most 80 columns: a small plot in plain letters, and the figures with their units."""
+    roofs = _roofs(drawn)
+    lines = [*textwrap.wrap(headline(drawn), 80)]
+    if roofs:
+        lines += ["", *_letters(drawn, roofs), ""]
+        if drawn.place is not None:
+            lines.append("O the workload on one GPU")
+        lines += [line for n, roof in enumerate(roofs) for line in _wrapped(f"{_MARKS[n]} {_roof_words(roof)}")]
+    for sentence in (*_told(drawn), *drawn.limits, *drawn.missing):
+        lines += _wrapped(clean(sentence))
+    return "\n".join(lines) + "\n"
+
+
+def headline(drawn: Roofline) -> str:
+    """What is drawn, in a line."""
+    name = clean(drawn.name)
+    shown = name if len(name) <= _CUT else name[: _CUT - 1] + "…"
+    return f"{shown}: {drawn.kind}, bottleneck {drawn.bottleneck}"
+
+
+def _roofs(drawn: Roofline) -> list[Roof]:
+    """Those that are drawn, its own first: as many as there are colours to tell apart."""
+    return [*([drawn.source] if drawn.source else []), *drawn.targets][: len(svg.SERIES)]
+
+
+def _told(drawn: Roofline) -> list[str]:
+    """The place in sentences: the first for its own SKU, then one for each target."""
+    place, source = drawn.place, drawn.source
+    if place is None or source is None:
+        return ["It has no place under these roofs." if source else "No roofline can be drawn."]
+    intensity = place.intensity_flop_per_byte
+    when = "while its engine was active" if place.busy else "over all its time"
+    told = (
+        f"{_amount(place.flop_per_second, 'FLOP/s')} at {_amount(place.bytes_per_second, 'B/s')} per GPU {when}: "
+        f"{intensity:.3g} FLOP per byte"
+    )
+    share, ridge = drawn.use_of_sustained, source.sustained_ridge_flop_per_byte
+    if share is None or ridge is None:
+        told += f", {percent(place.flop_per_second / source.peak_at(intensity))} of the printed roof there."
+    else:
+        side = "compute" if intensity >= ridge else "memory"
+        told += f", {percent(share)} of the {side} roof that {source.sku} sustains."
+    out = [told]
+    for target in _roofs(drawn)[1:]:
+        bound = drawn.bound_on(target)
+        if bound is not None:
+            out.append(f"On {target.sku} the roof at this intensity is x{bound:.2f}: a bound, no prediction of time.")
+    return out
+
+
+def _roof_words(roof: Roof) -> str:
+    precision = roof.precision.upper()
+    flops = _amount(roof.sustained_flop_per_second, "FLOP/s")
+    moved = _amount(roof.sustained_bytes_per_second, "B/s")
+    printed = f"{_amount(roof.peak_flop_per_second, 'FLOP/s')} and {_amount(roof.peak_bytes_per_second, 'B/s')}"
+    return f"{clean(roof.sku)} sustains {flops} ({precision}) and {moved}; printed {printed}"
+
+
+def _amount(value: float | None, unit: str) -> str:
+    if value is None:
+        return f"unknown {unit}"
+    factor, prefix = next(((f, p) for f, p in _UNITS if value >= f), (1.0, ""))
+    return f"{value / factor:.3g} {prefix}{unit}"
+
+
+class _Scale:
+    """Logarithmic axes that hold the place and the ridges, and where a value stands on them."""
+
+    def __init__(self, place: Place | None, roofs: list[Roof], box: tuple[float, float, float, float]) -> None:
+        ridges = [roof.ridge_flop_per_byte for roof in roofs]
+        own = [place.intensity_flop_per_byte] if place is not None else []
+        self.x0 = math.log10(min([*own, min(ridges) / 10]) / 2)
+        self.x1 = math.log10(max([*own, max(ridges) * 2]) * 2)
+        peaks = [roof.peak_flop_per_second for roof in roofs]
+        reached = [place.flop_per_second, *(roof.peak_at(own[0]) for roof in roofs)] if place is not None else []
+        self.y0 = math.log10(min([*reached, min(peaks) / 10]) / 2)
+        self.y1 = math.log10(max(peaks) * 1.8)
+        self.left, self.top, self.width, self.height = box
+
+    def x(self, value: float) -> float:
+        return self.left + (math.log10(value) - self.x0) / (self.x1 - self.x0) * self.width
+
+    def y(self, value: float) -> float:
+        return self.top + self.height - (math.log10(value) - self.y0) / (self.y1 - self.y0) * self.height
+
+    def decades(self, low: float, high: float) -> range:
+        """The powers of ten between two ends of an axis."""
+        return range(math.ceil(low), math.floor(high) + 1)
+
+    def roof(self, flops: float, moved: float) -> list[tuple[float, float]]:
+        """The corners of a roof within the plot, as intensity and FLOP/s."""
+        start = max(10.0**self.x0, 10.0**self.y0 / moved)
+        return [(start, min(flops, start * moved)), (flops / moved, flops), (10.0**self.x1, flops)]
+
+
+def _plot(drawn: Roofline, roofs: list[Roof]) -> Iterable[str]:
+    box = (_LEFT, _TOP, WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM - _LEGEND_LINE)
+    scale = _Scale(drawn.place, roofs, box)
+    right, bottom = _LEFT + box[2], _TOP + box[3]
+    for power in scale.decades(scale.x0, scale.x1):
+        x = scale.x(10.0**power)
+        yield svg.element("line", x1=x, x2=x, y1=_TOP, y2=bottom, class_="grid")
+        yield _line(x, bottom + 18, f"{10.0**power:,g}", anchor="middle", soft=True)
+    for power in scale.decades(scale.y0, scale.y1):
+        y = scale.y(10.0**power)
+        yield svg.element("line", x1=_LEFT, x2=right, y1=y, y2=y, class_="grid")
+        yield _line(_LEFT - 8, y + 4, _amount(10.0**power, "FLOP/s"), anchor="end", soft=True, size=11)
+    yield _line(
+        (_LEFT + right) / 2, bottom + 38, "arithmetic intensity, FLOP per byte of device memory", anchor="middle"
+    )
+    for number, roof in enumerate(roofs):
+        name = svg.SERIES[number][0]
+        yield _path(scale, scale.roof(roof.peak_flop_per_second, roof.peak_bytes_per_second), f"{name} printed")
+        flops, moved = roof.sustained_flop_per_second, roof.sustained_bytes_per_second
+        if flops is not None and moved is not None:
+            yield _path(scale, scale.roof(flops, moved), f"{name} sustained")
+    yield svg.element("rect", x=_LEFT, y=_TOP, width=box[2], height=box[3], class_="axis")
+    if drawn.place is None:
+        return
+    x, y = scale.x(drawn.place.intensity_flop_per_byte), scale.y(drawn.place.flop_per_second)
+    yield svg.element("line", x1=x, x2=x, y1=_TOP, y2=bottom, class_="axis", stroke_dasharray="1 4")
+    for number, roof in enumerate(roofs[1:], start=1):
+        above = roof.sustained_at(drawn.place.intensity_flop_per_byte)
+        if above is not None:
+            yield _diamond(x, scale.y(max(above, 10.0**scale.y0)), svg.SERIES[number][0])
+    yield svg.element("circle", cx=x, cy=y, r=7, class_="mark s0")
+
+
+def _path(scale: _Scale, corners: list[tuple[float, float]], name: str) -> str:
+    points = " L".join(f"{scale.x(a):.1f} {scale.y(b):.1f}" for a, b in corners)
+    return svg.element("path", d=f"M{points}", class_=name)
+
+
+def _diamond(x: float, y: float, name: str) -> str:
+    return svg.element("path", d=f"M{x:.1f} {y - 7:.1f} l7 7 l-7 7 l-7 -7 Z", class_=f"ring {name}")
+
+
+def _line(
+    x: float, y: float, words: str, *, soft: bool = False, anchor: str | None = None, weight: str | None = None,
+    size: int | None = None,
+) -> str:  # fmt: skip
+    return svg.element(
+        "text", svg.text(words), x=float(x), y=float(y), class_="soft" if soft else None, text_anchor=anchor,
+        font_weight=weight, font_size=size,
+    )  # fmt: skip
+
+
+_MARKS = "#+*="
+
+
+def _letters(drawn: Roofline, roofs: list[Roof]) -> list[str]:
+    """The sustained roofs (the printed ones where nobody measured) as letters on a grid."""
+    label = 12
+    scale = _Scale(drawn.place, roofs, (0, 0, _TEXT_WIDTH - label - 1, _TEXT_HEIGHT - 1))
+    grid = [[" "] * (_TEXT_WIDTH - label) for _ in range(_TEXT_HEIGHT)]
+
+    def put(intensity: float, flops: float, mark: str) -> None:
+        column, row = round(scale.x(intensity)), round(scale.y(flops))
+        if 0 <= row < _TEXT_HEIGHT and 0 <= column < len(grid[0]):
+            grid[row][column] = mark
+
+    for number, roof in reversed(list(enumerate(roofs))):
+        flops = roof.sustained_flop_per_second or roof.peak_flop_per_second
+        moved = roof.sustained_bytes_per_second or roof.peak_bytes_per_second
+        for (a, low), (b, high) in pairwise(scale.roof(flops, moved)):
+            for step in range(201):
+                share = step / 200
+                put(10 ** (math.log10(a) * (1 - share) + math.log10(b) * share),
+                    10 ** (math.log10(low) * (1 - share) + math.log10(high) * share), _MARKS[number])  # fmt: skip
+    if drawn.place is not None:
+        put(drawn.place.intensity_flop_per_byte, drawn.place.flop_per_second, "O")
+    names = {round(scale.y(10.0**power)): _amount(10.0**power, "FLOP/s") for power in scale.decades(scale.y0, scale.y1)}
+    lines = [f"{names.get(row, ''):>{label - 2}} |{''.join(cells)}".rstrip() for row, cells in enumerate(grid)]
+    lines.append(" " * (label - 1) + "+" + "-" * len(grid[0]))
+    ticks = [" "] * (_TEXT_WIDTH + 1)
+    for power in scale.decades(scale.x0, scale.x1):
+        words = f"{10.0**power:g}"
+        at = min(label + round(scale.x(10.0**power)), _TEXT_WIDTH + 1 - len(words))
+        ticks[at : at + len(words)] = words
+    lines += ["".join(ticks).rstrip(), "FLOP per byte of device memory".rjust(_TEXT_WIDTH)]
+    return lines
+
+
+def _wrapped(sentence: str) -> list[str]:
+    return textwrap.wrap(sentence, 80, subsequent_indent="  ")
