@@ -76,10 +76,13 @@ class BottleneckVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
+    """A span (Unix seconds) in which a workload does one thing. `evidence`: what tells it from the others, in words."""
+
     start: float
     end: float
     kind: str
     bottleneck: str
+    evidence: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

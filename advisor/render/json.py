@@ -79,7 +79,13 @@ def _workload(w: WorkloadVerdict) -> dict[str, Any]:
             "evidence": list(w.bottleneck.evidence),
         },
         "phases": [
-            {"start": rfc3339(p.start), "end": rfc3339(p.end), "kind": p.kind, "bottleneck": p.bottleneck}
+            {
+                "start": rfc3339(p.start),
+                "end": rfc3339(p.end),
+                "kind": p.kind,
+                "bottleneck": p.bottleneck,
+                "evidence": list(p.evidence),
+            }
             for p in w.phases
         ],
         "coverage": {

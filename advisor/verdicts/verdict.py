@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ...rules.thresholds import Threshold, load_bottleneck_thresholds, load_kind_thresholds
 from ..frame import Frame
 from ..model import BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
 from ..moments import minute, span
-from .bottlenecks import judge_bottleneck, label_rows
+from .bottlenecks import label_rows
 from .facts import BareGpu, FabricFacts, NodeFacts, Verdicts
 from .features import FlatRule, features
 from .kinds import judge_kind
 from .measures import MeasureRule, measures
 from .nodes import bare_gpus, node_facts
 from .occupancy import occupancy
+from .phase_verdicts import DEMANDED, Ask, Judgement, judge_phases
+from .phases import turns
 from .records import records
+from .shares import judge_bottleneck
 from .skus import GpuCatalog, GpuIndex, index_gpus
+from .sustained import assumed
 from .workloads import Session, attribute
 
 __all__ = ["BareGpu", "FabricFacts", "NodeFacts", "Verdicts", "judge"]
 
 # Hours of data below which no waste is claimed (the product's floor; rules/waste states the same).
 WASTE_FLOOR_HOURS = 30.0
-# Runs of a label shorter than this are part of the phase around them.
-PHASE_HOURS_MIN = 3.0
-PHASES_MAX = 20
 _USAGE = (
     "c", "m", "n", "i", "p", "u_c", "u_m", "u_n", "u_p", "g", "sm", "o", "duty", "i_share", "n_share", "p_share",
     "tensor_nvlink_correlation", "tensor_fabric_correlation", "power", "clock_ratio", "idle",
@@ -75,9 +78,9 @@ def judge(
     kinds = kinds if kinds is not None else load_kind_thresholds()
     bottlenecks = bottlenecks if bottlenecks is not None else load_bottleneck_thresholds()
     index = index_gpus(frame, catalog)
-    rows = measures(frame, index, _measure_rule(bottlenecks))
+    rows = measures(frame, index, _measure_rule(bottlenecks), assumed(catalog.gpus.values()))
     attribution = attribute(frame)
-    labels = label_rows(rows, bottlenecks)
+    labels, rows = label_rows(frame.gpu, rows, attribution.mine, bottlenecks)
     facts = node_facts(frame, index, attribution)
     dominant = bottlenecks["dominant_share_min"].value
     context = _Context(frame, index, rows, labels, kinds, {fact.node: fact for fact in facts}, floor_hours, dominant)
@@ -119,28 +122,19 @@ def _hours_per_gpu(verdict: WorkloadVerdict) -> float:
 
 
 def _workload(session: Session, mine: pd.DataFrame, context: _Context) -> WorkloadVerdict:
-    frame, rows = context.frame, context.rows
     skus = [context.index.sku(*key) for key in session.gpus]
     names = {sku.name for sku in skus if sku is not None}
-    achieved = skus[0].achieved if skus and skus[0] is not None and len(names) == 1 else None
-    etas = (
-        achieved.bf16_gemm if achieved and achieved.bf16_gemm else float("nan"),
-        achieved.mem if achieved and achieved.mem else float("nan"),
-    )
-    t = context.kinds
-    flat = FlatRule(*(t[name].value for name in ("mem_flat_cv_max", "mem_flat_level_min", "mem_flat_level_max")))
-    found = features(session, frame, rows, mine, etas=etas, flat=flat)
+
+    def ask(about: Session, own: pd.DataFrame) -> Judgement:
+        return _judged(about, own, context)
+
+    whole = ask(session, mine)
+    coverage = _coverage(session, mine, whole.found, context)
+    whole, phases = _phases(session, mine, whole, ask, context)
+    found = whole.found
+    kind = _with_floor(whole.kind, session, found, context)
+    bottleneck = _explained(whole.bottleneck, coverage)
     own_facts = [context.facts[node] for node in session.nodes if node in context.facts]
-    peaks = [f.fabric.util_p995 for f in own_facts if f.fabric and f.fabric.util_p995 is not None]
-    if peaks:
-        found["i_p995"] = max(peaks)
-    coverage = _coverage(session, mine, found, context)
-    kind = _with_faults(judge_kind(session, found, t), found)
-    bottleneck = judge_bottleneck(
-        context.labels, rows, mine, kind=kind.label, coverage=coverage.fraction, dominant=context.dominant_share
-    )
-    bottleneck = _explained(bottleneck, coverage)
-    kind = _with_floor(kind, session, found, context)
     node_skus = {f.node_sku for f in own_facts}
     return WorkloadVerdict(
         id=session.workload_id,
@@ -157,7 +151,7 @@ def _workload(session: Session, mine: pd.DataFrame, context: _Context) -> Worklo
         cost_usd=None,
         kind=kind,
         bottleneck=bottleneck,
-        phases=_phases(kind.label, mine, context),
+        phases=phases,
         coverage=coverage,
         features=found,
         basis=session.basis,
@@ -166,9 +160,68 @@ def _workload(session: Session, mine: pd.DataFrame, context: _Context) -> Worklo
     )
 
 
+def _judged(session: Session, mine: pd.DataFrame, context: _Context) -> Judgement:
+    """What the judge says of these rows of a workload: all of them, or those of one phase."""
+    skus = [sku for sku in (context.index.sku(*key) for key in session.gpus) if sku is not None]
+    achieved = skus[0].achieved if skus and len({sku.name for sku in skus}) == 1 else None
+    etas = (
+        achieved.bf16_gemm if achieved and achieved.bf16_gemm else float("nan"),
+        achieved.mem if achieved and achieved.mem else float("nan"),
+    )
+    t = context.kinds
+    flat = FlatRule(*(t[name].value for name in ("mem_flat_cv_max", "mem_flat_level_min", "mem_flat_level_max")))
+    found = features(session, context.frame, context.rows, mine, etas=etas, flat=flat)
+    own_facts = [context.facts[node] for node in session.nodes if node in context.facts]
+    peaks = [f.fabric.util_p995 for f in own_facts if f.fabric and f.fabric.util_p995 is not None]
+    if peaks:
+        found["i_p995"] = max(peaks)
+    kind = _with_faults(judge_kind(session, found, t), found)
+    bottleneck = judge_bottleneck(
+        context.labels, context.rows, mine, kind=kind.label, coverage=_fraction(session, mine),
+        dominant=context.dominant_share,
+    )  # fmt: skip
+    return Judgement(found, kind, bottleneck)
+
+
+def _fraction(session: Session, mine: pd.DataFrame) -> float:
+    """Share of what it held that was observed; a part of the rows is taken for as well observed as the whole."""
+    observed = float(mine["seconds"].sum())
+    return min(1.0, observed / session.held_seconds) if session.held_seconds > 0 else 0.0
+
+
+def _phases(
+    session: Session, mine: pd.DataFrame, whole: Judgement, ask: Ask, context: _Context
+) -> tuple[Judgement, tuple[Phase, ...]]:
+    at = mine["row"].to_numpy(int)
+    if not len(at):
+        return whole, ()
+    ts = context.frame.gpu["ts"].to_numpy(float)[at]
+    # A row that others share, before or after or meanwhile, says nothing of what this workload did.
+    own = mine["whole"].to_numpy(bool) & ~mine["shared"].to_numpy(bool)
+    turned = turns(
+        ts,
+        mine["seconds"].to_numpy(float),
+        np.where(own, context.labels.to_numpy()[at], "unknown") if own.any() else context.labels.to_numpy()[at],
+        _fabric_use(session, at, context),
+        waits=whole.kind.label in DEMANDED,
+        start=session.start,
+        end=session.end,
+    )
+    return judge_phases(session, mine, ts, turned, whole=whole, ask=ask)
+
+
+def _fabric_use(session: Session, at: npt.NDArray[np.intp], context: _Context) -> npt.NDArray[np.float64]:
+    """Per row 1 where its node's fabric is in use, 0 where silent; NaN: unknown, or others may be on the node."""
+    held = Counter(node for node, _ in session.gpus)
+    alone = all(node in context.facts and count >= context.facts[node].gpu_count for node, count in held.items())
+    i = context.rows["i"].to_numpy(float)[at]
+    if not alone:
+        return np.full(len(at), np.nan)
+    return np.where(np.isnan(i), np.nan, i >= context.kinds["fabric_used_min"].value)
+
+
 def _coverage(session: Session, mine: pd.DataFrame, found: Mapping[str, float], context: _Context) -> Coverage:
     at = mine["row"].to_numpy(int)
-    observed = float(mine["seconds"].sum())
     missing: dict[str, str] = {}
     own = context.rows.iloc[at]
     for metric, measure in _WANTED.items():
@@ -190,8 +243,7 @@ def _coverage(session: Session, mine: pd.DataFrame, found: Mapping[str, float], 
             missing["u_m"] = f"What bandwidth a {sku.name} sustains has not been measured; use is held against nothing."
     lengths = context.frame.gpu["interval_seconds"].to_numpy(float)[at]
     resolution = found.get("resolution_seconds", float(np.median(lengths)) if len(lengths) else 0.0)
-    fraction = min(1.0, observed / session.held_seconds) if session.held_seconds > 0 else 0.0
-    return Coverage(round(fraction, 4), resolution, missing)
+    return Coverage(round(_fraction(session, mine), 4), resolution, missing)
 
 
 def _reason(session: Session, metric: str, context: _Context) -> str:
@@ -272,33 +324,3 @@ def _usage(frame: Frame, rows: pd.DataFrame, labels: pd.Series, mine: pd.DataFra
     }
     table.update({name: own[name].to_numpy() for name in _USAGE if name != "power"})
     return pd.DataFrame(table)
-
-
-def _phases(kind: str, mine: pd.DataFrame, context: _Context) -> tuple[Phase, ...]:
-    """Runs of hours with the same label (most seconds over its GPUs), short ones joined to what was before."""
-    at = mine["row"].to_numpy(int)
-    if not len(at):
-        return ()
-    table = pd.DataFrame(
-        {
-            "hour": np.ceil(context.frame.gpu["ts"].to_numpy(float)[at] / 3600) * 3600,
-            "label": context.labels.to_numpy()[at],
-            "seconds": mine["seconds"].to_numpy(float),
-        }
-    )
-    per_hour = table.groupby(["hour", "label"])["seconds"].sum().reset_index()
-    per_hour = per_hour.sort_values(["hour", "seconds"]).drop_duplicates("hour", keep="last")
-    runs: list[Phase] = []
-    for hour, label in zip(per_hour["hour"], per_hour["label"], strict=True):
-        if runs and runs[-1].bottleneck == label:
-            runs[-1] = Phase(runs[-1].start, float(hour), runs[-1].kind, str(label))
-        else:
-            runs.append(Phase(float(hour) - 3600, float(hour), "idle" if label == "idle" else kind, str(label)))
-    joined: list[Phase] = []
-    for run in runs:
-        short = run.end - run.start < PHASE_HOURS_MIN * 3600
-        if joined and (short or joined[-1].bottleneck == run.bottleneck):
-            joined[-1] = Phase(joined[-1].start, run.end, joined[-1].kind, joined[-1].bottleneck)
-        else:
-            joined.append(run)
-    return tuple(joined) if len(joined) <= PHASES_MAX else ()
