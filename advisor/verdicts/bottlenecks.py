@@ -3,7 +3,8 @@
 The order matters (a throttled GPU looks latency-bound, one that waits for the network looks idle), and the numbers
 are rules/bottlenecks.yaml's. Rows are hours or minutes, whose means blur what happened within. Three things bring it
 back: seconds counted in bins (how long a link was busy), correlations taken at 1 s (whether compute fell while it was),
-and the share of time the engine was active, by which means are scaled to the busy part.
+and the share of time the engine was active, by which means are scaled to the busy part. Where samples are longer than
+the parts of a step none of the three can tell, and levels are compared instead: the link's with compute's and memory's.
 """
 
 from __future__ import annotations
@@ -15,84 +16,168 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...rules.thresholds import Threshold
-from ..model import BottleneckVerdict
+from .hysteresis import courses, latched, settled
+from .ranks import Lateness, lateness
 
 Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Numbers = Mapping[str, Floats]
+
+# What each row is asked about. `label_c`, `label_m`: use over what the SKU sustains, assumed where nobody measured it.
+_MEASURES = (
+    "g", "sm", "o", "c", "v", "m", "n", "i", "p", "q", "u_n", "label_c", "label_m", "i_share", "n_share", "p_share",
+    "p_p95", "q_rank", "throttled", "clock_ratio", "tensor_fabric_correlation", "tensor_nvlink_correlation",
+    "period_strength", "cpu", "io_wait", "sample_seconds",
+)  # fmt: skip
+# Thresholds that are left upwards, not downwards; the rest of the levels are left downwards.
+_UPPER = frozenset({"throttled_clock_ratio"})
+# Rows with these labels are what they are, however short.
+_LOOSE = ("idle", "unknown")
 
 
-def label_rows(measures: pd.DataFrame, thresholds: Mapping[str, Threshold]) -> pd.Series:
-    """The bottleneck of every row of `measures`, by the ordered questions; ``unknown`` where too little is measured."""
+def label_rows(
+    gpu: pd.DataFrame, measures: pd.DataFrame, mine: pd.DataFrame, thresholds: Mapping[str, Threshold]
+) -> tuple[pd.Series, pd.DataFrame]:
+    """The bottleneck of every row of the frame's `gpu`, ``unknown`` where too little is measured.
+
+    With it the measures, and what the judge of a workload needs beside them: `late`, `waiting` (flags) and `lost`
+    (share of time) of its rank beside the others, `starved` (an engine that rests although no link is in use),
+    `coarse` (samples too long for correlations), and which GPU it is.
+
+    `mine`: which rows are whose (`Attribution.mine`).
+    """
     t = {name: threshold.value for name, threshold in thresholds.items()}
-    r = {name: measures[name].to_numpy(float) for name in measures.columns if measures[name].dtype != bool}
+    r: Numbers = {name: measures[name].to_numpy(float) for name in _MEASURES}
     idle, fault = measures["idle"].to_numpy(bool), measures["fault"].to_numpy(bool)
+    ranks = lateness(gpu, measures, mine, t)
+    along = courses(gpu)
+    entering, leaving = (_answers(r, levels, fault, idle, ranks) for levels in (t, _leaving(t)))
+    masks = [latched(enter, stay, along) for (_, enter), (_, stay) in zip(entering, leaving, strict=True)]
+    names = [name for name, _ in entering]
+    label = np.select(masks, names, default="unknown").astype(object)
+    loose = np.isin(label.astype(str), _LOOSE)
+    label = settled(label, along, hold_seconds=t["hold_seconds"], loose=loose)
+    about = {
+        "late": ranks.late, "waiting": ranks.waiting, "lost": ranks.lost, "starved": _starved(r, t, _links(r)),
+        "coarse": r["sample_seconds"] > t["correlation_sample_max"],
+        **{name: gpu[name].to_numpy() for name in ("node", "gpu_uuid", "gpu_index")},
+    }  # fmt: skip
+    return pd.Series(label, index=measures.index), measures.assign(**about)
+
+
+def _leaving(t: Mapping[str, float]) -> dict[str, float]:
+    """The levels at which an answer that was yes becomes no: each easier to meet than the level that made it yes."""
+    share = t["leave_share"]
+    out = {}
+    for name, value in t.items():
+        if name in _UPPER:
+            out[name] = min(1.0, value / share)
+        elif name.endswith("_max"):
+            out[name] = value / share
+        else:
+            out[name] = value * share
+    # Resolution is no level: a correlation is as good at leaving as at entering.
+    out["correlation_sample_max"] = t["correlation_sample_max"]
+    return out
+
+
+def _answers(r: Numbers, t: Mapping[str, float], fault: Mask, idle: Mask, ranks: Lateness) -> list[tuple[str, Mask]]:
+    """Every question with its answer per row; the first yes is the label."""
     with np.errstate(invalid="ignore", divide="ignore"):
         busy_share = np.clip(np.where(np.isnan(r["g"]), 1.0, r["g"]), 0.05, 1.0)
         # Means over the busy part: an hour that served for half of its time used the memory twice as hard meanwhile.
-        compute, memory = r["u_c"] / busy_share, r["u_m"] / busy_share
-        vector = r["v"] / busy_share
-        compute = np.fmax(compute, vector)
-        questions: list[tuple[str, Mask]] = [
+        memory = r["label_m"] / busy_share
+        compute = np.fmax(r["label_c"], r["v"]) / busy_share
+        most = np.fmax(compute, memory)
+        # Coarse: what the link and the tensor cores do within a sample cannot be told apart by a correlation.
+        coarse = r["sample_seconds"] > t["correlation_sample_max"]
+        links = _links(r)
+        # A link that leads neither way and whose share of the waiting nobody saw: the data cannot tell who waits.
+        rival = np.fmax(np.nan_to_num(r["i"]), np.nan_to_num(r["u_n"]))
+        blurred = coarse & ranks.several & (r["sm"] >= t["spin_sm_min"])
+        clear = ~(coarse & (rival >= t["link_level"]) & (most < t["link_dominance"] * rival))
+        return [
             ("unknown", fault),
             ("idle", idle),
-            ("throttled", _throttled(r, t, busy_share)),
-            ("network", _network(r, t, compute, memory)),
-            ("nvlink", _nvlink(r, t, compute, memory)),
-            ("pcie", _pcie(r, t, compute, memory)),
-            ("host-input", _host(r, t)),
+            ("straggler", ranks.waiting),
+            ("throttled", (r["throttled"] / busy_share >= t["throttled_share"])
+             & (r["clock_ratio"] < t["throttled_clock_ratio"])),
+            ("network", _network(r, t, most, coarse)),
+            ("nvlink", _nvlink(r, t, most, coarse)),
+            ("pcie", _pcie(r, t, most, coarse)),
+            ("host-input", _host(r, t, links)),
             ("straggler", _spin(r, t)),
-            ("hbm-bandwidth", (memory >= t["hbm_util"]) & ~(memory < t["hbm_dominance"] * compute)),
-            ("compute", (compute >= t["compute_util"]) & ~(compute < t["compute_dominance"] * memory)),
-            ("mixed", (compute >= t["mixed_util"]) & (memory >= t["mixed_util"])),
-            ("latency", _latency(r, t, compute, memory)),
+            ("hbm-bandwidth", clear & (memory >= t["hbm_util"]) & ~(memory < t["hbm_dominance"] * compute)),
+            ("compute", clear & (compute >= t["compute_util"]) & ~(compute < t["compute_dominance"] * memory)),
+            ("mixed", clear & (compute >= t["mixed_util"]) & (memory >= t["mixed_util"])),
+            ("latency", _latency(r, t, compute, memory, links)),
             # What is used most by a clear margin, though below the level at which it surely is the limit.
-            ("hbm-bandwidth", (memory >= t["mixed_util"]) & (memory >= t["hbm_dominance"] * compute)),
-            ("compute", (compute >= t["mixed_util"]) & (compute >= t["compute_dominance"] * memory)),
-        ]
-        label = np.select([mask for _, mask in questions], [name for name, _ in questions], default="unknown").astype(
-            object
-        )
-    return pd.Series(label, index=measures.index)
+            ("hbm-bandwidth", clear & (memory >= t["mixed_util"]) & (memory >= t["hbm_dominance"] * compute)),
+            # SMs that are full at half the work may poll for another rank: only short samples tell that from work.
+            ("compute", clear & ~blurred & (compute >= t["mixed_util"]) & (compute >= t["compute_dominance"] * memory)),
+        ]  # fmt: skip
 
 
-def _throttled(r: Mapping[str, npt.NDArray[np.float64]], t: Mapping[str, float], busy: npt.NDArray) -> Mask:
-    return (r["throttled"] / busy >= t["throttled_share"]) & (r["clock_ratio"] < t["throttled_clock_ratio"])
-
-
-def _network(r: Mapping[str, npt.NDArray], t: Mapping[str, float], compute: npt.NDArray, memory: npt.NDArray) -> Mask:
+def _network(r: Numbers, t: Mapping[str, float], most: Floats, coarse: Mask) -> Mask:
     often = (r["i_share"] >= t["network_share"]) | (
         (r["q_rank"] >= t["network_wait_decile"]) & (r["q"] > 0) & (r["i"] >= t["network_share"])
     )
-    waits = r["tensor_fabric_correlation"] < t["network_correlation"]
-    # Without a correlation (steps shorter than the sampling) the link must be the busiest thing there is.
-    alone = np.isnan(r["tensor_fabric_correlation"]) & (r["i"] >= t["network_util"])
-    # The seconds it waits must outweigh those in which it computes: else the wait costs a little and binds nothing.
-    outweighs = ~(np.fmax(compute, memory) > np.fmax(r["i_share"], r["i"]))
-    return ((often & waits) | alone) & outweighs
+    return _link(
+        (r["i"], r["i_share"], r["tensor_fabric_correlation"]), often, t["network_correlation"], t, most, coarse
+    )
 
 
-def _nvlink(r: Mapping[str, npt.NDArray], t: Mapping[str, float], compute: npt.NDArray, memory: npt.NDArray) -> Mask:
+def _nvlink(r: Numbers, t: Mapping[str, float], most: Floats, coarse: Mask) -> Mask:
     often = r["n_share"] >= t["nvlink_share"]
-    waits = r["tensor_nvlink_correlation"] < t["nvlink_correlation"]
-    alone = np.isnan(r["tensor_nvlink_correlation"]) & (r["u_n"] >= t["nvlink_util"])
-    outweighs = ~(np.fmax(compute, memory) > np.fmax(r["n_share"], r["u_n"]))
-    return ((often & waits) | alone) & outweighs
+    link = (r["u_n"], r["n_share"], r["tensor_nvlink_correlation"])
+    return _link(link, often, t["nvlink_correlation"], t, most, coarse)
 
 
-def _pcie(r: Mapping[str, npt.NDArray], t: Mapping[str, float], compute: npt.NDArray, memory: npt.NDArray) -> Mask:
+def _link(  # noqa: PLR0917
+    link: tuple[Floats, Floats, Floats],
+    often: Mask,
+    falls: float,
+    t: Mapping[str, float],
+    most: Floats,
+    coarse: Mask,
+) -> Mask:
+    """A link binds where compute falls while it is busy, or, where nobody could see that, where it leads all else.
+
+    `link`: its level, the share of busy seconds, and the correlation of tensor activity with it, which `falls` bounds.
+    """
+    level, share, correlation = link
+    # The seconds it waits must outweigh those in which it computes: else the wait costs a little and binds nothing.
+    seen = often & (correlation < falls) & ~(most > np.fmax(share, level))
+    # Steps shorter than the sampling show no correlation, and means over many steps a false one.
+    blind = coarse | np.isnan(correlation)
+    return (seen & ~coarse) | (blind & _leads(level, t, most))
+
+
+def _leads(level: Floats, t: Mapping[str, float], most: Floats) -> Mask:
+    return (level >= t["link_level"]) & ~(level < t["link_dominance"] * most)
+
+
+def _pcie(r: Numbers, t: Mapping[str, float], most: Floats, coarse: Mask) -> Mask:
     # The mean of an hour blurs copies that alternate with work: bursts at the limit, and enough of them.
     bursts = (r["p_p95"] >= t["pcie_util"]) & (r["p_share"] >= t["pcie_share"])
-    quiet = ~(r["sm"] >= t["pcie_sm_max"])
-    return ((r["p"] >= t["pcie_util"]) | bursts) & quiet & ~(np.fmax(compute, memory) > np.fmax(r["p_share"], r["p"]))
+    often = ((r["p"] >= t["pcie_util"]) | bursts) & ~(most > np.fmax(r["p_share"], r["p"]))
+    return (often | (coarse & _leads(r["p"], t, most))) & ~(r["sm"] >= t["pcie_sm_max"])
 
 
-def _host(r: Mapping[str, npt.NDArray], t: Mapping[str, float]) -> Mask:
-    starved = r["g"] < t["host_engine_max"]
-    links = np.fmax(np.fmax(np.nan_to_num(r["n"]), np.nan_to_num(r["i"])), np.nan_to_num(r["p"]))
+def _links(r: Numbers) -> Floats:
+    return np.fmax(np.fmax(np.nan_to_num(r["n"]), np.nan_to_num(r["i"])), np.nan_to_num(r["p"]))
+
+
+def _starved(r: Numbers, t: Mapping[str, float], links: Floats) -> Mask:
+    return (r["g"] < t["host_engine_max"]) & (links < t["host_link_max"])
+
+
+def _host(r: Numbers, t: Mapping[str, float], links: Floats) -> Mask:
     cause = ~np.isnan(r["period_strength"]) | (r["cpu"] >= t["host_cpu_min"]) | (r["io_wait"] >= t["host_io_wait_min"])
-    return starved & (links < t["host_link_max"]) & cause
+    return _starved(r, t, links) & cause
 
 
-def _spin(r: Mapping[str, npt.NDArray], t: Mapping[str, float]) -> Mask:
+def _spin(r: Numbers, t: Mapping[str, float]) -> Mask:
     links = np.fmax(np.nan_to_num(r["n"]), np.nan_to_num(r["i"]))
     return (
         (r["sm"] >= t["spin_sm_min"])
@@ -103,109 +188,9 @@ def _spin(r: Mapping[str, npt.NDArray], t: Mapping[str, float]) -> Mask:
     )
 
 
-def _latency(r: Mapping[str, npt.NDArray], t: Mapping[str, float], compute: npt.NDArray, memory: npt.NDArray) -> Mask:
-    low = (compute < t["latency_util_max"]) & (memory < t["latency_util_max"]) & ~(r["u_n"] >= t["latency_util_max"])
+def _latency(r: Numbers, t: Mapping[str, float], compute: Floats, memory: Floats, links: Floats) -> Mask:
+    low = (compute < t["latency_util_max"]) & (memory < t["latency_util_max"])
+    # A link used as much as that may be what it waits for.
+    low &= ~(np.fmax(links, np.nan_to_num(r["u_n"])) >= t["latency_util_max"])
     thin = (r["o"] < t["latency_occupancy_max"]) | (r["sm"] < t["latency_sm_max"])
     return (r["g"] >= t["latency_engine_min"]) & low & thin
-
-
-def judge_bottleneck(
-    labels: pd.Series, measures: pd.DataFrame, mine: pd.DataFrame, *, kind: str, coverage: float, dominant: float
-) -> BottleneckVerdict:
-    """One workload's verdict from the labels of its rows (`labels` and `measures` are those of the whole frame).
-
-    `coverage`: share of its time that was observed; `dominant`: share of the busy time that a label needs to rule.
-    """
-    at = mine["row"].to_numpy(int)
-    weights = mine["seconds"].to_numpy(float)
-    total = float(weights.sum())
-    if total <= 0:
-        return BottleneckVerdict("unknown", 0.0, {"unknown": 1.0}, ("Nothing of it was observed.",))
-    own = labels.to_numpy()[at]
-    seconds = pd.Series(weights).groupby(own).sum().sort_values(ascending=False)
-    shares = {str(label): round(float(value) / total, 4) for label, value in seconds.items()}
-    if kind == "idle" or shares.get("idle", 0.0) >= 0.95:
-        share = shares.get("idle", 0.0)
-        return BottleneckVerdict("idle", _confidence(share, coverage), shares, (f"Idle in {share:.0%} of the time.",))
-    busy = seconds.drop("idle", errors="ignore")
-    if busy.empty or busy.sum() <= 0:
-        return BottleneckVerdict("unknown", 0.0, shares, ("It was never seen at work.",))
-    label, share = str(busy.index[0]), float(busy.iloc[0] / busy.sum())
-    evidence = [f"{_NAMES[label]} in {share:.0%} of its busy time."]
-    if share < dominant:
-        names = ", ".join(f"{_NAMES[str(k)].lower()} {v / busy.sum():.0%}" for k, v in busy.items())
-        known = busy.drop("unknown", errors="ignore")
-        label = "mixed" if known.sum() >= 0.5 * busy.sum() else "unknown"
-        evidence = [f"No single limit rules its busy time: {names}."]
-    chosen = own == str(busy.index[0])
-    evidence.extend(_numbers(label, measures.iloc[at[chosen]], weights[chosen]))
-    return BottleneckVerdict(label, _confidence(share, coverage), shares, tuple(evidence))  # type: ignore[arg-type]
-
-
-def _confidence(share: float, coverage: float) -> float:
-    """How sure: the share of the time that says so, less where part of the time was not seen."""
-    return round(min(0.99, share * (0.5 + 0.5 * min(1.0, coverage))), 3)
-
-
-_NAMES = {
-    "compute": "Compute limits it",
-    "hbm-bandwidth": "Memory bandwidth limits it",
-    "nvlink": "NVLink limits it",
-    "network": "The network between nodes limits it",
-    "pcie": "PCIe limits it",
-    "host-input": "It waits for the host or its input",
-    "straggler": "It waits in collectives",
-    "latency": "Launches and dependencies limit it",
-    "throttled": "It is throttled",
-    "idle": "It is idle",
-    "mixed": "Compute and memory bandwidth limit it alike",
-    "unknown": "No limit can be named",
-}
-
-
-def _numbers(label: str, rows: pd.DataFrame, weights: npt.NDArray[np.float64]) -> list[str]:
-    """The figures behind the label, over the rows that carry it."""
-
-    def mean(name: str) -> float:
-        v = rows[name].to_numpy(float)
-        ok = ~np.isnan(v)
-        return float(np.average(v[ok], weights=weights[ok])) if weights[ok].sum() > 0 else float("nan")
-
-    def told(text: str, *values: float) -> list[str]:
-        return [text] if not any(np.isnan(v) for v in values) else []
-
-    u_c, u_m, g = mean("u_c"), mean("u_m"), mean("g")
-    use = told(
-        f"It uses {u_m:.0%} of the memory bandwidth and {u_c:.0%} of the compute that this GPU sustains, "
-        f"with the engine active {g:.0%} of the time.",
-        u_c,
-        u_m,
-        g,
-    )
-    i, i_share, r_i = mean("i"), mean("i_share"), mean("tensor_fabric_correlation")
-    n, n_share, r_n = mean("n"), mean("n_share"), mean("tensor_nvlink_correlation")
-    p, p95, sm = mean("p"), mean("p_p95"), mean("sm")
-    cpu, io_wait, throttled, clock = mean("cpu"), mean("io_wait"), mean("throttled"), mean("clock_ratio")
-    fall = "Tensor activity falls while it is busy (correlation {:.2f})."
-    special: dict[str, list[str]] = {
-        "network": [
-            *told(
-                f"The fabric runs at {i:.0%} of line rate, above half of it in {i_share:.0%} of seconds.", i, i_share
-            ),
-            *told(fall.format(r_i), r_i),
-        ],
-        "nvlink": [
-            *told(f"NVLink runs at {n:.0%} of its peak and is busy in {n_share:.0%} of seconds.", n, n_share),
-            *told(fall.format(r_n), r_n),
-        ],
-        "pcie": told(f"PCIe runs at {p:.0%} of its peak in the mean and {p95:.0%} at the 95th percentile.", p, p95),
-        "throttled": told(
-            f"Throttle reasons hold {throttled:.0%} of the time and the SM clock is {clock:.0%} of the one behind the "
-            "peak.",
-            throttled,
-            clock,
-        ),
-        "host-input": told(f"Host CPU is {cpu:.0%} busy, IO wait {io_wait:.0%}.", cpu, io_wait),
-        "straggler": told(f"SMs are active {sm:.0%} of the time while tensor and memory stand still: they poll.", sm),
-    }
-    return [*special.get(label, []), *use]

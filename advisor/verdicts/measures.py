@@ -2,6 +2,8 @@
 
 Small letters (c, m, n, i, p) are relative to the peak of the SKU or the link, u_c ... u_p to what real kernels sustain
 (`GpuSku.achieved`). Where nobody measured that (eta None) or the catalog lacks the SKU, u is NaN: missing, never zero.
+For labels alone there are `label_c` and `label_m`: u, or use over what is assumed to be sustained (`assumed_c`,
+`assumed_m` say where). No money and no predicted time rests on them.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import pandas as pd
 from ...agent.model import BIN_EDGES
 from ..frame import Frame
 from .skus import GpuIndex
+from .sustained import Sustained
 
 Floats = npt.NDArray[np.float64]
 
@@ -26,6 +29,8 @@ IDLE_POWER_SHARE = 0.125
 # No GPU idles above this share of its limit (L4 comes nearest, 16 of 72 W): power beyond it was not idle power, and
 # must not become the measure of idleness.
 IDLE_POWER_SHARE_MAX = 0.3
+# Tensor or memory activity that never exceeds this is too little to tell work from waiting by its swing.
+SWING_P95_MIN = 0.05
 # A GPU is free (not held) where next to nothing of its memory is taken; a bare context takes 0.3 to 0.6 GB.
 FREE_MEM_RATIO = 0.005
 
@@ -42,11 +47,12 @@ class MeasureRule:
     pcie_busy: float
 
 
-def measures(frame: Frame, index: GpuIndex, rule: MeasureRule) -> pd.DataFrame:
+def measures(frame: Frame, index: GpuIndex, rule: MeasureRule, sustained: Sustained) -> pd.DataFrame:
     """One row per row of the frame's `gpu`, in the same order.
 
-    `rule.link_busy`: the share of the network's line rate, or of what NVLink sustains, from which on a second counts as
-    busy (`i_share`, `n_share`); `rule.pcie_busy` likewise for PCIe.
+    `sustained`: what is assumed where the catalog knows a GPU but nobody measured what it sustains. `rule.link_busy`:
+    the share of the network's line rate, or of what NVLink sustains, from which on a second counts as busy (`i_share`,
+    `n_share`); `rule.pcie_busy` likewise for PCIe.
     """
     gpu = frame.gpu
     out = pd.DataFrame(index=gpu.index)
@@ -72,6 +78,10 @@ def measures(frame: Frame, index: GpuIndex, rule: MeasureRule) -> pd.DataFrame:
     tx, rx = gpu["nvlink_tx_bytes_per_second_mean"], gpu["nvlink_rx_bytes_per_second_mean"]
     out["nvlink_symmetry"] = _symmetry(tx, rx).where(out["n"] >= 0.005)
     out["u_c"], out["u_m"] = out["c"] / sku["eta_c"], out["m"] / sku["eta_m"]
+    for name, eta, guess in (("c", "eta_c", sustained.compute), ("m", "eta_m", sustained.memory)):
+        # Without a reference clock the catalog lacks the SKU altogether, and nothing is assumed of it.
+        out[f"assumed_{name}"] = sku[eta].isna() & sku["tensor_reference_hertz"].notna() & ~np.isnan(guess)
+        out[f"label_{name}"] = out[f"u_{name}"].fillna((out[name] / guess).where(out[f"assumed_{name}"]))
     out["u_c_p95"], out["u_m_p95"] = out["c_p95"] / sku["eta_c"], out["m_p95"] / sku["eta_m"]
     # All-reduce is the only link figure that is measured; where it is not, NVLink and PCIe are held against the peak.
     eta_link = sku["eta_link"].fillna(1.0)
@@ -80,6 +90,9 @@ def measures(frame: Frame, index: GpuIndex, rule: MeasureRule) -> pd.DataFrame:
         _share_from_p95(out["n"], out["n_p95"], rule.link_busy * eta_link)
     )
     out["p_share"] = _share_from_p95(out["p"], out["p_p95"], pd.Series(rule.pcie_busy, index=gpu.index))
+    counts = gpu[["gpu_util_n", "tensor_active_n", "dram_active_n", "power_watts_n"]].max(axis=1)
+    out["sample_seconds"] = (out["seconds"] / counts).where(counts > 0)
+    out["waits"] = _waits(gpu, out["g"])
     for name in (
         "duty", "idle_run_seconds", "period_seconds", "period_strength", "tensor_nvlink_correlation",
         "tensor_fabric_correlation",
@@ -141,6 +154,22 @@ def _share_from_p95(mean: pd.Series, p95: pd.Series, level: pd.Series) -> pd.Ser
     """The same where only mean and p95 are known: traffic that is either near its p95 or absent."""
     share = (mean / p95).clip(0, 1).where(p95 >= level, 0.0)
     return share.where(mean.notna() & p95.notna())
+
+
+def _waits(gpu: pd.DataFrame, engine: pd.Series) -> pd.Series:
+    """Share of time in which the engine runs while tensor cores and memory stay far below their working level.
+
+    A GPU that works and waits by turns has a mean far below its 95th percentile; one that works steadily has not. Only
+    samples shorter than the turns show it: over longer ones this is near zero.
+    """
+    filled = pd.concat(
+        [
+            (gpu[f"{name}_mean"] / gpu[f"{name}_p95"]).where(gpu[f"{name}_p95"] >= SWING_P95_MIN).clip(0, 1)
+            for name in ("tensor_active", "dram_active")
+        ],
+        axis=1,
+    ).max(axis=1)
+    return (engine - filled).clip(lower=0)
 
 
 def _idle_power(out: pd.DataFrame, sku: pd.DataFrame) -> pd.Series:

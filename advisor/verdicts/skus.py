@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,7 +16,10 @@ PEAKS = ("tensor_reference_hertz", "nvlink", "pcie", "power_limit", "eta_c", "et
 
 
 class GpuCatalog(Protocol):
-    """What verdicts need of the catalog: a GPU by its name or an alias, None where the catalog lacks it."""
+    """What verdicts need of the catalog: all its GPUs, and one by its name or an alias, None where it lacks it."""
+
+    @property
+    def gpus(self) -> Mapping[str, GpuSku]: ...
 
     def gpu(self, name: str, /) -> GpuSku | None: ...
 
