@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ...rules.templates import fill
 from ...rules.thresholds import WasteRule
 from ..frame import Window
-from ..model import Evidence, Finding
+from ..model import Evidence, Finding, WorkloadVerdict
 from ..moments import day, span
 from ..verdicts.facts import FabricFacts, NodeFacts, Verdicts
 from ..words import dated, usd
@@ -21,6 +21,8 @@ RULE = "idle-fabric"
 UNKNOWN_SHARE = 0.05
 # Signals that contradict one another in this share of the time are a fault of the telemetry: no verdict of waste.
 FAULT_SHARE = 0.05
+# A series that stood idle for this share of its time was not seen at work (as the judge of bottlenecks has it).
+IDLE_SHARE = 0.95
 
 
 def idle_fabric(
@@ -36,14 +38,16 @@ def idle_fabric(
     sets: dict[tuple[str, ...], list[NodeFacts]] = {}
     for node in verdicts.nodes:
         occupants = hours.get(node.node, {})
-        working = {s: h for s, h in occupants.items() if by_series[s].kind != "idle"}
+        # A replica on standby was never seen at its work, so what that needs of the fabric is not known: it neither
+        # makes the fabric waste nor hides that it is.
+        working = {s: h for s, h in occupants.items() if not _stood_idle(by_series[s])}
         if node.fabric is None or not working:
             continue
         reason = _unjudged(node, node.fabric, rule, verdicts.window, at)
         if reason is not None:
             unjudged.setdefault(reason, []).append(node.node)
             continue
-        if not _silent(node.fabric, rule) or _may_need_it(working, by_series):
+        if not _silent(node.fabric, rule) or _may_need_it(working, by_series, rule):
             continue
         if not any(_ready(verdicts, by_series[s]) for s in working):
             continue
@@ -94,15 +98,27 @@ def _silent(fabric: FabricFacts, rule: WasteRule) -> bool:
     return fabric.util_p995 is not None and fabric.util_p995 <= rule.value("util_p995_max")
 
 
-def _may_need_it(working: Mapping[str, float], by_series: Mapping[str, Group]) -> bool:
+def _stood_idle(group: Group) -> bool:
+    return group.kind == "idle" or group.bottleneck_shares.get("idle", 0.0) >= IDLE_SHARE
+
+
+def _may_need_it(working: Mapping[str, float], by_series: Mapping[str, Group], rule: WasteRule) -> bool:
     total = sum(working.values())
     for series, value in working.items():
         kinds = {w.kind.label for w in by_series[series].workloads}
         if kinds & set(TRAINING):
             return True
+        likely = max((_training_confidence(w) for w in by_series[series].workloads), default=0.0)
+        if likely >= rule.value("training_confidence_max"):
+            return True
         if "unknown" in kinds and (total <= 0 or value / total >= UNKNOWN_SHARE):
             return True
     return False
+
+
+def _training_confidence(workload: WorkloadVerdict) -> float:
+    """How likely it is training after all, though it is called something else."""
+    return sum(a.confidence for a in workload.kind.alternatives if a.label in TRAINING)
 
 
 def _ready(verdicts: Verdicts, group: Group) -> bool:
@@ -150,7 +166,7 @@ def _finding(
     others = len(series) - 1
     if others:
         text += f" {others} other {'workload' if others == 1 else 'workloads'} ran there too, none that needs a fabric."
-    ambiguity = max((a.confidence for a in lead.lead.kind.alternatives if a.label in TRAINING), default=0.0)
+    ambiguity = _training_confidence(lead.lead)
     coverage = lead.lead.coverage
     premium = known[0] if cost is not None else None
     finding = Finding(

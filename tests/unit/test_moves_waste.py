@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from moves_builders import END, START, advice_of, bare, fabric, founding, gpus_of, node, usage, verdicts, workload
 from skuwise.advisor.frame import Window
-from skuwise.advisor.model import KindVerdict
+from skuwise.advisor.model import Alternative, BottleneckVerdict, KindVerdict
 from skuwise.advisor.moments import rfc3339
 
 
@@ -39,6 +39,21 @@ def test_the_last_use_is_told_by_its_date():
 def test_never_on_training_nor_on_what_nobody_could_tell(kind):
     w = workload("job", ("n1",), kind=kind)
     assert "idle-fabric" not in rules(advice_of(verdicts([node()], [w])))
+
+
+@pytest.mark.parametrize(("training", "flagged"), [(0.05, True), (0.2, False)])
+def test_what_may_well_be_training_is_not_flagged(training, flagged):
+    kind = KindVerdict("batch-inference", 0.75, (), (Alternative("fine-tuning", training), Alternative("idle", 0.02)))
+    advice = advice_of(verdicts([node()], [workload("job", kind=kind)]))
+    assert ("idle-fabric" in rules(advice)) is flagged
+
+
+def test_a_standby_neither_makes_a_fabric_waste_nor_hides_that_it_is():
+    idle = BottleneckVerdict("idle", 0.9, {"idle": 0.97, "hbm-bandwidth": 0.03})
+    spare = workload("spare", ("n1",), bottleneck=idle, gpus=gpus_of("n1", 4))
+    assert "idle-fabric" not in rules(advice_of(verdicts([node()], [spare])))
+    chat = workload("chat", ("n1",), gpus=gpus_of("n1")[4:])
+    assert "idle-fabric" in rules(advice_of(verdicts([node()], [spare, chat])))
 
 
 def test_training_beside_a_service_keeps_the_fabric():
