@@ -24,6 +24,7 @@ from .occupancy import occupancy
 from .phase_verdicts import DEMANDED, Ask, Judgement, judge_phases
 from .phases import turns
 from .records import records
+from .series import series_hours, with_series
 from .shares import judge_bottleneck
 from .skus import GpuCatalog, GpuIndex, index_gpus
 from .sustained import assumed
@@ -60,6 +61,7 @@ class _Context:
     facts: Mapping[str, NodeFacts]
     floor_hours: float
     dominant_share: float
+    series_hours: Mapping[str, float]
 
 
 def judge(
@@ -83,10 +85,16 @@ def judge(
     labels, rows = label_rows(frame.gpu, rows, attribution.mine, bottlenecks)
     facts = node_facts(frame, index, attribution)
     dominant = bottlenecks["dominant_share_min"].value
-    context = _Context(frame, index, rows, labels, kinds, {fact.node: fact for fact in facts}, floor_hours, dominant)
+    sessions = {session.workload_id: session for session in attribution.sessions}
+    ends = frame.gpu["ts"].to_numpy(float)[attribution.mine["row"].to_numpy(int)]
+    observed = series_hours(attribution.sessions, attribution.mine, ends)
+    context = _Context(
+        frame, index, rows, labels, kinds, {fact.node: fact for fact in facts}, floor_hours, dominant, observed
+    )
     groups = {str(k): v for k, v in attribution.mine.groupby("workload_id", sort=False)}
     empty = attribution.mine.iloc[:0]
     verdicts = [_workload(session, groups.get(session.workload_id, empty), context) for session in attribution.sessions]
+    verdicts = with_series(verdicts, sessions, groups, lambda about, own: _judged(about, own, context))
     verdicts.sort(key=lambda verdict: (-verdict.gpu_hours, verdict.id))
     notes = [*frame.notes]
     notes.extend(
@@ -100,7 +108,7 @@ def judge(
         bare=bare_gpus(frame, index, attribution, rows),
         occupancy=occupancy(frame, attribution, rows["idle"]),
         usage=_usage(frame, rows, labels, attribution.mine),
-        waste_ready={v.id: _hours_per_gpu(v) >= floor_hours for v in verdicts},
+        waste_ready={v.id: observed.get(v.series_id, 0.0) >= floor_hours for v in verdicts},
         notes=tuple(notes),
     )
 
@@ -117,10 +125,6 @@ def _measure_rule(bottlenecks: Mapping[str, Threshold]) -> MeasureRule:
     return MeasureRule(*(bottlenecks[name].value for name in names))
 
 
-def _hours_per_gpu(verdict: WorkloadVerdict) -> float:
-    return verdict.features.get("hours", 0.0) / max(len(verdict.gpus), 1)
-
-
 def _workload(session: Session, mine: pd.DataFrame, context: _Context) -> WorkloadVerdict:
     skus = [context.index.sku(*key) for key in session.gpus]
     names = {sku.name for sku in skus if sku is not None}
@@ -132,7 +136,7 @@ def _workload(session: Session, mine: pd.DataFrame, context: _Context) -> Worklo
     coverage = _coverage(session, mine, whole.found, context)
     whole, phases = _phases(session, mine, whole, ask, context)
     found = whole.found
-    kind = _with_floor(whole.kind, session, found, context)
+    kind = _with_floor(whole.kind, session, context)
     bottleneck = _explained(whole.bottleneck, coverage)
     own_facts = [context.facts[node] for node in session.nodes if node in context.facts]
     node_skus = {f.node_sku for f in own_facts}
@@ -275,9 +279,9 @@ def _with_faults(kind: KindVerdict, found: Mapping[str, float]) -> KindVerdict:
     return KindVerdict(kind.label, confidence, (sentence, *kind.evidence), kind.alternatives)
 
 
-def _with_floor(kind: KindVerdict, session: Session, found: Mapping[str, float], context: _Context) -> KindVerdict:
-    """Say from when a verdict on waste will be possible, where it is not yet."""
-    hours = found.get("hours", 0.0) / max(len(session.gpus), 1)
+def _with_floor(kind: KindVerdict, session: Session, context: _Context) -> KindVerdict:
+    """Say from when a verdict on waste will be possible, where it is not yet. Hours of all runs of its series count."""
+    hours = context.series_hours.get(session.series_id, 0.0)
     if hours >= context.floor_hours:
         return kind
     if session.last_seen < context.frame.window.end - 3600:
