@@ -42,6 +42,9 @@ check: lint types contracts test ## all that must hold before a commit
 
 bench: setup ## the figures of docs/benchmarks.md, printed
 	$(BIN)/python benchmarks/tick.py
+	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python benchmarks/lateness.py
+	$(BIN)/python benchmarks/week.py
 	$(BIN)/python benchmarks/burst.py
 	$(BIN)/python benchmarks/advice.py
 	$(BIN)/python benchmarks/storage.py
