@@ -20,6 +20,7 @@ T0 = 1_790_000_000.0
 VIEWS = [
     "absences",
     "agent_stats",
+    "events",
     "fabric_hours",
     "fabric_minutes",
     "fabric_samples",

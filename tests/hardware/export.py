@@ -123,8 +123,9 @@ def _ticks(gpu: Sequence[sqlite3.Row], fabric: Sequence[sqlite3.Row], host: Sequ
 def _gpus(rows: Sequence[sqlite3.Row]) -> list[Gpu]:
     """Each device once, as it was last known."""
     known: dict[str, Gpu] = {}
+    kept = [field.name for field in fields(Gpu) if field.compare and field.name not in ("uuid", "index")]
     for row in rows:
-        facts: dict[str, Any] = {f.name: row[f.name] for f in fields(Gpu) if f.name not in ("uuid", "index", "minor")}
+        facts: dict[str, Any] = {name: row[name] for name in kept}
         known[row["gpu_uuid"]] = Gpu(uuid=row["gpu_uuid"], index=row["gpu_index"], **facts)
     return list(known.values())
 
