@@ -15,6 +15,7 @@ from .rules.errors import EXIT_FAILED, SkuwiseError
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "agent": ("skuwise.agent.commands", "", "sample this node's GPUs, links and host into SQLite"),
     "advise": ("skuwise.advisor.commands", "advisor", "say what each workload is, what is wasted, and what to move"),
+    "explain": ("skuwise.advisor.commands", "advisor", "one workload, finding or recommendation with all its evidence"),
     "skus": ("skuwise.advisor.commands", "", "the catalog of GPUs, nodes and prices"),
     "rules": ("skuwise.rules.commands", "", "list or check the rules and thresholds"),
     "simulate": ("skuwise.advisor.commands", "advisor", "make a labelled fleet, for trying and testing"),

@@ -1,4 +1,4 @@
-"""The advisor's subcommands: advise, skus, simulate, demo. What each needs is imported when it is asked for."""
+"""The advisor's subcommands: advise, explain, skus, simulate, demo. What each needs is imported when it is asked for."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options of one of this package's commands."""
     if command == "advise":
         _configure_advise(parser)
+    elif command == "explain":
+        from .explain import configure_explain  # noqa: PLC0415
+
+        configure_explain(parser)
     elif command == "skus":
         from .skus import configure_skus  # noqa: PLC0415
 
@@ -44,7 +48,8 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
         raise UsageError(f"The advisor brings no command {command!r}.", "skuwise --help lists them.")
 
 
-def _configure_advise(parser: argparse.ArgumentParser) -> None:
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """The options that say which telemetry is read, and by which rules and prices it is judged."""
     parser.add_argument(
         "--db", action="append", required=True, type=Path, metavar="PATH",
         help="a database, or a folder of node databases; may be given more than once",
@@ -57,10 +62,14 @@ def _configure_advise(parser: argparse.ArgumentParser) -> None:
         "--until", type=_moment, metavar="TIME",
         help="end of the window, RFC 3339 (default: the newest data)",
     )  # fmt: skip
-    parser.add_argument("--format", choices=FORMATS, default="table", help="what to print (default: table)")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to stdout, all or nothing")
     parser.add_argument("--rules", type=Path, metavar="DIR", help="your own rules, laid out like ours, over ours")
     parser.add_argument("--prices", type=Path, metavar="FILE", help="your own prices, before list prices")
+
+
+def _configure_advise(parser: argparse.ArgumentParser) -> None:
+    add_source(parser)
+    parser.add_argument("--format", choices=FORMATS, default="table", help="what to print (default: table)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to stdout, all or nothing")
     parser.set_defaults(run=run_advise)
 
 

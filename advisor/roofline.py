@@ -17,8 +17,8 @@ from .model import WorkloadVerdict
 
 # 16-bit tensor rates in the order in which they are taken: T4 and V100 have no BF16.
 PRECISIONS = ("bf16", "fp16")
-# A vector pipe as busy as this, and busier than the tensor pipe, does work that a tensor roofline does not show.
-VECTOR_SHARE_MIN = 0.05
+# Where the vector pipes may have done this share of the tensor pipe's work, it is said that they are not counted.
+VECTOR_SHARE_MIN = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def roofline(workload: WorkloadVerdict, sku: GpuSku | None, targets: Sequence[Gp
         source=source,
         targets=tuple(drawn.values()),
         missing=tuple(missing),
-        limits=_limits(workload, place),
+        limits=_limits(workload, sku, place),
     )
 
 
@@ -201,15 +201,19 @@ def _share(workload: WorkloadVerdict, name: str) -> tuple[float | None, bool]:
     return None, False
 
 
-def _limits(workload: WorkloadVerdict, place: Place | None) -> tuple[str, ...]:
-    if place is None:
+def _limits(workload: WorkloadVerdict, sku: GpuSku | None, place: Place | None) -> tuple[str, ...]:
+    if place is None or sku is None:
         return ()
     found = []
-    vector, tensor = workload.features.get("v", 0.0), workload.features.get("c", 0.0)
-    if vector >= VECTOR_SHARE_MIN and vector > tensor:
+    # Means over all time on both sides. The pipe's share is of instructions: a multiply-add each is the most it may be.
+    vector = workload.features.get("v", 0.0) * sku.dense_flops.get("fp32", 0.0)
+    tensor = workload.features.get("c", 0.0) * next(sku.dense_flops[p] for p in PRECISIONS if p in sku.dense_flops)
+    if vector >= VECTOR_SHARE_MIN * tensor:
         found.append(
-            f"Its vector pipes were active in {vector:.0%} of the time, its tensor pipe in {tensor:.0%}: the work of "
-            "the former is not counted, so its place is too low."
+            f"Its vector pipes did up to {vector / tensor:.2g} times the work of its tensor pipe, which is not counted: "
+            "its place is too low by as much."
+            if tensor > 0
+            else "Its vector pipes' work is not counted."
         )
     if not place.busy:
         found.append("How long its engine was active is not known: the place is the mean over all its time.")

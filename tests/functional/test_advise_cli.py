@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import jsonschema
 import pytest
@@ -122,3 +123,24 @@ def test_help_needs_no_pandas():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False)
     assert done.returncode == 0, done.stderr
     assert "--since" in done.stdout
+
+
+def test_explain_tells_a_workload_and_draws_its_roofline(founding, tmp_path, capsys):
+    assert main(["advise", "--db", str(founding), "--format", "json"]) == 0
+    workload = json.loads(capsys.readouterr().out)["workloads"][0]
+    picture = tmp_path / "roofline.svg"
+    asked = ["explain", "--db", str(founding), workload["id"], "--roofline", str(picture), "--against", "L40S"]
+    assert main(asked) == 0
+    said = capsys.readouterr()
+    assert "Held back by: hbm-bandwidth" in said.out
+    assert "On L40S the roof at this intensity is x0." in said.out
+    assert f"drawn to {picture}" in said.err
+    assert ElementTree.parse(picture).getroot().tag.endswith("svg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), [(["nothing-such"], "Nothing in this window"), (["x", "--against", "H1000"], "H1000")]
+)
+def test_explain_refuses_what_is_not_there(founding, arguments, said, capsys):
+    assert main(["explain", "--db", str(founding), *arguments]) == 2
+    assert said in capsys.readouterr().err

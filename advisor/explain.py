@@ -1,0 +1,113 @@
+"""``skuwise explain``: one workload, finding or recommendation with all its evidence, and its roofline."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..rules.errors import EXIT_DONE, UsageError
+from ..rules.fields import suggest
+from .commands import WIDTH_OF_A_PIPE, add_source, advise_from, say, write_stdout, write_whole
+from .model import Advice, Finding, Recommendation, WorkloadVerdict
+
+if TYPE_CHECKING:
+    from ..rules.catalog import GpuSku
+    from ..rules.catalog_loader import Catalog
+
+# So many characters of an id are enough where they name one thing only.
+PREFIX_MIN = 4
+_LISTED = 5
+_TEXT_WIDTH_MAX = 100
+Subject = WorkloadVerdict | Finding | Recommendation
+
+
+def configure_explain(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the options of explain."""
+    add_source(parser)
+    parser.add_argument(
+        "id", metavar="ID",
+        help="id of a workload, a finding or a recommendation, its beginning, or a workload's name",
+    )  # fmt: skip
+    parser.add_argument("--roofline", type=Path, metavar="FILE.svg", help="draw the workload's roofline there as well")
+    parser.add_argument(
+        "--against", action="append", default=[], metavar="SKU",
+        help="a GPU to hold the roofline against; repeatable (default: those that are recommended)",
+    )  # fmt: skip
+    parser.set_defaults(run=run_explain)
+
+
+def run_explain(options: argparse.Namespace) -> int:
+    """Advise on the source, and tell all about one part of it."""
+    from ..rules.catalog_loader import load_catalog  # noqa: PLC0415
+    from .render.explained import render_explained  # noqa: PLC0415
+    from .render.roofline import render_svg  # noqa: PLC0415
+    from .roofline import roofline  # noqa: PLC0415
+
+    catalog = load_catalog(options.rules)
+    asked = [_gpu(catalog, name) for name in options.against]
+    say("reading telemetry ...")
+    advice = advise_from(
+        options.db, since=options.since, until=options.until, rules_dir=options.rules, prices=options.prices,
+        now=time.time(),
+    )  # fmt: skip
+    subject = find(advice, options.id)
+    workload = subject if isinstance(subject, WorkloadVerdict) else workload_of(advice, subject.workload)
+    drawn = None
+    if workload is not None:
+        own = catalog.gpu(workload.gpu_sku) if workload.gpu_sku else None
+        drawn = roofline(workload, own, asked or recommended(advice, workload, catalog))
+    elif options.roofline is not None:
+        raise UsageError(f"{options.id} is about nodes that nobody used.", "Only a workload has a roofline.")
+    columns = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
+    write_stdout(render_explained(advice, subject, drawn, width=min(columns, _TEXT_WIDTH_MAX)))
+    if drawn is not None and options.roofline is not None:
+        write_whole(options.roofline, render_svg(drawn))
+        say(f"drawn to {options.roofline}")
+    return EXIT_DONE
+
+
+def find(advice: Advice, asked: str) -> Subject:
+    """What an id, the beginning of one, or a workload's name means. Raises UsageError where that is not one thing."""
+    every: Sequence[Subject] = (*advice.workloads, *advice.findings, *advice.recommendations)
+    ways = (
+        lambda one: one.id == asked,
+        lambda one: isinstance(one, WorkloadVerdict) and one.name == asked,
+        lambda one: len(asked) >= PREFIX_MIN and one.id.startswith(asked),
+    )
+    for fits in ways:
+        found = [one for one in every if fits(one)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            ids = ", ".join(one.id for one in found[:_LISTED])
+            more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+            raise UsageError(f"{asked!r} means {len(found)} things: {ids}{more}.", "Give one of these ids.")
+    known = [*(one.id for one in every), *(w.name for w in advice.workloads)]
+    near = suggest(asked, known) or "'skuwise advise --format json' lists every id."
+    raise UsageError(f"Nothing in this window is called {asked!r}.", near)
+
+
+def workload_of(advice: Advice, workload: str | None) -> WorkloadVerdict | None:
+    """The verdict on a workload by its id; None for None, and where the window has none of this id."""
+    return next((w for w in advice.workloads if w.id == workload), None)
+
+
+def recommended(advice: Advice, workload: WorkloadVerdict, catalog: Catalog) -> list[GpuSku]:
+    """The other GPUs that the workload is recommended to move to, blocked or not, the best first."""
+    names = dict.fromkeys(r.target.gpu_sku for r in advice.recommendations if r.workload == workload.id)
+    found = [catalog.gpu(name) for name in names if name is not None and name != workload.gpu_sku]
+    return [sku for sku in found if sku is not None]
+
+
+def _gpu(catalog: Catalog, name: str) -> GpuSku:
+    found = catalog.gpu_asked(name)
+    if found is None:
+        raise UsageError(
+            f"The catalog has no GPU {name!r}.", suggest(name, list(catalog.gpus)) or "'skuwise skus list' names all."
+        )
+    return found
