@@ -105,13 +105,16 @@ def _stood_idle(group: Group) -> bool:
 def _may_need_it(working: Mapping[str, float], by_series: Mapping[str, Group], rule: WasteRule) -> bool:
     total = sum(working.values())
     for series, value in working.items():
-        kinds = {w.kind.label for w in by_series[series].workloads}
-        if kinds & set(TRAINING):
+        group = by_series[series]
+        if any(w.kind.label in TRAINING for w in group.workloads):
             return True
-        likely = max((_training_confidence(w) for w in by_series[series].workloads), default=0.0)
+        likely = max((_training_confidence(w) for w in group.workloads), default=0.0)
         if likely >= rule.value("training_confidence_max"):
             return True
-        if "unknown" in kinds and (total <= 0 or value / total >= UNKNOWN_SHARE):
+        # The hours in which it trained, or nobody can tell what it did, though most of its time is something else.
+        shares = group.kind_shares
+        doubtful = sum(share for kind, share in shares.items() if kind in (*TRAINING, "unknown"))
+        if doubtful > 0 and doubtful * (value / total if total > 0 else 1.0) >= UNKNOWN_SHARE:
             return True
     return False
 

@@ -54,6 +54,20 @@ class Group:
         return self.lead.kind.label
 
     @property
+    def kind_shares(self) -> dict[str, float]:
+        """Kind -> share of its GPU-hours, phase by phase; a run without phases is its kind all along."""
+        hours: dict[str, float] = {}
+        for w in self.workloads:
+            # A run that held nothing yet still counts, a little.
+            held = max(w.gpu_hours, 1e-6)
+            spans = [(p.kind, p.end - p.start) for p in w.phases] or [(w.kind.label, 1.0)]
+            length = sum(seconds for _, seconds in spans)
+            for kind, seconds in spans:
+                hours[kind] = hours.get(kind, 0.0) + held * seconds / length
+        total = sum(hours.values())
+        return {kind: value / total for kind, value in hours.items()}
+
+    @property
     def phase(self) -> Phase:
         return "training" if self.kind in TRAINING else "serving"
 

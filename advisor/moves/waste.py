@@ -14,7 +14,7 @@ import pandas as pd
 from ...rules.templates import fill
 from ...rules.thresholds import WasteRule
 from ..model import Evidence, Finding
-from ..moments import span
+from ..moments import minute, rfc3339, span
 from ..verdicts.facts import BareGpu, NodeFacts, Verdicts
 from ..words import dated, usd
 from .fabric_waste import FAULT_SHARE, idle_fabric
@@ -188,10 +188,22 @@ def _trailing_idle_hours(usage: pd.DataFrame) -> float:
     """GPU-hours after the last interval in which any GPU of the workload worked."""
     if usage.empty:
         return 0.0
+    last = _last_worked(usage)
+    return float(usage["seconds"].sum() if last is None else usage.loc[usage["ts"] > last, "seconds"].sum()) / 3600
+
+
+def _last_worked(usage: pd.DataFrame) -> float | None:
+    """End of the last interval in which any GPU of it worked, Unix seconds; None: in no interval of the window."""
     busy = usage.loc[usage["bottleneck"] != "idle", "ts"]
-    if busy.empty:
-        return float(usage["seconds"].sum()) / 3600
-    return float(usage.loc[usage["ts"] > busy.max(), "seconds"].sum()) / 3600
+    return None if busy.empty else float(busy.max())
+
+
+def _idle_since(verdicts: Verdicts, group: Group) -> float | None:
+    """Since when what it holds now has stood idle; None: it never worked in the window, or it holds nothing now."""
+    usage = verdicts.usage
+    ids = {w.id for w in group.now}
+    last = _last_worked(usage[usage["workload_id"].isin(ids)])
+    return last if group.current and last is not None and last < verdicts.window.end else None
 
 
 def _held_finding(
@@ -226,6 +238,9 @@ def _held_finding(
         "mem_used": _percent(memory),
         **{name: threshold.value for name, threshold in rule.thresholds.items()},
     }
+    since = _idle_since(verdicts, group)
+    last = () if since is None else (Evidence("last_worked", rfc3339(since), None, "time (UTC)"),)
+    told = "" if since is None else f" It last worked on {minute(since)}."
     price = book.of(group.nodes[0])
     coverage = group.lead.coverage
     finding = Finding(
@@ -241,6 +256,7 @@ def _held_finding(
             Evidence("power_over_idle", over, rule.value("power_over_idle_min"), "ratio"),
             Evidence("mem_used", memory, None, "ratio"),
             Evidence("held_idle", held, rule.value("minutes") / 60 * group.gpu_count, "GPU-hours"),
+            *last,
         ),
         gpu_hours=held,
         cost_usd=cost,
@@ -250,7 +266,7 @@ def _held_finding(
             sampling(coverage.resolution_seconds),
         ),
         would_change_if=tuple(fill(w, values) for w in rule.would_change_if),
-        text=f"{fill(rule.text, values)} {_cost_words(cost, book, group.nodes)}",
+        text=f"{fill(rule.text, values)}{told} {_cost_words(cost, book, group.nodes)}",
         nodes=tuple(n.node for n in group.nodes),
     )  # fmt: skip
     return Found(finding, group, group.nodes)

@@ -17,10 +17,12 @@ from ...rules.plain import clean
 from .. import words
 from ..model import Advice, Recommendation, WorkloadVerdict
 from .groups import Case, best, best_way, cases, loose
+from .phases import phase_sentence
 
 MIN_WIDTH = 60
 SHOWN_WORKLOADS = 30
 SHOWN_REJECTED = 3
+SHOWN_PHASES = 8
 
 
 def render_text(advice: Advice, *, width: int = 100, color: bool = False) -> str:
@@ -199,6 +201,11 @@ def _workloads(console: Console, advice: Advice) -> None:
     )
     if len(alike) > SHOWN_WORKLOADS:
         _line(console, f"and {len(alike) - SHOWN_WORKLOADS} smaller ones: --format json lists them all.")
+    turning = [told for same in alike[:SHOWN_WORKLOADS] if (told := phase_sentence(same[0])) is not None]
+    for told in turning[:SHOWN_PHASES]:
+        _line(console, told)
+    if len(turning) > SHOWN_PHASES:
+        _line(console, f"{len(turning) - SHOWN_PHASES} others change, too: --format json lists their phases.")
     console.print()
 
 

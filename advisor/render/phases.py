@@ -1,0 +1,64 @@
+"""Phases as a person reads them: what a workload does when, however often it turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .. import words
+from ..model import Phase, WorkloadVerdict
+from ..moments import minute, span
+
+
+@dataclass(frozen=True, slots=True)
+class Habit:
+    """All phases of one kind and one bottleneck. `hours`: of all of them; `share`: of the time of all phases."""
+
+    kind: str
+    bottleneck: str
+    times: int
+    hours: float
+    share: float
+    last: Phase
+    evidence: tuple[str, ...]
+
+
+def habits(phases: Sequence[Phase]) -> tuple[Habit, ...]:
+    """What the phases come to, the longest first."""
+    together: dict[tuple[str, str, tuple[str, ...]], list[Phase]] = {}
+    for phase in phases:
+        together.setdefault((phase.kind, phase.bottleneck, phase.evidence), []).append(phase)
+    total = sum(phase.end - phase.start for phase in phases) or 1.0
+    found = [
+        Habit(
+            kind, bottleneck, len(same), sum(p.end - p.start for p in same) / 3600,
+            sum(p.end - p.start for p in same) / total, max(same, key=lambda p: p.end), evidence,
+        )
+        for (kind, bottleneck, evidence), same in together.items()
+    ]  # fmt: skip
+    return tuple(sorted(found, key=lambda habit: -habit.hours))
+
+
+def phase_rows(phases: Sequence[Phase]) -> list[tuple[str, ...]]:
+    """Rows for a table: kind, limit, share of the time, how often and how long, when last. None where nothing turns."""
+    return [
+        (h.kind, h.bottleneck, words.percent(h.share), _times(h), f"{minute(h.last.start)} to {minute(h.last.end)}")
+        for h in (habits(phases) if len(phases) > 1 else ())
+    ]
+
+
+def phase_sentence(workload: WorkloadVerdict) -> str | None:
+    """One sentence on a workload that changes what it does; None: it does not."""
+    if len(workload.phases) < 2:
+        return None
+    told = ", ".join(
+        f"{h.kind} ({h.bottleneck}) in {words.percent(h.share)} of the time, {_times(h)}"
+        + (f", since {minute(h.last.start)}" if h.times == 1 and h.last is workload.phases[-1] else "")
+        for h in habits(workload.phases)
+    )
+    return f"{workload.name} changes what it does: {told}."
+
+
+def _times(habit: Habit) -> str:
+    mean = span(habit.hours * 3600 / habit.times)
+    return f"once for {mean}" if habit.times == 1 else f"{habit.times} times for {mean}"
