@@ -1,4 +1,4 @@
-"""The advisor's subcommands: advise, explain, skus, simulate, demo. What each needs is imported when it is asked for."""
+"""The advisor's subcommands, from advise to demo. What each needs is imported when it is asked for."""
 
 from __future__ import annotations
 

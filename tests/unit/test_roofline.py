@@ -1,4 +1,4 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
 """Rooflines: the place from measured shares, the roofs from the catalog, and why something is not drawn."""
 
 from __future__ import annotations
