@@ -23,9 +23,9 @@ Ints = npt.NDArray[np.intp]
 
 # Two workloads on a GPU for less than this are one after the other: the second's start and the first's end blur.
 HANDOVER_SECONDS = 120.0
-# A restart within this time, under the same name, goes on with the same run; a later one, or one under another number
-# of the same series (run-12, run-13), is new work.
-RESTART_GAP_SECONDS = 600.0
+# A restart within this time (ten minutes, and five for clocks of nodes that differ), under the same name, goes on with
+# the same run; a later one, or one under another number of the same series (run-12, run-13), is new work.
+RESTART_GAP_SECONDS = 900.0
 _NOBODY, _SHARED, _DRAINED = -1, -2, -3
 
 
@@ -34,7 +34,7 @@ class Session:
     """One workload in the window. `start`, `end`: of its uses, cut to the window; `first_seen`, `last_seen`: uncut.
 
     `held_seconds`: GPU-seconds held within the window, observed or not. `chain_hours`: hours from the first start to
-    the last end of the runs of this series and name that follow one another without a gap of more than ten minutes.
+    the last end of the runs of this series and name that follow one another without a gap of more than fifteen minutes.
     """
 
     workload_id: str
