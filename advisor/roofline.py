@@ -210,7 +210,7 @@ def _limits(workload: WorkloadVerdict, sku: GpuSku | None, place: Place | None) 
     tensor = workload.features.get("c", 0.0) * next(sku.dense_flops[p] for p in PRECISIONS if p in sku.dense_flops)
     if vector >= VECTOR_SHARE_MIN * tensor:
         found.append(
-            f"Its vector pipes did up to {vector / tensor:.2g} times the work of its tensor pipe. That is not counted, so "
+            f"Its vector pipes did up to {vector / tensor:.2g} times the work of its tensor pipe, not counted here: "
             "its place is too low."
             if tensor > 0
             else "Its vector pipes' work is not counted."
