@@ -179,6 +179,8 @@ def _read_one(connection: Reader, window: Window, parts: _Parts) -> None:
     parts.add("workloads", listing(queries.WORKLOADS, bounds))
     parts.add("uses", uses)
     parts.add("absences", listing(queries.ABSENCES, bounds))
+    if connection.version >= queries.SERVING_SINCE:
+        parts.add("serving", listing(queries.SERVING, bounds))
     history = {"level": FABRIC_ACTIVE_LEVEL, "end": window.end}
     parts.add("fabric_history", listing(queries.FABRIC_HISTORY, history))
 
@@ -216,6 +218,7 @@ def _join(parts: _Parts, window: Window, files: list[Path]) -> Frame:
         source={"kind": "sqlite", "databases": [str(path) for path in files]},
         notes=tuple(notes),
         fabric_history=history.sort_values("hours").drop_duplicates(["node", "device", "port"], keep="last"),
+        serving=joined("serving", queries.SERVING),
     )
 
 

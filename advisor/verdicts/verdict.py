@@ -25,10 +25,11 @@ from .phase_verdicts import DEMANDED, Ask, Judgement, judge_phases
 from .phases import turns
 from .records import records
 from .series import series_hours, with_series
+from .serving_facts import capacity_of, with_capacity
 from .shares import judge_bottleneck
 from .skus import GpuCatalog, GpuIndex, index_gpus
 from .sustained import assumed
-from .workloads import Session, attribute
+from .workloads import Attribution, Session, attribute
 
 __all__ = ["BareGpu", "FabricFacts", "NodeFacts", "Verdicts", "judge"]
 
@@ -61,7 +62,9 @@ class _Context:
     facts: Mapping[str, NodeFacts]
     floor_hours: float
     dominant_share: float
+    kv_full: float  # from which use of its KV cache on a service is short of memory
     series_hours: Mapping[str, float]
+    shared_rows: npt.NDArray[np.bool_]
 
 
 def judge(
@@ -89,8 +92,9 @@ def judge(
     ends = frame.gpu["ts"].to_numpy(float)[attribution.mine["row"].to_numpy(int)]
     observed = series_hours(attribution.sessions, attribution.mine, ends)
     context = _Context(
-        frame, index, rows, labels, kinds, {fact.node: fact for fact in facts}, floor_hours, dominant, observed
-    )
+        frame, index, rows, labels, kinds, {fact.node: fact for fact in facts}, floor_hours, dominant,
+        bottlenecks["capacity_kv_p95_min"].value, observed, _shared_rows(frame, attribution),
+    )  # fmt: skip
     groups = {str(k): v for k, v in attribution.mine.groupby("workload_id", sort=False)}
     empty = attribution.mine.iloc[:0]
     verdicts = [_workload(session, groups.get(session.workload_id, empty), context) for session in attribution.sessions]
@@ -138,6 +142,7 @@ def _workload(session: Session, mine: pd.DataFrame, context: _Context) -> Worklo
     found = whole.found
     kind = _with_floor(whole.kind, session, context)
     bottleneck = _explained(whole.bottleneck, coverage)
+    bottleneck = with_capacity(bottleneck, capacity_of(context.frame.serving, session.workload_id), context.kv_full)
     own_facts = [context.facts[node] for node in session.nodes if node in context.facts]
     node_skus = {f.node_sku for f in own_facts}
     return WorkloadVerdict(
@@ -200,18 +205,29 @@ def _phases(
     if not len(at):
         return whole, ()
     ts = context.frame.gpu["ts"].to_numpy(float)[at]
-    # A row that others share, before or after or meanwhile, says nothing of what this workload did.
-    own = mine["whole"].to_numpy(bool) & ~mine["shared"].to_numpy(bool)
+    labels = context.labels.to_numpy()[at]
+    # What several held at once, or a row that another's time is part of, says nothing of what this one did.
+    whole_row = mine["whole"].to_numpy(bool)
+    blurred = context.shared_rows[at] | (~whole_row & whole_row.any())
     turned = turns(
         ts,
         mine["seconds"].to_numpy(float),
-        np.where(own, context.labels.to_numpy()[at], "unknown") if own.any() else context.labels.to_numpy()[at],
+        np.where(blurred, "unknown", labels),
         _fabric_use(session, at, context),
         waits=whole.kind.label in DEMANDED,
         start=session.start,
         end=session.end,
     )
     return judge_phases(session, mine, ts, turned, whole=whole, ask=ask)
+
+
+def _shared_rows(frame: Frame, attribution: Attribution) -> npt.NDArray[np.bool_]:
+    """The rows in which several workloads held the GPU at once."""
+    places = attribution.places
+    out = np.zeros(len(frame.gpu), dtype=np.bool_)
+    if not places.empty:
+        out[places.loc[places["shared"].to_numpy(bool), "row"].to_numpy(int)] = True
+    return out
 
 
 def _fabric_use(session: Session, at: npt.NDArray[np.intp], context: _Context) -> npt.NDArray[np.float64]:

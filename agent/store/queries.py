@@ -169,6 +169,18 @@ FABRIC_HISTORY = Query(
     ("node", "device", "role"),
     ("port", "last_active_ts", "first_ts", "hours"),
 )
+# What inference servers told of themselves, counted by the percent of the KV cache in use (NULL: not told), so that a
+# percentile over 14 days takes no more than a hundred rows of a workload.
+SERVING = Query(
+    "SELECT node, workload_id, engine, CAST(kv_cache_usage * 100 AS INTEGER) AS kv_percent, count(*) AS samples,"
+    " sum(preemptions_per_second * interval_seconds) AS preemptions, sum(interval_seconds) AS seconds"
+    " FROM serving_samples WHERE ts > :start AND ts <= :end AND workload_id IS NOT NULL"
+    " GROUP BY node, workload_id, engine, kv_percent",
+    ("node", "workload_id", "engine"),
+    ("kv_percent", "samples", "preemptions", "seconds"),
+)
+# The version of the schema from which on there is such a view.
+SERVING_SINCE = 1001
 # When the newest node was last seen. An hour that was rolled up before it was over ends later than that.
 LAST_SEEN = "SELECT max(last_seen) FROM nodes"
 # Before this version of the schema the rollups' own tables held their times.

@@ -6,7 +6,9 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.model import Node, ServingSample, Workload
+from skuwise.agent.store import queries
 from skuwise.agent.store.migrations import migrations, open_for_writing
 from skuwise.agent.store.reader import open_reader
 from skuwise.agent.store.writer import Writer
@@ -77,3 +79,20 @@ def test_samples_that_cannot_be_written_do_not_pile_up_for_ever(tmp_path: Path) 
         for number in range(20):
             node.add_serving(sample(T0 + number, requests_running=float(number)))
     assert [row[7] for row in shown(path)] == [15.0, 16.0, 17.0, 18.0, 19.0]
+
+
+def test_the_advisor_reads_how_full_each_cache_was(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    with Writer.open(path, now=lambda: T0 + 120) as writer:
+        node = writer.for_node(Node("n1"), T0)
+        node.set_workloads((WORK,), (), T0)
+        for n, used in enumerate((0.456, 0.458, 0.97)):
+            node.add_serving(sample(T0 + 10 * (n + 1), "w-1", kv_cache_usage=used, preemptions_per_second=0.5))
+        node.add_serving(sample(T0 + 40))  # of no workload: it tells nothing of one
+    with open_reader(path) as reader:
+        rows = reader.fetch(queries.SERVING.sql, {"start": T0, "end": T0 + 60})
+    told = to_table(rows, queries.SERVING).sort_values("kv_percent")
+    assert told["workload_id"].tolist() == ["w-1", "w-1"]
+    assert told["kv_percent"].tolist() == [45.0, 97.0]
+    assert told["samples"].tolist() == [2.0, 1.0]
+    assert told["preemptions"].tolist() == pytest.approx([10.02, 5.01])
