@@ -68,9 +68,9 @@ def turns(
     if end <= start:
         return ()
     open_labels: set[str] = {*OPEN, *WAITING} if waits else {*OPEN}
-    hours, states, held = _by_hour(ts, seconds, labels, open_labels)
-    if not len(hours):
+    if not (seconds > 0).any():
         return (Turn(start, end, Behaviour("unknown")),)
+    hours, states, held = _by_hour(ts, seconds, labels, open_labels)
     path = _path(states, held) if len(states) > 1 else np.zeros(len(hours), dtype=np.intp)
     path = _settled(path, states, held.sum(axis=1) > 0)
     side, cut = _fabric_side(ts, seconds, fabric, hours)
