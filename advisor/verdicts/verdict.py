@@ -25,6 +25,7 @@ from .phase_verdicts import DEMANDED, Ask, Judgement, judge_phases
 from .phases import turns
 from .records import records
 from .series import series_hours, with_series
+from .serving_facts import capacity_of, with_capacity
 from .shares import judge_bottleneck
 from .skus import GpuCatalog, GpuIndex, index_gpus
 from .sustained import assumed
@@ -61,6 +62,7 @@ class _Context:
     facts: Mapping[str, NodeFacts]
     floor_hours: float
     dominant_share: float
+    kv_full: float  # from which use of its KV cache on a service is short of memory
     series_hours: Mapping[str, float]
     shared_rows: npt.NDArray[np.bool_]
 
@@ -90,8 +92,8 @@ def judge(
     ends = frame.gpu["ts"].to_numpy(float)[attribution.mine["row"].to_numpy(int)]
     observed = series_hours(attribution.sessions, attribution.mine, ends)
     context = _Context(
-        frame, index, rows, labels, kinds, {fact.node: fact for fact in facts}, floor_hours, dominant, observed,
-        _shared_rows(frame, attribution),
+        frame, index, rows, labels, kinds, {fact.node: fact for fact in facts}, floor_hours, dominant,
+        bottlenecks["capacity_kv_p95_min"].value, observed, _shared_rows(frame, attribution),
     )  # fmt: skip
     groups = {str(k): v for k, v in attribution.mine.groupby("workload_id", sort=False)}
     empty = attribution.mine.iloc[:0]
@@ -140,6 +142,7 @@ def _workload(session: Session, mine: pd.DataFrame, context: _Context) -> Worklo
     found = whole.found
     kind = _with_floor(whole.kind, session, context)
     bottleneck = _explained(whole.bottleneck, coverage)
+    bottleneck = with_capacity(bottleneck, capacity_of(context.frame.serving, session.workload_id), context.kv_full)
     own_facts = [context.facts[node] for node in session.nodes if node in context.facts]
     node_skus = {f.node_sku for f in own_facts}
     return WorkloadVerdict(
