@@ -31,7 +31,7 @@ class Frame:
     `gpu`: the columns of the view ``gpu_hours`` (``node, gpu_uuid, gpu_index, ts, interval_seconds, observed_seconds,
     <metric>_mean/_max/_p95/_n``, the dynamics), with NaN where missing. Rows are hours; where only minutes or samples
     exist (the edges of a window or of a workload, the last hour) they are shorter, and `interval_seconds` says so.
-    The ``*_bins`` columns hold float arrays of seconds per bin of ``BIN_EDGES`` (None where the row has none).
+    The ``*_bins`` columns hold seconds per bin of ``BIN_EDGES`` (`bins.BinsArray`), None where there are none.
     `fabric`, `host`: likewise from ``fabric_hours`` and ``host_hours``.
     `nodes`, `gpus`, `workloads`, `uses` (the view ``workload_gpus``), `absences`: the views, cut to the window.
     `fabric_history`: per port, beyond the window as far as the hours reach: ``node, device, port, role,

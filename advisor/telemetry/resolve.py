@@ -10,6 +10,7 @@ import pandas as pd
 
 from ...agent.store import queries
 from ...agent.store.queries import Query
+from ..bins import BinsArray
 from ..frame import Window
 from . import tables
 
@@ -77,21 +78,19 @@ def read_family(fetch: Fetch, family: Family, window: Window, last_seen: dict[st
 
 def concat(parts: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
     """Tables under one another, without the empty ones (which would change the types of the columns)."""
-    filled = [part for part in parts if not part.empty]
+    filled = [_with_columns(part, columns) for part in parts if not part.empty]
     if not filled:
         return pd.DataFrame(columns=list(columns))
-    joined = filled[0].reset_index(drop=True) if len(filled) == 1 else pd.concat(filled, ignore_index=True)
-    complete = all(list(part.columns) == list(columns) for part in filled)
-    return joined if complete else _with_columns(joined, columns)
+    return filled[0].reset_index(drop=True) if len(filled) == 1 else pd.concat(filled, ignore_index=True)
 
 
 def _with_columns(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """`table` with exactly these columns: a number that it lacks is NaN, bins that it lacks are None."""
+    if list(table.columns) == list(columns):
+        return table
     out = table.reindex(columns=list(columns))
-    for name in columns:
-        if name.endswith("_bins"):
-            out[name] = out[name].astype(object).where(out[name].notna(), None)
-    return out
+    lacking = [name for name in columns if name.endswith("_bins") and name not in table]
+    return out.assign(**{name: BinsArray.missing(len(out)) for name in lacking})
 
 
 def _floors(rows: pd.DataFrame, last_seen: dict[str, float], default: float | dict[str, float]) -> dict[str, float]:

@@ -106,6 +106,8 @@ def _open_all(files: list[Path], *, tolerant: bool, notes: list[str]) -> dict[Pa
     for path in files:
         try:
             opened[path] = open_reader(path)
+            # Few texts differ in a column: `to_table` decodes each once.
+            opened[path].text_factory = bytes
         except SkuwiseError as error:
             if not tolerant:
                 raise

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from ...agent.model import BIN_EDGES, THROTTLE_MASK
+from ...agent.model import THROTTLE_MASK
 from ...agent.store.queries import Query
+from ..bins import WIDTH, BinsArray
 
 # An SM counts as busy in a second from this activity on (the floor under which DCGM noise lies; advice.md "Idle").
 BUSY_SM_ACTIVE = 0.05
@@ -19,7 +23,7 @@ BUSY_SM_ACTIVE = 0.05
 MAX_NUMBER = 1e18
 LAST_DAY = 253_370_764_800.0
 MAX_TEXT = 4096
-MAX_BINS_TEXT = 32 * len(BIN_EDGES)
+MAX_BINS_TEXT = 32 * WIDTH
 _MOMENTS = frozenset(
     {"ts", "first_seen", "last_seen", "ts_start", "ts_end", "valid_from", "valid_to", "since", "until",
      "last_active_ts", "first_ts"}
@@ -30,29 +34,40 @@ _IDENTITY = frozenset({"node", "workload_id", "port", "ts", "interval_seconds", 
 def to_table(rows: Sequence[Sequence[object]], query: Query) -> pd.DataFrame:
     """Rows of `query` as a table: text as objects (None where missing), numbers as floats (NaN where missing).
 
-    Columns of bins become one float array a row, or None.
+    Columns of bins become a `BinsArray`. The numbers are one block, which is cut, sorted and joined at once.
     """
     texts, numbers = len(query.text), len(query.numbers)
-    data: dict[str, object] = {}
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(query.columns)
-    for name, column in zip(query.text, columns[:texts], strict=True):
-        data[name] = pd.Series(_texts(column), dtype=object)
-    for name, column in zip(query.numbers, columns[texts : texts + numbers], strict=True):
+    block = np.empty((numbers, len(rows)))
+    for n, (name, column) in enumerate(zip(query.numbers, columns[texts : texts + numbers], strict=True)):
         values = _numbers(column)
-        data[name] = np.clip(values, 0.0, LAST_DAY) if name in _MOMENTS else values
-    for name, column in zip(query.bins, columns[texts + numbers :], strict=True):
-        data[name] = pd.Series(_parse_bins(column), dtype=object)
-    table = pd.DataFrame(data, columns=list(query.columns), copy=False)
+        block[n] = np.clip(values, 0.0, LAST_DAY) if name in _MOMENTS else values
+    words = {name: _texts(column) for name, column in zip(query.text, columns[:texts], strict=True)}
+    bins = {name: _parse_bins(column) for name, column in zip(query.bins, columns[texts + numbers :], strict=True)}
+    table = pd.concat(
+        [
+            pd.DataFrame(words, columns=list(query.text), dtype=object),
+            pd.DataFrame(block.T, columns=list(query.numbers)),
+            pd.DataFrame(bins, columns=list(query.bins)),
+        ],
+        axis=1,
+    )
     # A row that does not say what it is about, or when, says nothing.
     lacking = table[[name for name in query.columns if name in _IDENTITY]].isna().any(axis=1)
     return table[~lacking].reset_index(drop=True) if lacking.any() else table
 
 
-def _texts(column: Sequence[object]) -> list[object]:
-    """Text or None in each cell, whatever SQLite kept there, and no longer than a page."""
-    if set(map(type, column)) <= {str, type(None)} and all(len(str(c)) <= MAX_TEXT for c in set(column)):
-        return list(column)
-    return [c if c is None else _text(c) for c in column]
+def _texts(column: Sequence[object]) -> npt.NDArray[np.object_]:
+    """Text or None in each cell, whatever SQLite kept there, and no longer than a page; equal texts are one object."""
+    codes, distinct = _distinct(column)
+    return np.array([*(_text(cell) for cell in distinct), None], dtype=object)[codes]
+
+
+def _distinct(column: Sequence[object]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object_]]:
+    """For every cell the position of what it holds among the distinct ones; -1 where it is missing."""
+    cells = np.empty(len(column), dtype=object)
+    cells[:] = column
+    return pd.factorize(cells)
 
 
 def _text(cell: object) -> str:
@@ -70,33 +85,44 @@ def _numbers(column: Sequence[object]) -> np.ndarray:
         return np.where(np.abs(values) <= MAX_NUMBER, values, np.nan)
 
 
-def _parse_bins(column: Sequence[object]) -> list[np.ndarray | None]:
-    """All of a column in one parse; a cell that is no JSON array of numbers counts as missing."""
-    at = [n for n, cell in enumerate(column) if isinstance(cell, str) and len(cell) <= MAX_BINS_TEXT]
-    out: list[np.ndarray | None] = [None] * len(column)
-    texts = [str(column[n]) for n in at]
+def _parse_bins(column: Sequence[object]) -> BinsArray:
+    """All of a column in one parse, equal cells once; a cell that is no JSON array of seconds counts as missing."""
+    codes, distinct = _distinct(column)
+    at = [n for n, cell in enumerate(distinct) if isinstance(cell, (str, bytes)) and len(cell) <= MAX_BINS_TEXT]
+    texts = [_text(distinct[n]) for n in at]
     try:
-        # All arrays of one column have the same length, so they become one matrix, and each row a view of it.
-        matrix = np.array(json.loads("[" + ",".join(texts) + "]"), dtype=float)
-        if matrix.shape != (len(at), len(BIN_EDGES)) or not _are_seconds(matrix):
-            raise ValueError("a cell is not an array")
-        cells: Sequence[np.ndarray | None] = list(matrix)
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        cells = [_parse_cell(text) for text in texts]
-    for n, cell in zip(at, cells, strict=True):
-        out[n] = cell
-    return out
+        parsed = _parse_arrays(texts)
+    except (TypeError, ValueError, OverflowError):
+        parsed = np.stack([_parse_cell(text) for text in texts])
+    known = BinsArray.missing(len(distinct) + 1).matrix  # the last is the missing cells'
+    known[at] = parsed
+    return BinsArray(known[codes])
 
 
-def _parse_cell(text: str) -> np.ndarray | None:
+def _parse_arrays(texts: Sequence[str]) -> npt.NDArray[np.float64]:
+    """JSON arrays of `WIDTH` seconds each as one matrix. Raises ValueError where one of them is something else."""
+    if not texts:
+        return np.empty((0, WIDTH))
+    if not all(text[:1] == "[" and text[-1:] == "]" for text in texts):
+        raise ValueError("a cell is not an array")
+    lines = io.StringIO("\n".join(text[1:-1] for text in texts))
+    table = pd.read_csv(lines, header=None, dtype=np.float64, quoting=csv.QUOTE_NONE, skip_blank_lines=False)
+    matrix = table.to_numpy()
+    if matrix.shape != (len(texts), WIDTH) or not _are_seconds(matrix):
+        raise ValueError("a cell is not an array of seconds")
+    return matrix
+
+
+def _parse_cell(text: str) -> npt.NDArray[np.float64]:
+    """One JSON array of seconds; NaN all along where it is none."""
     try:
         cell = np.array(json.loads(text), dtype=float)
     except (TypeError, ValueError, OverflowError, RecursionError):
-        return None
-    return cell if cell.shape == (len(BIN_EDGES),) and _are_seconds(cell) else None
+        return np.full(WIDTH, np.nan)
+    return cell if cell.shape == (WIDTH,) and _are_seconds(cell) else np.full(WIDTH, np.nan)
 
 
-def _are_seconds(bins: np.ndarray) -> bool:
+def _are_seconds(bins: npt.NDArray[np.float64]) -> bool:
     return bool(np.all((bins >= 0) & (bins <= MAX_NUMBER)))
 
 

@@ -203,7 +203,7 @@ def _bin_features(out: dict[str, float], frame: Frame, index: npt.NDArray[np.int
         ("sm_active_bins", {"sm_p99": 0.99}, 1.0),
         ("nvlink_bins", {"n_p995": 0.995}, 1.0),
     ):
-        matrix, have = stacked_bins(frame.gpu[column].to_numpy()[index])
+        matrix, have = stacked_bins(frame.gpu[column].iloc[index])
         total = matrix[have].sum(axis=0)
         for name, share in names.items():
             value = bins_quantile(total, share)

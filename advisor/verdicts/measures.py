@@ -8,7 +8,6 @@ For labels alone there are `label_c` and `label_m`: u, or use over what is assum
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...agent.model import BIN_EDGES
+from ..bins import BinsArray
 from ..frame import Frame
 from .skus import GpuIndex
 from .sustained import Sustained
@@ -102,6 +102,7 @@ def measures(frame: Frame, index: GpuIndex, rule: MeasureRule, sustained: Sustai
     out["mem"] = gpu["mem_used_bytes_mean"] / gpu["mem_total_bytes"]
     out["mem_max"] = gpu["mem_used_bytes_max"] / gpu["mem_total_bytes"]
     out["power"], out["power_p95"] = gpu["power_watts_mean"], gpu["power_watts_p95"]
+    out["rated_power"] = out["power"] / sku["tdp"]
     out["idle_power"] = _idle_power(out, sku)
     out["power_over_idle"] = out["power"] / out["idle_power"]
     # What is missing cannot confirm idleness: engine or DRAM must be there, and neither may be busy.
@@ -119,15 +120,11 @@ def measures(frame: Frame, index: GpuIndex, rule: MeasureRule, sustained: Sustai
     return pd.concat([out, _fabric(frame, rule.link_busy), _host(frame)], axis=1)
 
 
-def stacked_bins(column: Iterable[object]) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Bins as one matrix (rows x bins) and which rows have any; wrong lengths count as none."""
-    cells = list(column)
-    good = [c if isinstance(c, np.ndarray) and c.shape == (len(BIN_EDGES),) else None for c in cells]
-    have = np.array([c is not None for c in good], dtype=np.bool_)
-    matrix = np.zeros((len(cells), len(BIN_EDGES)))
-    if have.any():
-        matrix[have] = np.stack([c for c in good if c is not None])
-    return matrix, have
+def stacked_bins(column: pd.Series) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Bins as one matrix (rows x bins, 0 where there are none) and which rows have any; wrong lengths count as none."""
+    bins = column.array if isinstance(column.array, BinsArray) else BinsArray.of(column)
+    have = ~bins.isna()
+    return np.where(have[:, None], bins.matrix, 0.0).astype(float), have
 
 
 def bins_quantile(total: Floats, share: float) -> float | None:

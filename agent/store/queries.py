@@ -67,7 +67,7 @@ GPU_NUMBERS = (
     *(f"{m}_mean" for m in _GPU_MEAN), *(f"{m}_p95" for m in _GPU_P95), *(f"{m}_max" for m in _GPU_MAX),
     "gpu_util_n", "tensor_active_n", "dram_active_n", "power_watts_n", *_DYNAMICS, "mem_total_bytes",
 )  # fmt: skip
-GPU_BIN_COLUMNS = ("sm_active_bins", "tensor_active_bins", "dram_active_bins", "mem_used_bins", "nvlink_bins")
+GPU_BIN_COLUMNS = ("sm_active_bins", "tensor_active_bins", "dram_active_bins", "nvlink_bins")
 FABRIC_TEXT = ("node", "device", "role", "link_layer")
 FABRIC_NUMBERS = (
     "port", "ts", "interval_seconds", "line_rate_bytes_per_second", "observed_seconds", "util_mean", "util_max",
@@ -80,7 +80,6 @@ HOST_NUMBERS = (
     "ts", "interval_seconds", "observed_seconds", *(f"{m}_mean" for m in _HOST), *(f"{m}_p95" for m in _HOST),
     *(f"{m}_max" for m in _HOST),
 )  # fmt: skip
-HOST_BIN_COLUMNS = ("cpu_util_bins",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ GPU_HOURS = _over_span("gpu_hours", GPU_TEXT, GPU_NUMBERS, GPU_BIN_COLUMNS)
 GPU_MINUTES = _over_span("gpu_minutes", GPU_TEXT, GPU_NUMBERS)
 FABRIC_HOURS = _over_span("fabric_hours", FABRIC_TEXT, FABRIC_NUMBERS, FABRIC_BIN_COLUMNS)
 FABRIC_MINUTES = _over_span("fabric_minutes", FABRIC_TEXT, FABRIC_NUMBERS)
-HOST_HOURS = _over_span("host_hours", HOST_TEXT, HOST_NUMBERS, HOST_BIN_COLUMNS)
+HOST_HOURS = _over_span("host_hours", HOST_TEXT, HOST_NUMBERS)
 HOST_MINUTES = _over_span("host_minutes", HOST_TEXT, HOST_NUMBERS)
 
 GPU_SAMPLES = _over_span(
