@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 from moves_builders import END, START, advice_of, bare, fabric, founding, gpus_of, node, usage, verdicts, workload
 from skuwise.advisor.frame import Window
-from skuwise.advisor.model import Alternative, BottleneckVerdict, KindVerdict
-from skuwise.advisor.moments import rfc3339
+from skuwise.advisor.model import Alternative, BottleneckVerdict, KindVerdict, Phase
+from skuwise.advisor.moments import minute, rfc3339
 
 
 def rules(advice):
@@ -191,3 +191,36 @@ def test_ids_stay_the_same_from_run_to_run():
     first, second = advice_of(founding(), seed=1), advice_of(founding(), seed=2)
     assert [f.id for f in first.findings] == [f.id for f in second.findings]
     assert {r.id for r in first.recommendations} == {r.id for r in second.recommendations}
+
+
+def _changing(*phases: tuple[float, float, str]):
+    spans = tuple(Phase(START + a * 3600, START + z * 3600, kind, "hbm-bandwidth") for a, z, kind in phases)
+    return workload("chat", phases=spans)
+
+
+@pytest.mark.parametrize(
+    ("other", "hours", "flagged"),
+    [("training", 80, False), ("unknown", 80, False), ("training", 4, True), ("batch-inference", 80, True)],
+)
+def test_hours_in_which_it_trained_keep_the_fabric(other, hours, flagged):
+    changing = _changing((0, 336 - hours, "online-inference"), (336 - hours, 336, other))
+    advice = advice_of(verdicts([node()], [changing]))
+    assert ("idle-fabric" in {f.rule for f in advice.findings}) is flagged
+
+
+def test_one_short_run_that_nobody_could_tell_does_not_silence_a_series():
+    known = workload("chat", start=START, end=END - 2 * 3600)
+    short = workload("chat", id="w-chat-2", start=END - 2 * 3600, end=END, kind=KindVerdict("unknown", 0.5))
+    assert "idle-fabric" in {f.rule for f in advice_of(verdicts([node()], [known, short])).findings}
+
+
+def test_held_idle_says_since_when():
+    w = workload("left", kind="training")
+    used = usage(w, label="compute")
+    last = START + 100 * 3600
+    used.loc[used["ts"] > last, "bottleneck"] = "idle"
+    advice = advice_of(verdicts([node()], [w], uses=[used], idle_hours={w.id: 8 * 236.0}))
+    (finding,) = [f for f in advice.findings if f.rule == "held-idle"]
+    assert finding.gpu_hours == pytest.approx(8 * 236)
+    assert f"It last worked on {minute(last)}." in finding.text
+    assert {e.metric: e.value for e in finding.evidence}["last_worked"] == rfc3339(last)
