@@ -4,9 +4,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 ENGINE ?= podman
+SEEDS ?= 0-14
+WEEKS ?= 0-2
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint types contracts check bench accuracy picture build lock format clean standalone image
+.PHONY: help setup demo test test-all lint types contracts check bench accuracy evaluate picture build lock format clean standalone image
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -53,8 +55,12 @@ bench: setup ## the figures of docs/benchmarks.md, printed
 accuracy: setup ## kinds and bottlenecks over 20 simulated fleets, with the confusion tables
 	$(BIN)/python benchmarks/accuracy.py
 
-picture: setup ## draw docs/demo.svg anew
+evaluate: setup ## verdicts on both generators, the recordings and two weeks' backtest (about half an hour); SEEDS, WEEKS
+	$(BIN)/python benchmarks/evaluate.py --seeds $(SEEDS) --weeks $(WEEKS)
+
+picture: setup ## draw the pictures of the documentation anew
 	$(BIN)/python docs/tools/picture.py
+	$(BIN)/python docs/tools/rooflines.py
 
 build: setup ## sdist, and the wheel from it
 	$(BIN)/python -m build

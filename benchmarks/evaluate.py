@@ -2,36 +2,30 @@
 
     python benchmarks/evaluate.py --seeds 0-14           the second generator, reported seeds
     python benchmarks/evaluate.py --seeds 1000-1004 --wrong    what is wrong, on seeds for development
+    python benchmarks/evaluate.py --labelled DIR         real labelled series (the format: docs/method.md)
+    python benchmarks/evaluate.py --seeds none --weeks 0-3    the first simulator and the backtest alone
 
-Seeds below 1000 are for reporting and are never looked at one by one. Each fleet is judged at 1 s and from means of a
-minute, with names and with everything that people wrote taken away; an abstention counts as wrong. Beside it stand two
-baselines on GPU-Util, and a backtest: what is said after the first day, against the truth and against the second day.
+Seeds below 1000 are for reporting and are never looked at one by one. Each fleet of the second generator is judged at
+1 s and from means of a minute, with names and with everything that people wrote taken away; an abstention counts as
+wrong. Beside it stand two baselines on GPU-Util, kinds as they would have been named after the first day, the first
+simulator's fleets of two weeks with a backtest (`backtest.py`), and the recordings of tests/data/recordings.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
+import sys
 import tempfile
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from accuracy import hidden, parse_seeds
-from scoring import (
-    ABSTAINED,
-    Answer,
-    abstention,
-    accuracy,
-    calibration,
-    calibration_error,
-    confusion,
-    f1_by_label,
-    given,
-    macro_f1,
-    upper_bound,
-)  # fmt: skip
+from backtest import Backtest, two_weeks
+from labelled import evaluate_folder
+from scoring import Answer, Score, told
 from second.fleet import Truth, build
 from second.measure import write
 from skuwise.advisor.advice import advise_on
@@ -40,45 +34,15 @@ from skuwise.advisor.model import WorkloadVerdict
 from skuwise.advisor.telemetry.sqlite import read_frame
 from skuwise.advisor.verdicts.verdict import judge
 from skuwise.rules.catalog_loader import load_catalog
+from skuwise.rules.errors import EXIT_DONE, SkuwiseError
+from skuwise.rules.plain import clean
 from skuwise.rules.thresholds import load_waste_rules
+
+T = TypeVar("T")
+RECORDINGS = Path(__file__).parents[1] / "tests/data/recordings"
 
 END = 1_790_000_000.0 - 1_790_000_000.0 % 3600  # a fixed moment (2026-09-21): the same fleets every time
 RESOLUTIONS = (1, 60)
-
-
-@dataclass
-class Score:
-    """What was said, under one view of one fleet or of several."""
-
-    kinds: list[Answer] = field(default_factory=list)
-    limits: list[Answer] = field(default_factory=list)
-    util_kinds: list[Answer] = field(default_factory=list)
-    util_limits: list[Answer] = field(default_factory=list)
-    fabric: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("right", "missed", "false", "negatives"), 0))
-    light: int = 0
-    light_idle: int = 0
-    early: list[Answer] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-
-    def add(self, other: Score) -> None:
-        for name in ("kinds", "limits", "util_kinds", "util_limits", "early", "wrong"):
-            getattr(self, name).extend(getattr(other, name))
-        for name, count in other.fabric.items():
-            self.fabric[name] += count
-        self.light += other.light
-        self.light_idle += other.light_idle
-
-
-def util_kind(features: Mapping[str, float]) -> str:
-    """The baseline of dashboards: busy is training, idle is idle, the rest serves."""
-    util = features.get("g", 0.0)
-    return "idle" if util < 0.05 else "training" if util >= 0.8 else "online-inference"
-
-
-def util_limit(features: Mapping[str, float]) -> str:
-    """The baseline of dashboards: a busy GPU is compute-bound, a less busy one waits for its host."""
-    util = features.get("g", 0.0)
-    return "idle" if util < 0.05 else "compute" if util >= 0.8 else "host-input"
 
 
 def score(frame: Frame, truths: Iterable[Truth], seed: int, view: str) -> Score:
@@ -98,30 +62,16 @@ def score(frame: Frame, truths: Iterable[Truth], seed: int, view: str) -> Score:
 
 
 def _one(out: Score, truth: Truth, found: WorkloadVerdict | None, silent: set[str | None], where: str) -> None:
-    kind, limit = (found.kind.label, found.bottleneck.label) if found else (ABSTAINED, ABSTAINED)
-    features = found.features if found else {}
-    out.kinds.append(Answer(truth.kind, kind, found.kind.confidence if found else 0.0))
-    out.util_kinds.append(Answer(truth.kind, util_kind(features), 1.0))
-    if truth.bottleneck is not None:
-        out.limits.append(Answer(truth.bottleneck, limit, found.bottleneck.confidence if found else 0.0))
-        out.util_limits.append(Answer(truth.bottleneck, util_limit(features), 1.0))
+    out.count(truth.kind, truth.bottleneck, found, f"{where} {truth.archetype}")
     if truth.light:
         out.light += 1
-        out.light_idle += kind == "idle"
+        out.light_idle += found is not None and found.kind.label == "idle"
     if truth.fabric_waste is not None:
         flagged = found is not None and bool(silent.intersection(found.nodes))
         out.fabric["right"] += truth.fabric_waste and flagged
         out.fabric["missed"] += truth.fabric_waste and not flagged
         out.fabric["false"] += not truth.fabric_waste and flagged
         out.fabric["negatives"] += not truth.fabric_waste
-    if kind != truth.kind or (truth.bottleneck is not None and limit != truth.bottleneck):
-        shown = {n: round(v, 2) for n, v in features.items()}
-        shares = dict(found.bottleneck.time_shares) if found else {}
-        others = [(a.label, a.confidence) for a in found.kind.alternatives] if found else []
-        out.wrong.append(
-            f"{where} {truth.archetype} {found.gpu_sku if found else ''}: {truth.kind}/{truth.bottleneck} judged "
-            f"{kind} {others} / {limit} {shares}\n    {shown}"
-        )
 
 
 def one_seed(seed: int) -> dict[str, Score]:
@@ -137,11 +87,11 @@ def one_seed(seed: int) -> dict[str, Score]:
             frame = read_frame([folder])
             views[f"{resolution} s"] = score(frame, fleet.truths, seed, f"{resolution} s")
             views[f"{resolution} s, names hidden"] = score(hidden(frame), fleet.truths, seed, f"{resolution} s hidden")
-        views["1 s"].early = _backtest(folders[1], fleet.truths)
+        views["1 s"].early = _after_a_day(folders[1], fleet.truths)
     return views
 
 
-def _backtest(folder: Path, truths: Iterable[Truth]) -> list[Answer]:
+def _after_a_day(folder: Path, truths: Iterable[Truth]) -> list[Answer]:
     """Kinds as they would have been named after the first day, beside the truth of both."""
     day = read_frame([folder], Window(END - 48 * 3600, END - 24 * 3600))
     said = {w.id: w.kind for w in judge(day, load_catalog()).workloads}
@@ -152,54 +102,62 @@ def _backtest(folder: Path, truths: Iterable[Truth]) -> list[Answer]:
     ]
 
 
-def told(view: str, s: Score) -> Iterable[str]:
-    """The figures of one view."""
-    yield f"\n== {view}: {len(s.kinds)} workloads"
-    for what, answers, util in (("kind", s.kinds, s.util_kinds), ("bottleneck", s.limits, s.util_limits)):
-        named = given(answers)
-        yield (
-            f"{what}: macro-F1 {macro_f1(answers):.3f}, right {accuracy(answers):.1%} of {len(answers)}, abstained "
-            f"{abstention(answers):.1%}; of the verdicts given macro-F1 {macro_f1(named):.3f}, right "
-            f"{accuracy(named):.1%}; GPU-Util thresholds: macro-F1 {macro_f1(util):.3f}, right {accuracy(util):.1%}"
-        )
-        yield "  F1 " + ", ".join(f"{label} {value:.2f}" for label, value in f1_by_label(answers).items())
-        yield confusion(answers)
-    yield f"calibration of kinds (expected error {calibration_error(s.kinds):.3f}):"
-    for low, high, n, said, right in calibration(s.kinds):
-        yield f"  confidence {low:.2f} to {min(high, 1.0):.2f}: n {n}, said {said:.2f}, right {right:.2f}"
-    f = s.fabric
-    positives = f["right"] + f["missed"]
-    yield (
-        f"idle-fabric: {f['missed']} missed of {positives} (95 % upper bound "
-        f"{upper_bound(f['missed'], positives):.1%}), "
-        f"{f['false']} false of {f['negatives']} negatives (95 % upper bound "
-        f"{upper_bound(f['false'], f['negatives']):.1%})"
-    )
-    yield f"lightly loaded serving called idle: {s.light_idle} of {s.light}"
-    if s.early:
-        yield (
-            f"backtest, kinds named after the first day: right {accuracy(s.early):.1%} of {len(s.early)}, abstained "
-            f"{abstention(s.early):.1%}, macro-F1 {macro_f1(s.early):.3f}"
-        )
-
-
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", default="0-14")
+    parser.add_argument("--seeds", default="0-14", help="of the second generator; none for none (default: 0-14)")
+    parser.add_argument("--weeks", default="none", metavar="SEEDS", help="of the first simulator, two weeks each")
+    parser.add_argument("--labelled", type=Path, metavar="DIR", help="judge this folder's series, and nothing else")
     parser.add_argument("--wrong", action="store_true", help="print every workload that is judged wrong")
     parser.add_argument("--processes", type=int, default=2)
-    options = parser.parse_args()
-    total: dict[str, Score] = {}
-    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        for number, views in enumerate(pool.imap_unordered(one_seed, parse_seeds(options.seeds)), 1):
-            for view, part in views.items():
-                total.setdefault(view, Score()).add(part)
-            print(f"{number} fleets judged", flush=True)
-    for view, result in total.items():
+    options = parser.parse_args(argv)
+    try:
+        if options.labelled is not None:
+            _tell({f"labelled series of {clean(options.labelled)}": _folder(options.labelled)}, wrong=options.wrong)
+            return EXIT_DONE
+        total: dict[str, Score] = {}
+        backtest = Backtest()
+        with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
+            for views in _progress(
+                pool.imap_unordered(one_seed, _seeds(options.seeds)), "fleets of the second generator"
+            ):
+                for view, part in views.items():
+                    total.setdefault(view, Score()).add(part)
+            weeks = pool.imap_unordered(two_weeks, _seeds(options.weeks))
+            for whole, part in _progress(weeks, "fleets of two weeks"):
+                total.setdefault("first simulator, 14 days at 1 s", Score()).add(whole)
+                backtest.add(part)
+        if any(RECORDINGS.glob("*.jsonl.gz")):
+            total["recordings"] = _folder(RECORDINGS)
+        _tell(total, wrong=options.wrong)
+        if backtest.fleets:
+            print("\n".join(backtest.told()))
+        return EXIT_DONE
+    except SkuwiseError as error:
+        print(f"evaluate: {error}", file=sys.stderr)
+        return error.exit_status
+
+
+def _seeds(text: str) -> list[int]:
+    return [] if text == "none" else parse_seeds(text)
+
+
+def _progress(parts: Iterable[T], what: str) -> Iterator[T]:
+    for number, part in enumerate(parts, 1):
+        print(f"{number} {what} judged", file=sys.stderr, flush=True)
+        yield part
+
+
+def _folder(folder: Path) -> Score:
+    with tempfile.TemporaryDirectory() as scratch:
+        return evaluate_folder(folder, Path(scratch))
+
+
+def _tell(views: Mapping[str, Score], *, wrong: bool) -> None:
+    for view, result in views.items():
         print("\n".join(told(view, result)))
-        if options.wrong:
+        if wrong:
             print("\n".join(result.wrong))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from scipy.stats import beta
+from skuwise.advisor.model import WorkloadVerdict
 
 ABSTAINED = "unknown"
 
@@ -88,3 +89,90 @@ def confusion(answers: Sequence[Answer]) -> str:
         cells = (f"{pairs.get((truth, v), 0) or '.':>{max(len(v), 5)}}" for v in verdicts)
         lines.append(f"{truth:<{first}}" + " ".join(cells))
     return "\n".join(lines)
+
+
+def util_kind(features: Mapping[str, float]) -> str:
+    """The baseline of dashboards: busy is training, idle is idle, the rest serves."""
+    util = features.get("g", 0.0)
+    return "idle" if util < 0.05 else "training" if util >= 0.8 else "online-inference"
+
+
+def util_limit(features: Mapping[str, float]) -> str:
+    """The baseline of dashboards: a busy GPU is compute-bound, a less busy one waits for its host."""
+    util = features.get("g", 0.0)
+    return "idle" if util < 0.05 else "compute" if util >= 0.8 else "host-input"
+
+
+@dataclass
+class Score:
+    """What was said, under one view of one fleet or of several."""
+
+    kinds: list[Answer] = field(default_factory=list)
+    limits: list[Answer] = field(default_factory=list)
+    util_kinds: list[Answer] = field(default_factory=list)
+    util_limits: list[Answer] = field(default_factory=list)
+    fabric: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("right", "missed", "false", "negatives"), 0))
+    light: int = 0
+    light_idle: int = 0
+    early: list[Answer] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    def count(self, kind: str, bottleneck: str | None, found: WorkloadVerdict | None, about: str) -> None:
+        """One verdict beside its label; what was not seen at all counts as an abstention. `bottleneck` None: it has
+        no one answer and is not scored. `about` names the workload where the verdict is wrong."""
+        said, limit = (found.kind.label, found.bottleneck.label) if found else (ABSTAINED, ABSTAINED)
+        features = found.features if found else {}
+        self.kinds.append(Answer(kind, said, found.kind.confidence if found else 0.0))
+        self.util_kinds.append(Answer(kind, util_kind(features), 1.0))
+        if bottleneck is not None:
+            self.limits.append(Answer(bottleneck, limit, found.bottleneck.confidence if found else 0.0))
+            self.util_limits.append(Answer(bottleneck, util_limit(features), 1.0))
+        if said != kind or (bottleneck is not None and limit != bottleneck):
+            shown = {name: round(value, 2) for name, value in features.items()}
+            shares = dict(found.bottleneck.time_shares) if found else {}
+            others = [(a.label, a.confidence) for a in found.kind.alternatives] if found else []
+            self.wrong.append(
+                f"{about} {found.gpu_sku if found else 'not seen'}: {kind}/{bottleneck} judged {said} {others} / "
+                f"{limit} {shares}\n    {shown}"
+            )
+
+    def add(self, other: Score) -> None:
+        for name in ("kinds", "limits", "util_kinds", "util_limits", "early", "wrong"):
+            getattr(self, name).extend(getattr(other, name))
+        for name, count in other.fabric.items():
+            self.fabric[name] += count
+        self.light += other.light
+        self.light_idle += other.light_idle
+
+
+def rate(errors: int, n: int, what: str) -> str:
+    """A count of errors with what it proves."""
+    return f"{errors} {what} of {n} (95 % upper bound {upper_bound(errors, n):.1%})"
+
+
+def told(view: str, s: Score) -> Iterable[str]:
+    """The figures of one view."""
+    yield f"\n== {view}: {len(s.kinds)} workloads"
+    for what, answers, util in (("kind", s.kinds, s.util_kinds), ("bottleneck", s.limits, s.util_limits)):
+        named = given(answers)
+        yield (
+            f"{what}: macro-F1 {macro_f1(answers):.3f}, right {accuracy(answers):.1%} of {len(answers)}, abstained "
+            f"{abstention(answers):.1%}; of the verdicts given macro-F1 {macro_f1(named):.3f}, right "
+            f"{accuracy(named):.1%}; GPU-Util thresholds: macro-F1 {macro_f1(util):.3f}, right {accuracy(util):.1%}"
+        )
+        yield "  F1 " + ", ".join(f"{label} {value:.2f}" for label, value in f1_by_label(answers).items())
+        yield confusion(answers)
+    yield f"calibration of kinds (expected error {calibration_error(s.kinds):.3f}):"
+    for low, high, n, said, right in calibration(s.kinds):
+        yield f"  confidence {low:.2f} to {min(high, 1.0):.2f}: n {n}, said {said:.2f}, right {right:.2f}"
+    f = s.fabric
+    if f["negatives"] or f["right"] or f["missed"]:
+        positives = rate(f["missed"], f["right"] + f["missed"], "missed")
+        yield f"idle-fabric: {positives}, {rate(f['false'], f['negatives'], 'false')}"
+    if s.light:
+        yield f"lightly loaded serving called idle: {s.light_idle} of {s.light}"
+    if s.early:
+        yield (
+            f"kinds named after the first day: right {accuracy(s.early):.1%} of {len(s.early)}, abstained "
+            f"{abstention(s.early):.1%}, macro-F1 {macro_f1(s.early):.3f}"
+        )

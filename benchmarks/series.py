@@ -1,0 +1,236 @@
+"""Series of telemetry as CSV, read strictly: rows of the views `gpu_samples` and `fabric_samples`, as ticks.
+
+A file holds one row a GPU (or port) and moment, with a header. A column that the view does not have, a value that is no
+number or cannot be one of its unit, and time that does not go forward are refused with file and line. An empty cell is
+missing. The units are those of docs/metrics.md: ratios are 0..1, not percent.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from skuwise.agent.model import FABRIC_METRICS, GPU_METRICS, FabricPort, Metric, Tick
+from skuwise.rules.errors import UsageError
+from skuwise.rules.plain import clean
+
+MAX_ROWS = 5_000_000
+MAX_CELL = 4096
+# The most that a value may be. A ratio may pass 1 (DCGM tells up to some 1.2 on MIG instances); what is far above is a
+# percentage or a blank sentinel.
+_MOST: Mapping[str, float] = {
+    "ratio": 1.5, "bytes": 1e16, "watts": 1e5, "joules": 1e9, "hertz": 1e11, "celsius": 200.0, "bitmask": 2.0**63,
+    "bytes per second": 1e14, "ticks per second": 1e12,
+}  # fmt: skip
+# 2001-09-09 to 2096-10-02: what lies outside is not in seconds.
+_FIRST_TS, _LAST_TS = 1e9, 4e9
+_ROLES = ("compute", "storage", "management", "unknown")
+_LAYERS = ("InfiniBand", "Ethernet", "EFA")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeries:
+    """One node's ticks, oldest first. `gpus`: uuid -> (index, bytes of memory or None), `ports` by ``device/port``."""
+
+    gpus: Mapping[str, tuple[int, int | None]]
+    ports: Mapping[str, FabricPort]
+    ticks: tuple[Tick, ...]
+
+    @property
+    def start(self) -> float:
+        return self.ticks[0].ts - self.ticks[0].interval_seconds
+
+    @property
+    def end(self) -> float:
+        return self.ticks[-1].ts
+
+
+@dataclass(slots=True)
+class _Moment:
+    line: int
+    interval: float | None
+    gpus: dict[str, dict[str, float]] = field(default_factory=dict)
+    fabric: dict[str, dict[str, float]] = field(default_factory=dict)
+    states: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Node:
+    gpus: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    ports: dict[str, FabricPort] = field(default_factory=dict)
+    moments: dict[float, _Moment] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)
+
+
+class Row:
+    """One line of a CSV file, read by column; every error names file and line."""
+
+    def __init__(self, path: Path, line: int, cells: Mapping[str, str]) -> None:
+        self._path, self.line, self._cells = path, line, cells
+
+    def error(self, what: str, remedy: str) -> UsageError:
+        return UsageError(f"{clean(self._path.name)}:{self.line}: {what}.", remedy)
+
+    def text(self, name: str) -> str:
+        """The cell without surrounding blanks; empty where it is empty or the column is not there."""
+        return self._cells.get(name, "").strip()
+
+    def need(self, name: str) -> str:
+        found = self.text(name)
+        if not found:
+            raise self.error(f"{name} is empty", f"Give every row a {name}.")
+        return found
+
+    def number(self, name: str, most: float, least: float = 0.0) -> float | None:
+        """A finite number from `least` to `most`; None where the cell is empty."""
+        told = self.text(name)
+        if not told:
+            return None
+        try:
+            value = float(told)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise self.error(f"{name} is {clean(told)[:40]!r}, not a number", "Leave a missing value empty.")
+        if not least <= value <= most:
+            raise self.error(
+                f"{name} is {value:g}, which is not between {least:g} and {most:g}",
+                "Use the units of docs/metrics.md (ratios 0..1, bytes, seconds); leave a missing value empty.",
+            )
+        return value
+
+    def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        told = self.text(name) or default
+        if told not in choices:
+            raise self.error(f"{name} is {clean(told)[:40]!r}", f"Choose one of {', '.join(choices)}.")
+        return told
+
+
+def rows_of(path: Path, allowed: frozenset[str], required: frozenset[str]) -> Iterator[Row]:
+    """The rows of a CSV file whose header holds all of `required` and nothing outside `allowed`. Raises UsageError."""
+    name = clean(path.name)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = [cell.strip() for cell in next(reader, [])]
+            if not header:
+                raise UsageError(f"{name}:1: there is no header.", "Name the columns in the first line.")
+            if double := sorted({cell for cell in header if header.count(cell) > 1}):
+                raise UsageError(f"{name}:1: the column {clean(double[0])!r} stands twice.", "Name each column once.")
+            if unknown := [cell for cell in header if cell not in allowed]:
+                known = ", ".join(sorted(allowed))
+                raise UsageError(f"{name}:1: there is no column {clean(unknown[0])[:40]!r}.", f"There are {known}.")
+            if lacking := sorted(required - set(header)):
+                raise UsageError(f"{name}:1: the column {lacking[0]} is missing.", "Add it.")
+            count = 0
+            for cells in reader:
+                if not any(cell.strip() for cell in cells):
+                    continue
+                row = Row(path, reader.line_num, dict(zip(header, cells, strict=False)))
+                count += 1
+                if len(cells) != len(header):
+                    raise row.error(f"{len(cells)} cells under {len(header)} columns", "Quote cells that hold commas.")
+                if any(len(cell) > MAX_CELL or "\0" in cell for cell in cells):
+                    raise row.error(f"a cell is longer than {MAX_CELL} characters or holds a NUL", "Shorten it.")
+                if count > MAX_ROWS:
+                    raise row.error(f"this is row {count}, more than are read", "Split the file.")
+                yield row
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name} is not UTF-8 text.", "Save it as UTF-8.") from error
+    except csv.Error as error:
+        raise UsageError(f"{name} is not sound CSV: {error}.", "Write it with a CSV writer.") from error
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}.", "Name a file that can.") from error
+
+
+def read_series(path: Path, fabric: Path | None = None) -> dict[str, NodeSeries]:
+    """The series of a GPU file, and of a fabric file beside it, by node. Raises UsageError with file and line."""
+    nodes: dict[str, _Node] = {}
+    metrics = {metric.name: metric for metric in GPU_METRICS}
+    names = frozenset({"ts", "interval_seconds", "node", "gpu_uuid", "gpu_index", "mem_total_bytes", *metrics})
+    for row in rows_of(path, names, frozenset({"ts", "node"})):
+        index = row.number("gpu_index", 4094)
+        uuid = row.text("gpu_uuid") or (f"GPU-{index:.0f}" if index is not None else "")
+        if not uuid:
+            raise row.error("neither gpu_uuid nor gpu_index is given", "Give every row one of them.")
+        node = nodes.setdefault(row.need("node"), _Node())
+        moment = _moment(node, row, uuid)
+        total = row.number("mem_total_bytes", _MOST["bytes"])
+        known = node.gpus.get(uuid, (len(node.gpus) if index is None else int(index), None))
+        node.gpus[uuid] = (known[0], int(total) if total is not None else known[1])
+        moment.gpus[uuid] = _values(row, metrics)
+    if not nodes:
+        raise UsageError(f"{clean(path.name)} holds no rows.", "Give it some, or take its label away.")
+    if fabric is not None:
+        _read_fabric(fabric, nodes)
+    return {name: _series(path, node) for name, node in nodes.items()}
+
+
+def _read_fabric(path: Path, nodes: dict[str, _Node]) -> None:
+    metrics = {metric.name: metric for metric in FABRIC_METRICS}
+    facts = ("device", "port", "role", "link_layer", "state", "line_rate_bytes_per_second")
+    names = frozenset({"ts", "interval_seconds", "node", *facts, *metrics})
+    for row in rows_of(path, names, frozenset({"ts", "node", "device"})):
+        if row.need("node") not in nodes:
+            raise row.error(f"the node {clean(row.text('node'))!r} has no GPU rows", "Name it as the GPU file does.")
+        port = FabricPort(
+            row.need("device"), int(row.number("port", 255) or 1),
+            row.choice("role", _ROLES, "unknown"),  # type: ignore[arg-type]
+            row.choice("link_layer", _LAYERS, "InfiniBand"),  # type: ignore[arg-type]
+            row.number("line_rate_bytes_per_second", _MOST["bytes per second"]),
+        )  # fmt: skip
+        node = nodes[row.text("node")]
+        moment = _moment(node, row, f"port {port.key}", known_only=True)
+        if node.ports.setdefault(port.key, port) != port:
+            raise row.error(f"{clean(port.key)} changes its role, link layer or line rate", "Say it alike in all rows.")
+        moment.fabric[port.key] = _values(row, metrics)
+        moment.states[port.key] = row.text("state") or "ACTIVE"
+
+
+def _moment(node: _Node, row: Row, device: str, *, known_only: bool = False) -> _Moment:
+    """The moment of a row, which must come after the device's last. `known_only`: it must be one of the GPUs'."""
+    row.need("ts")
+    ts = row.number("ts", _LAST_TS, _FIRST_TS)
+    assert ts is not None
+    if ts <= node.last.get(device, 0.0):
+        raise row.error(f"the ts of {clean(device)} does not go forward", "Sort the rows by time, one a moment.")
+    if known_only and ts not in node.moments:
+        raise row.error("no GPU row of this node has this ts", "Bring the fabric's rows to the moments of the GPUs'.")
+    node.last[device] = ts
+    interval = row.number("interval_seconds", 86400.0)
+    moment = node.moments.setdefault(ts, _Moment(row.line, interval))
+    moment.interval = moment.interval or interval
+    return moment
+
+
+def _values(row: Row, metrics: Mapping[str, Metric]) -> dict[str, float]:
+    found = {}
+    for name, metric in metrics.items():
+        value = row.number(name, _MOST[metric.unit], -100.0 if metric.unit == "celsius" else 0.0)
+        if value is not None:
+            found[name] = value
+    return found
+
+
+def _series(path: Path, node: _Node) -> NodeSeries:
+    times = sorted(node.moments)
+    steps = [later - earlier for earlier, later in pairwise(times)]
+    usual = median(steps) if steps else None
+    ticks = []
+    for ts, step in zip(times, [usual, *steps], strict=True):
+        moment = node.moments[ts]
+        # A step much longer than the rest is a gap in the series, not a long interval.
+        guess = None if step is None or usual is None else usual if step > 3 * usual else step
+        interval = moment.interval or guess
+        if not interval:
+            raise UsageError(
+                f"{clean(path.name)}:{moment.line}: nothing tells how long the interval of this row is.",
+                "Add the column interval_seconds.",
+            )
+        ticks.append(Tick(ts, interval, moment.gpus, moment.fabric, moment.states))
+    return NodeSeries(node.gpus, node.ports, tuple(ticks))
