@@ -5,7 +5,7 @@
 * the tick's path: the loop's thread and the driver's, with nothing but NVML, GPM, NVLink, the HCAs, the host and the
   store; the median of several runs;
 * all included: every thread and every child, with a process on each GPU, an inference server's page read every 10 s,
-  the own page scraped every 15 s, bursts and the minutes' rollups; to it comes the share of what runs less often (the
+  the own page scraped every 60 s, bursts and the minutes' rollups; to it comes the share of what runs less often (the
   hours' rollup, retention), taken once on a database of an hour;
 * the start: from exec to the line that says it samples, the best of all runs.
 
@@ -119,7 +119,7 @@ def all_included(folder: Path, compiled: str, seconds: float) -> tuple[Observed,
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         command = agent_command(sysfs, db, "1s", seconds + 7, "--listen", f"127.0.0.1:{port}")
-        with scraped(port, 15.0) as sizes:
+        with scraped(port, 60.0) as sizes:
             return run(command, environment, db, seconds), len(asked), len(sizes)
 
 

@@ -24,8 +24,8 @@ from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import Instant
 from skuwise.agent.sampler import run_loop
 from skuwise.agent.service.assembly import Agent, assemble
-from skuwise.agent.service.memory import resident_bytes, use_one_arena
 from skuwise.agent.service.opened import Opened
+from skuwise.agent.service.own_process import resident_bytes, use_one_arena
 from skuwise.agent.service.recorder import Recorder
 from skuwise.agent.store.limits import Limits
 from skuwise.agent.store.log import checkpoint
@@ -59,6 +59,7 @@ class WeekClock(SteppedClock):
         if self._live_since is None:
             return at
         passed = time.monotonic() - self._live_since
+        self._stub.set(at.monotonic_seconds + passed)
         return Instant(at.wall_seconds + passed, at.monotonic_seconds + passed)
 
     def cpu_seconds(self) -> float:

@@ -17,9 +17,9 @@ from .assembly import Agent, assemble
 from .attend import MAX_PAUSE_SECONDS, Attendant
 from .control import ControlServer
 from .jobs import roll_all, start_jobs
-from .memory import resident_bytes, use_one_arena
 from .notify import Notifier
 from .opened import Opened
+from .own_process import resident_bytes, use_one_arena
 from .recorder import Recorder
 
 if TYPE_CHECKING:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable, Mapping
 
-import psutil
-
 from ..listen import Address
 from ..model import Absence
 from ..openmetrics import Format
 from .exporter import Exporter
+from .own_process import resident_bytes, started_ts
 from .page import Cost, render
 from .totals import Totals
 
@@ -27,7 +26,7 @@ class MetricsPage:
     def __init__(self, address: Address, totals: Totals, max_gap_seconds: float) -> None:
         self.totals = totals
         self._max_gap = max_gap_seconds
-        self._process = psutil.Process()
+        self._started_ts = started_ts()
         self._exporter = Exporter(address, self._text, self._is_healthy)
         self._absences = _NOTHING
 
@@ -58,7 +57,7 @@ class MetricsPage:
         cost = Cost(
             cpu_seconds=own.ru_utime + own.ru_stime,
             children_cpu_seconds=children.ru_utime + children.ru_stime,
-            resident_bytes=self._process.memory_info().rss,
-            started_ts=self._process.create_time(),
+            resident_bytes=resident_bytes(),
+            started_ts=self._started_ts,
         )
         return render(self.totals.read(), cost, served, form)
