@@ -16,8 +16,10 @@ from ..moments import minute, span
 from ..roofline import Roofline
 from ..verdicts.features import CATALOGUE
 from . import roofline as roofline_lines
+from .phases import phase_reasons, phase_rows
 
 Subject = WorkloadVerdict | Finding | Recommendation
+SHOWN_PHASES = 14  # of a workload that turns often, the newest
 
 
 def render_explained(advice: Advice, subject: Subject, drawn: Roofline | None, *, width: int = 100) -> str:
@@ -108,10 +110,16 @@ def _workload(page: _Page, w: WorkloadVerdict) -> None:
     page.table(("share of its time", "limit"), [(words.percent(value), label) for label, value in shares], right=(0,))
     if w.phases:
         page.head("Phases")
+        heads = ("kind", "held back by", "share of the time", "how often", "last began")
+        page.table(heads, phase_rows(w.phases), right=(2,))
+        shown = w.phases[-SHOWN_PHASES:]
         page.table(
             ("from", "to", "kind", "held back by"),
-            [(minute(p.start), minute(p.end), p.kind, p.bottleneck) for p in w.phases],
+            [(minute(p.start), minute(p.end), p.kind, p.bottleneck) for p in shown],
         )
+        if len(w.phases) > len(shown):
+            page.say(f"and {len(w.phases) - len(shown)} before: --format json lists them all.")
+        page.items(phase_reasons(w.phases))
     page.head("Coverage")
     page.say(
         f"{words.percent(w.coverage.fraction)} of its GPU time was observed, a sample every "

@@ -40,11 +40,16 @@ def habits(phases: Sequence[Phase]) -> tuple[Habit, ...]:
 
 
 def phase_rows(phases: Sequence[Phase]) -> list[tuple[str, ...]]:
-    """Rows for a table: kind, limit, share of the time, how often and how long, when last. None where nothing turns."""
+    """Rows for a table: kind, limit, share of the time, how often and how long, when last; none where nothing turns."""
     return [
-        (h.kind, h.bottleneck, words.percent(h.share), _times(h), f"{minute(h.last.start)} to {minute(h.last.end)}")
+        (h.kind, h.bottleneck, words.percent(h.share), _times(h), minute(h.last.start))
         for h in (habits(phases) if len(phases) > 1 else ())
     ]
+
+
+def phase_reasons(phases: Sequence[Phase]) -> list[str]:
+    """A sentence for each thing it does, with what tells it from the others."""
+    return [f"{h.kind}, {h.bottleneck}: {' '.join(h.evidence)}" for h in habits(phases) if h.evidence]
 
 
 def phase_sentence(workload: WorkloadVerdict) -> str | None:

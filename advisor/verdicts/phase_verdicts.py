@@ -100,15 +100,15 @@ def _typical_hours(turned: tuple[Turn, ...], behaviour: Behaviour) -> float:
 
 def _by_shape(named: Judgement, shape: Judgement, lead: Judgement, *, hours: float) -> Judgement:
     """What a phase is by its shape, where that tells; by name where its shape leaves the kind of the rest possible."""
-    if shape.kind.label not in ("unknown", "idle"):
-        return shape
     likely = [a.label for a in shape.kind.alternatives]
-    if not likely or lead.kind.label in likely or shape.kind.label == "idle":
-        return named
-    if hours < PHASE_HOURS_MIN and lead.kind.label in LEARNING and likely[0] in INFERENCE:
+    known = shape.kind.label not in ("unknown", "idle")
+    first = shape.kind.label if known else likely[0] if likely else None
+    if first in INFERENCE and hours < PHASE_HOURS_MIN and lead.kind.label in LEARNING:
         kind = KindVerdict("batch-inference", shape.kind.confidence, (_EVALUATES, *shape.kind.evidence))
         return dataclasses.replace(shape, kind=kind)
-    return shape
+    if known:
+        return shape
+    return named if not likely or lead.kind.label in likely else shape
 
 
 def _computes_otherwise(found: Mapping[str, float], lead: Mapping[str, float]) -> bool:

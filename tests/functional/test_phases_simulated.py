@@ -35,6 +35,7 @@ def test_phases_are_those_of_the_truth(made: Path) -> None:
     workloads = {w.id: w for w in verdicts.workloads}
     changing = {row[0] for row in truth}
     assert len(changing) == 2
+    agreed = {}
     for workload_id in changing:
         total = right = 0.0
         for _, start, end, kind, bottleneck in (row for row in truth if row[0] == workload_id):
@@ -46,7 +47,10 @@ def test_phases_are_those_of_the_truth(made: Path) -> None:
                 )
         # An evaluation of half an hour does not rule its hour, and hours are all that is kept.
         assert right >= 0.85 * total > 0
+        assert len(workloads[workload_id].phases) > 1
+        agreed[workload_id] = right / total
         assert workloads[workload_id].kind.label == "training"
+    assert max(agreed.values()) >= 0.95  # by day and by night: turns of hours
     assert {len(w.phases) for w in verdicts.workloads if w.id not in changing} == {1}
 
 

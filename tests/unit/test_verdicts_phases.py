@@ -27,7 +27,7 @@ def catalog() -> Catalog:
 
 def _turned(course: str, *, waits: bool = False, fabric: Sequence[float] | None = None) -> list[tuple[str, float]]:
     """(label, hours) of the turns of a workload whose hours have these labels."""
-    ts = START + HOUR * np.arange(1, len(course) + 1)
+    ts = START + HOUR * np.arange(1.0, len(course) + 1)
     found = turns(
         ts, np.full(len(course), HOUR), np.array([_LABELS[c] for c in course], dtype=object),
         np.full(len(course), np.nan) if fabric is None else np.array(fabric), waits=waits, start=START,
@@ -100,7 +100,7 @@ def test_no_rows_no_time_and_no_length_give_no_error() -> None:
 
 
 def test_nodes_whose_clocks_differ_by_minutes_turn_nothing() -> None:
-    ts = START + HOUR * np.arange(1, 49)
+    ts = START + HOUR * np.arange(1.0, 49.0)
     course = np.array([_LABELS[c] for c in ("C" * 12 + "M" * 12) * 2], dtype=object)
     one = turns(
         ts, np.full(48, HOUR), course, np.full(48, np.nan), waits=False, start=START, end=float(ts[-1])
