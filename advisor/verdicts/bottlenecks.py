@@ -27,7 +27,7 @@ Numbers = Mapping[str, Floats]
 _MEASURES = (
     "g", "sm", "o", "c", "v", "m", "n", "i", "p", "q", "u_n", "label_c", "label_m", "i_share", "n_share", "p_share",
     "p_p95", "q_rank", "throttled", "clock_ratio", "tensor_fabric_correlation", "tensor_nvlink_correlation",
-    "period_strength", "cpu", "io_wait", "sample_seconds",
+    "period_strength", "rated_power", "cpu", "io_wait", "sample_seconds",
 )  # fmt: skip
 # Thresholds that are left upwards, not downwards; the rest of the levels are left downwards.
 _UPPER = frozenset({"throttled_clock_ratio"})
@@ -42,7 +42,7 @@ def label_rows(
 
     With it the measures, and what the judge of a workload needs beside them: `late`, `waiting` (flags) and `lost`
     (share of time) of its rank beside the others, `starved` (an engine that rests although no link is in use),
-    `coarse` (samples too long for correlations), and which GPU it is.
+    `hostless` (the label were it not for the host), `coarse` (samples too long for correlations), and which GPU it is.
 
     `mine`: which rows are whose (`Attribution.mine`).
     """
@@ -54,11 +54,14 @@ def label_rows(
     entering, leaving = (_answers(r, levels, fault, idle, ranks) for levels in (t, _leaving(t)))
     masks = [latched(enter, stay, along) for (_, enter), (_, stay) in zip(entering, leaving, strict=True)]
     names = [name for name, _ in entering]
-    label = np.select(masks, names, default="unknown").astype(object)
-    loose = np.isin(label.astype(str), _LOOSE)
-    label = settled(label, along, hold_seconds=t["hold_seconds"], loose=loose)
+    chosen = np.select(masks, names, default="unknown").astype(object)
+    loose = np.isin(chosen.astype(str), _LOOSE)
+    label = settled(chosen, along, hold_seconds=t["hold_seconds"], loose=loose)
+    rest = [(mask, name) for mask, name in zip(masks, names, strict=True) if name != "host-input"]
+    hostless = np.select([mask for mask, _ in rest], [name for _, name in rest], default="unknown").astype(object)
     about = {
-        "late": ranks.late, "waiting": ranks.waiting, "lost": ranks.lost, "starved": _starved(r, t, _links(r)),
+        "late": ranks.late, "waiting": ranks.waiting, "lost": ranks.lost, "hostless": hostless,
+        "starved": _starved(r, t, _links(r)),
         "coarse": r["sample_seconds"] > t["correlation_sample_max"],
         **{name: gpu[name].to_numpy() for name in ("node", "gpu_uuid", "gpu_index")},
     }  # fmt: skip
@@ -101,7 +104,9 @@ def _answers(r: Numbers, t: Mapping[str, float], fault: Mask, idle: Mask, ranks:
             ("idle", idle),
             ("straggler", ranks.waiting),
             ("throttled", (r["throttled"] / busy_share >= t["throttled_share"])
-             & (r["clock_ratio"] < t["throttled_clock_ratio"])),
+             & (r["clock_ratio"] < t["throttled_clock_ratio"])
+             # At its rated power a GPU gives all it has, and its clock is what that power allows.
+             & ~(r["rated_power"] >= t["throttled_power_max"])),
             ("network", _network(r, t, most, coarse)),
             ("nvlink", _nvlink(r, t, most, coarse)),
             ("pcie", _pcie(r, t, most, coarse)),
@@ -173,7 +178,9 @@ def _starved(r: Numbers, t: Mapping[str, float], links: Floats) -> Mask:
 
 
 def _host(r: Numbers, t: Mapping[str, float], links: Floats) -> Mask:
-    cause = ~np.isnan(r["period_strength"]) | (r["cpu"] >= t["host_cpu_min"]) | (r["io_wait"] >= t["host_io_wait_min"])
+    # A rhythm that carries most of what varies is a step's; a weaker one is found among any requests.
+    rhythm = r["period_strength"] >= t["host_period_min"]
+    cause = rhythm | (r["cpu"] >= t["host_cpu_min"]) | (r["io_wait"] >= t["host_io_wait_min"])
     return _starved(r, t, links) & cause
 
 
@@ -192,5 +199,6 @@ def _latency(r: Numbers, t: Mapping[str, float], compute: Floats, memory: Floats
     low = (compute < t["latency_util_max"]) & (memory < t["latency_util_max"])
     # A link used as much as that may be what it waits for.
     low &= ~(np.fmax(links, np.nan_to_num(r["u_n"])) >= t["latency_util_max"])
-    thin = (r["o"] < t["latency_occupancy_max"]) | (r["sm"] < t["latency_sm_max"])
+    # Large matrix products fill the SMs with few warps: occupancy speaks only where SM activity does not.
+    thin = (r["sm"] < t["latency_sm_max"]) | (np.isnan(r["sm"]) & (r["o"] < t["latency_occupancy_max"]))
     return (r["g"] >= t["latency_engine_min"]) & low & thin

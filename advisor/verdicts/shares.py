@@ -11,7 +11,9 @@ from ..model import BottleneckVerdict
 Floats = npt.NDArray[np.float64]
 
 # Work that waits for nobody's requests: where its engine rests, it is the host or the input that it waits for.
-_JOBS = ("training", "fine-tuning")
+_JOBS = ("training", "fine-tuning", "batch-inference")
+# Work that waits for somebody's requests: where its engine rests, it lacks those, however busy the node's cores are.
+_ON_DEMAND = ("online-inference", "interactive")
 # What an engine that rests looks like while it works: the host shows in none of these.
 _MASKS_HOST = ("compute", "hbm-bandwidth", "mixed", "latency", "unknown")
 # Confidence where use is held against an assumed efficiency, and where samples are longer than what they should show.
@@ -38,6 +40,8 @@ def judge_bottleneck(
     own, rows = labels.to_numpy()[at], measures.iloc[at]
     if kind in _JOBS:
         own = np.where(rows["starved"].to_numpy(bool) & np.isin(own.astype(str), _MASKS_HOST), "host-input", own)
+    if kind in _ON_DEMAND:
+        own = np.where(own == "host-input", rows["hostless"].to_numpy(), own)
     seconds = pd.Series(weights).groupby(own).sum().sort_values(ascending=False)
     shares = {str(label): round(float(value) / total, 4) for label, value in seconds.items()}
     if kind == "idle" or shares.get("idle", 0.0) >= 0.95:

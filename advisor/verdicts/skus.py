@@ -12,7 +12,7 @@ from ...rules.catalog import GpuSku
 from ..frame import Frame
 from .records import Record, records
 
-PEAKS = ("tensor_reference_hertz", "nvlink", "pcie", "power_limit", "eta_c", "eta_m", "eta_link")
+PEAKS = ("tensor_reference_hertz", "nvlink", "pcie", "power_limit", "tdp", "eta_c", "eta_m", "eta_link")
 
 
 class GpuCatalog(Protocol):
@@ -82,6 +82,7 @@ def _peaks(sku: GpuSku | None, gpu: Record) -> tuple[float | None, ...]:
         _number(gpu["nvlink_bytes_per_second"]) or (sku.nvlink_bytes_per_second if sku else None),
         sku.pcie_bytes_per_second if sku else None,
         limit,
+        sku.tdp_watts if sku else None,
         achieved.bf16_gemm if achieved else None,
         achieved.mem if achieved else None,
         achieved.link_allreduce if achieved else None,

@@ -30,7 +30,7 @@ def catalog() -> Catalog:
     return load_catalog()
 
 
-def _ranks(catalog: Catalog, others: Mapping[str, float], late: Mapping[str, float], extra: Mapping[str, float],
+def _ranks(catalog: Catalog, others: Mapping[str, float], late: Mapping[str, float], extra: Mapping[str, Any],
            *, gpus: int = 8, late_ones: tuple[int, ...] = (5,), samples: float = HOUR) -> WorkloadVerdict:  # fmt: skip
     b = FrameBuilder(hours=36)
     uuids = b.node(gpus=gpus)
@@ -80,7 +80,7 @@ def test_nobody_is_suspected_without_one_late_rank(
 
 def _alone(catalog: Catalog, values: Mapping[str, float], *, samples: float = HOUR, gpus: int = 2,
            name: str = "NVIDIA H100 80GB HBM3", work: Mapping[str, Any] | None = None, port: float | None = None,
-           **extra: float) -> WorkloadVerdict:  # fmt: skip
+           **extra: Any) -> WorkloadVerdict:  # fmt: skip
     b = FrameBuilder(hours=36)
     uuids = b.node(gpus=gpus, sku=None, name_of_gpu=name)
     for uuid in uuids:
@@ -140,6 +140,36 @@ def test_training_whose_engine_rests_waits_for_its_host(catalog: Catalog) -> Non
     assert _alone(catalog, rests, work=work).bottleneck.label == "host-input"
     serves = {"command": "vllm serve m", "framework": "vllm"}
     assert _alone(catalog, rests, work=serves).bottleneck.label != "host-input"
+
+
+def test_a_service_that_rests_lacks_requests_however_busy_the_cores(catalog: Catalog) -> None:
+    resting = {**DECODE, **QUIET, "gpu_util": 0.3, "sm_active": 0.25, "dram_active": 0.2}
+    b = FrameBuilder(hours=36)
+    (uuid,) = b.node()
+    b.use(resting)
+    for row in b.gpu_rows:
+        b.host_rows.append({"node": "n1", "ts": row["ts"], "interval_seconds": HOUR, "observed_seconds": HOUR,
+                            "cpu_util_mean": 0.9, "io_wait_mean": 0.0})  # fmt: skip
+    b.work("w", [("n1", uuid)], command="vllm serve m", framework="vllm")
+    assert judge(b.frame(), catalog).workloads[0].bottleneck.label == "hbm-bandwidth"
+    b.workloads[0] |= {"command": "python batch_infer.py --input shards/", "framework": None, "name": "batch-score"}
+    assert judge(b.frame(), catalog).workloads[0].bottleneck.label == "host-input"
+
+
+def test_a_small_card_at_its_rated_power_is_not_throttled(catalog: Catalog) -> None:
+    """An L4 draws its 72 W and runs below the specification's clock all day: that is the card, not a fault."""
+    full = {**TRAINING, **QUIET, "power_watts": 69.0, "sm_clock_hertz": 1.75e9, "throttled_fraction": 0.6,
+            "tensor_active": 0.7}  # fmt: skip
+    assert _alone(catalog, full, gpus=1, name="NVIDIA L4").bottleneck.label == "compute"
+    held = {**full, "power_watts": 45.0}
+    assert _alone(catalog, held, gpus=1, name="NVIDIA L4").bottleneck.label == "throttled"
+
+
+def test_low_occupancy_alone_is_no_launch_bound_work(catalog: Catalog) -> None:
+    """Large matrix products fill the SMs with few warps."""
+    few = {**TRAINING, **QUIET, "tensor_active": 0.28, "sm_active": 0.9, "sm_occupancy": 0.2, "sm_clock_hertz": 1.83e9}
+    assert _alone(catalog, few, gpus=1).bottleneck.label != "latency"
+    assert _alone(catalog, {**few, "sm_active": 0.3}, gpus=1).bottleneck.label == "latency"
 
 
 def test_a_full_cache_is_an_overlay_not_a_label(catalog: Catalog) -> None:
