@@ -9,7 +9,6 @@ import psutil
 import pytest
 from skuwise.agent.service.own_process import resident_bytes, started_ts
 
-
 _HEAPS = """
 import threading
 from skuwise.agent.service.own_process import use_one_arena
@@ -18,7 +17,7 @@ threads = [threading.Thread(target=lambda: [b"x" * 4096 for _ in range(1000)]) f
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 ends = [[int(end, 16) for end in line.split()[0].split("-")] for line in open("/proc/self/maps") if " ---p " in line]
-print(sum(end - start > 32 << 20 for start, end in ends))  # what glibc reserves for a thread's heap and does not use yet
+print(sum(end - start > 32 << 20 for start, end in ends))  # reserved heaps of threads
 """
 
 
