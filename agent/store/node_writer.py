@@ -22,6 +22,7 @@ from .codec import (
     rollup_kind,
     row_encoder,
 )
+from .device_rows import DeviceRows
 from .event_rows import EventRows
 from .tables import TABLES, write_rollups
 
@@ -51,25 +52,6 @@ class Schedule:
 
 
 @dataclasses.dataclass(slots=True)
-class _Validity:
-    """The rows of one device: ids by the time from which they hold, and whether the last still does."""
-
-    rows: list[tuple[float, int]]
-    value: Gpu | FabricPort
-    open: bool
-
-    @property
-    def id(self) -> int:
-        return self.rows[-1][1]
-
-    def at(self, ts: float) -> int:
-        """The id of the row that held in the interval that ends at `ts` (before the first: the first)."""
-        if len(self.rows) == 1:
-            return self.rows[0][1]
-        return next((row_id for valid_from, row_id in reversed(self.rows) if valid_from < ts), self.rows[0][1])
-
-
-@dataclasses.dataclass(slots=True)
 class _Use:
     id: int
     row: list[Cell]
@@ -94,13 +76,11 @@ class NodeWriter:
         self._last_seen = ts
         self._written_last_seen: float | None = None
         self.node = node
-        self._gpus: dict[str, _Validity] = {}
-        self._ports: dict[str, _Validity] = {}
+        self._gpus = DeviceRows(batch, self.id, "gpu", self.unknown_devices)
+        self._ports = DeviceRows(batch, self.id, "port", self.unknown_devices)
         self._absences: dict[tuple[str, str, str, str], list[Cell]] = {}
         self._absence_set: frozenset[Absence] | None = None
         self._uses: dict[tuple[str, str, str, bool], _Use] | None = None
-        self._gpu_ids: dict[str, int] = {}
-        self._port_ids: dict[str, int] = {}
         self._servers: dict[tuple[str, str], int] = {}
         self._load()
         self.set_node(node, ts)
@@ -114,13 +94,11 @@ class NodeWriter:
 
     def set_gpus(self, gpus: Iterable[Gpu], ts: float) -> None:
         """The GPUs that are here from `ts` on. A changed GPU gets a new row, a GPU not named any more is closed."""
-        self._set_devices("gpu", self._gpus, {gpu.uuid: gpu for gpu in gpus}, ts)
-        self._gpu_ids = {key: known.id for key, known in self._gpus.items() if known.open}
+        self._gpus.set({gpu.uuid: gpu for gpu in gpus}, ts)
 
     def set_ports(self, ports: Iterable[FabricPort], ts: float) -> None:
         """The fabric ports that are here from `ts` on, as `set_gpus`."""
-        self._set_devices("port", self._ports, {port.key: port for port in ports}, ts)
-        self._port_ids = {key: known.id for key, known in self._ports.items() if known.open}
+        self._ports.set({port.key: port for port in ports}, ts)
 
     def set_absences(self, absences: Iterable[Absence], ts: float) -> None:
         """All that is missing at `ts`, and why: what is new opens, what is no longer named ends. Idempotent."""
@@ -190,7 +168,7 @@ class NodeWriter:
 
     def add_burst(self, burst: Burst) -> None:
         """Keep what a burst told. That of a GPU nobody named is not kept."""
-        device = self._gpu_ids.get(burst.gpu_uuid)
+        device = self._gpus.ids.get(burst.gpu_uuid)
         if device is None:
             self.unknown_devices.add(burst.gpu_uuid)
             return
@@ -240,12 +218,12 @@ class NodeWriter:
         def device_id(row: Sequence[object], ts: float) -> int:
             if kind == "host":
                 return self.id
-            device = known.get(str(row[device_at]))
+            device = known.at(str(row[device_at]), ts)
             if device is None:
                 raise ValueError(
                     f"{table}: unknown device {row[device_at]!r}; name it with set_gpus or set_ports first"
                 )
-            return device.at(ts)
+            return device
 
         def encoded() -> Iterable[tuple[float, int, list[Cell]]]:
             for row in rows:
@@ -290,14 +268,14 @@ class NodeWriter:
         base = number * DEVICES
         gpus: list[list[Cell]] = []
         for uuid, values in tick.gpus.items():
-            device = self._gpu_ids.get(uuid)
+            device = self._gpus.ids.get(uuid)
             if device is None:
                 self.unknown_devices.add(uuid)
             elif values:
                 gpus.append([base + device, *encode_values(values.get, GPU_STEPS)])
         ports: list[list[Cell]] = []
         for key in {**tick.port_states, **tick.fabric}:
-            device = self._port_ids.get(key)
+            device = self._ports.ids.get(key)
             if device is None:
                 self.unknown_devices.add(key)
                 continue
@@ -313,38 +291,6 @@ class NodeWriter:
         if commit and self._schedule.is_due(tick.ts):
             self._schedule.restart()
             self._batch.commit()
-
-    def _set_devices(
-        self, table: str, known: dict[str, _Validity], wanted: Mapping[str, Gpu | FabricPort], ts: float
-    ) -> None:
-        for key, held in known.items():
-            if held.open and wanted.get(key) != held.value:
-                if key in wanted and not self._batch.ids_left(table):
-                    # No id is free for another row: the change is kept, its history is not.
-                    held.value = wanted[key]
-                    self._put_device(table, held, None)
-                    continue
-                held.open = False
-                self._put_device(table, held, ts)
-        for key, device in wanted.items():
-            self.unknown_devices.discard(key)
-            held = known.get(key)
-            if held is not None and held.open:
-                continue
-            if not self._batch.ids_left(table):
-                self.unknown_devices.add(key)
-                continue
-            rows = [*held.rows, (ts, self._batch.next_id(table))] if held else [(ts, self._batch.next_id(table))]
-            known[key] = _Validity(rows, device, True)
-            self._put_device(table, known[key], None)
-
-    def _put_device(self, table: str, held: _Validity, valid_to: float | None) -> None:
-        # Its own columns: all but id, node_id, valid_from and valid_to. What stands behind them is not kept.
-        values = dataclasses.astuple(held.value)[: len(TABLES[table]) - 4]
-        valid_from = held.rows[-1][0]
-        if valid_to is not None:
-            valid_to = max(valid_to, valid_from)
-        self._batch.put_row(table, held.id, (held.id, self.id, *values, valid_from, valid_to))
 
     def _put_absence(self, a: Absence, since: float, until: float | None) -> list[Cell]:
         number = self._batch.next_id("absence")
@@ -382,17 +328,8 @@ class NodeWriter:
         return self._uses
 
     def _load(self) -> None:
-        """What the file knows of this node's devices and open absences."""
+        """What the file knows of this node's servers and open absences."""
         connection = self._batch.connection
-        gpu_columns = ", ".join(TABLES["gpu"])
-        for row in connection.execute(f"SELECT {gpu_columns} FROM gpu WHERE node_id = ? ORDER BY id", (self.id,)):  # noqa: S608
-            self._remember(self._gpus, Gpu(*row[2:16]), row[2], row)
-        port_columns = ", ".join(TABLES["port"])
-        for row in connection.execute(f"SELECT {port_columns} FROM port WHERE node_id = ? ORDER BY id", (self.id,)):  # noqa: S608
-            port = FabricPort(*row[2:7])
-            self._remember(self._ports, port, port.key, row)
-        self._gpu_ids = {key: known.id for key, known in self._gpus.items() if known.open}
-        self._port_ids = {key: known.id for key, known in self._ports.items() if known.open}
         servers = connection.execute("SELECT engine, endpoint, id FROM server WHERE node_id = ?", (self.id,))
         self._servers = {(engine, endpoint): number for engine, endpoint, number in servers}
         absence_columns = ", ".join(TABLES["absence"])
@@ -401,9 +338,3 @@ class NodeWriter:
             (self.id,),
         ):
             self._absences[(row[2], row[3], row[4], row[5])] = list(row)
-
-    @staticmethod
-    def _remember(known: dict[str, _Validity], device: Gpu | FabricPort, key: str, row: Sequence[Cell]) -> None:
-        valid_from, number = float(row[-2] or 0), int(row[0] or 0)
-        earlier = known[key].rows if key in known else []
-        known[key] = _Validity([*earlier, (valid_from, number)], device, row[-1] is None)
