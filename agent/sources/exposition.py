@@ -18,13 +18,18 @@ from ...rules.errors import SkuwiseError
 MAX_LINE_BYTES = 65536
 # More series of the wanted names than any node has: 16 GPUs with 7 MIG instances and 20 fields are 2,400.
 MAX_SERIES = 20_000
+# Of all series of a page together: those 2,400 have some 15 each. A short label takes some 200 bytes of memory.
+MAX_LABELS = 100_000
+# A double written out in full has at most 309 digits before its point; Python refuses integers beyond 4,300 digits.
+MAX_NUMBER_LENGTH = 512
 
 _NAME = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"([^"\\]*(?:\\.[^"\\]*)*)"\s*(,|(?=\}))')
 _CLOSE = re.compile(r"\s*\}")
 # The value, then perhaps a timestamp, then perhaps an exemplar (OpenMetrics).
 _TAIL = re.compile(r"[ \t]*([^\s#{}]+)(?:[ \t]+(-?\d+(?:\.\d+)?))?[ \t]*(?:#.*)?")
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|[Ii]nf|NaN)")
+# One way alone to match each text: with two, digits before something else would be tried in all their splits.
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|[Ii]nf|NaN)", re.ASCII)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"\\": "\\", '"': '"', "n": "\n"}
 
@@ -58,6 +63,7 @@ class PageParser:
         self._wanted = frozenset(name.encode() for name in wanted)
         self._rest = b""
         self._number = 0
+        self._labels_left = MAX_LABELS
         self.series: list[Series] = []
 
     def feed(self, piece: bytes) -> None:
@@ -92,7 +98,7 @@ class PageParser:
         text = line[name.end() :].decode("utf-8", "replace").rstrip("\r")
         labels, place = self._labels(text)
         tail = _TAIL.fullmatch(text, place)
-        if tail is None or not _NUMBER.fullmatch(tail.group(1)):
+        if tail is None or len(tail.group(1)) > MAX_NUMBER_LENGTH or not _NUMBER.fullmatch(tail.group(1)):
             raise self._malformed("has no number")
         self.series.append(Series(name.group().decode(), labels, tail.group(1)))
 
@@ -108,6 +114,9 @@ class PageParser:
             name, raw, _ = found.groups()
             if name in labels:
                 raise self._malformed("names a label twice")
+            self._labels_left -= 1
+            if self._labels_left < 0:
+                raise PageError("page-too-large", f"The page has more than {MAX_LABELS} labels.", "")
             labels[name] = _ESCAPE.sub(self._unescape, raw) if "\\" in raw else raw
             place = found.end()
         closing = _CLOSE.match(text, place)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.agent.sources.exposition import MAX_LINE_BYTES, MAX_SERIES, PageError, PageParser, Series
+from skuwise.agent.sources.exposition import (
+    MAX_LABELS,
+    MAX_LINE_BYTES,
+    MAX_NUMBER_LENGTH,
+    MAX_SERIES,
+    PageError,
+    PageParser,
+    Series,
+)
 
 WANTED = ("up", "a:b_total")
 
@@ -57,6 +65,9 @@ def test_what_is_no_finite_number_is_missing(number: str) -> None:
         b"up 1_000\n",
         b"up 0x10\n",
         b"up 1 2 3\n",
+        b"up " + b"0" * MAX_NUMBER_LENGTH + b"1\n",
+        b"up " + b"1" * 60_000 + b"x\n",  # every split of the digits, were there two ways to match them
+        "up ١\n".encode(),  # a digit, but not one of the format's
         b'up{a="x} 1\n',
         b'up{a="x" b="y"} 1\n',
         b'up{a="x",a="y"} 1\n',
@@ -84,6 +95,8 @@ def test_a_page_without_its_end_is_cut() -> None:
 
 def test_too_many_series_are_refused() -> None:
     assert refused(b"up 1\n" * (MAX_SERIES + 1)) == "page-too-large"
+    labels = ",".join(f'a{number}=""' for number in range(1000)).encode()
+    assert refused((b"up{" + labels + b"} 1\n") * (MAX_LABELS // 1000 + 1)) == "page-too-large"
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=50))
