@@ -1,6 +1,7 @@
 """Where the self-contained build begins: the agent's commands alone, and its own modules by ``-m``.
 
-The agent starts child processes as ``sys.executable -m MODULE`` (agent/child.py); here that executable is this program.
+The agent starts child processes as ``sys.executable -P -m MODULE`` (agent/child.py); here that executable is this
+program.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ def restore_library_path() -> None:
 
 if __name__ == "__main__":
     restore_library_path()
+    if sys.argv[1:3] == ["-P", "-m"]:  # the bundle never looks into the current folder
+        del sys.argv[1]
     if sys.argv[1:3] == ["-m", "skuwise"]:
         del sys.argv[1:3]
     if sys.argv[1:2] == ["-m"] and len(sys.argv) > 2 and sys.argv[2].startswith("skuwise."):
