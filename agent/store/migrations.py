@@ -302,7 +302,9 @@ def _give_birth(path: Path, steps: Sequence[Migration]) -> None:
     there = place.exists()
     mode = stat.S_IMODE(place.stat().st_mode) if there else _MODE
     unborn = place.with_name(f".{place.name}.new-{os.getpid()}-{threading.get_native_id()}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    # Only a file that we make is ours: one that is there already may be another user's, who could then read it all.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    unborn.unlink(missing_ok=True)  # of a process of the same number that was killed
     try:
         with os.fdopen(os.open(unborn, flags, mode), "wb") as file:
             file.write(image)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -55,6 +57,15 @@ def test_a_new_or_empty_file_becomes_a_database(tmp_path: Path, empty_file: bool
     assert pragma(path, "journal_mode") == "wal"
     assert pragma(path, "auto_vacuum") == 2
     assert read_header(path).ours
+
+
+def test_a_new_database_is_never_born_in_a_file_that_somebody_laid_ready(tmp_path: Path) -> None:
+    path, theirs = tmp_path / "new.db", tmp_path / "theirs"
+    theirs.write_text("theirs")
+    (tmp_path / f".new.db.new-{os.getpid()}-{threading.get_native_id()}").hardlink_to(theirs)
+    make(path)
+    assert theirs.read_text() == "theirs" and not path.samefile(theirs)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["new.db", "theirs"]
 
 
 @pytest.mark.parametrize("kind", ["garbage", "short", "foreign"])
