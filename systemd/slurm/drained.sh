@@ -25,9 +25,11 @@ case ${1:-} in
         ;;
 esac
 umask 022
-mkdir -p -m 0755 "$(dirname "$marker")"
-temporary=$(mktemp "$marker.XXXXXX")
+folder=$(dirname "$marker")
+mkdir -p -m 0755 "$folder"
+# Written beside the marker's folder: that folder is the agent's user's, who could put a link in the file's place.
+temporary=$(mktemp "$(dirname "$folder")/.skuwise-drained.XXXXXX")
 trap 'rm -f "$temporary"' EXIT HUP INT TERM
 printf '%s\n' "$(printf '%s' "$*" | tr -cd '[:print:]' | cut -c1-200)" >"$temporary"
 chmod 0644 "$temporary"
-mv -f "$temporary" "$marker"
+mv -fT "$temporary" "$marker"

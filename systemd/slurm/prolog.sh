@@ -25,8 +25,12 @@ esac
 
 umask 022
 mkdir -p -m 0755 "$folder" 2>/dev/null || exit 0
-chmod 0755 "$folder" 2>/dev/null
-temporary=$(mktemp "$folder/.job.XXXXXX" 2>/dev/null) || exit 0
+# The agent's user owns the folder above this one and could put another in its place at any moment: we go in and stay
+# there, and write only where it is root's own. What a link could lead us into has another name.
+cd -P "$folder" 2>/dev/null || exit 0
+[ -O . ] && [ "$(basename "$(pwd -P)")" = "$(basename "$folder")" ] || exit 0
+chmod 0755 . 2>/dev/null
+temporary=$(mktemp ./.job.XXXXXX 2>/dev/null) || exit 0
 trap 'rm -f "$temporary"' EXIT HUP INT TERM
 
 {
@@ -42,5 +46,5 @@ trap 'rm -f "$temporary"' EXIT HUP INT TERM
 
 chmod 0644 "$temporary" 2>/dev/null || exit 0
 # A rename within one folder is atomic: the agent sees the whole file or none.
-mv -f "$temporary" "$folder/$SLURM_JOB_ID.job" 2>/dev/null
+mv -f "$temporary" "./$SLURM_JOB_ID.job" 2>/dev/null
 exit 0

@@ -301,6 +301,28 @@ def test_a_device_that_the_driver_does_not_name_is_said_and_not_guessed(node: No
     assert node.reasons() == {"allocation-unresolved"}
 
 
+def test_the_scripts_write_nowhere_that_a_link_leads_to(node: Node, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    node.folder.parent.mkdir()
+    node.folder.symlink_to(elsewhere)
+    node.marker.symlink_to(elsewhere)
+    node.prolog("42", "0")
+    environ = {"SKUWISE_DRAINED_MARKER": str(node.marker)}
+    subprocess.run(["/bin/sh", str(SCRIPTS / "drained.sh"), "DIMM"], env=environ, check=True, timeout=10)
+    assert list(elsewhere.iterdir()) == [] and elsewhere.stat().st_mode & 0o777 == 0o700
+    assert not node.marker.is_symlink() and node.marker.read_text() == "DIMM\n"
+    node.folder.unlink()
+    node.folder.mkdir()
+    if os.getuid() == 0:  # only root can give a folder away
+        os.chown(node.folder, 65534, 65534)
+        node.prolog("42", "0")
+        assert list(node.folder.iterdir()) == []
+        os.chown(node.folder, 0, 0)
+    node.prolog("42", "0")
+    assert [one.name for one in node.folder.iterdir()] == ["42.job"]
+
+
 def test_a_drained_node_says_so_and_why(node: Node) -> None:
     environ = {"SKUWISE_DRAINED_MARKER": str(node.marker)}
     run = ["/bin/sh", str(SCRIPTS / "drained.sh")]
