@@ -40,11 +40,14 @@ def habits(phases: Sequence[Phase]) -> tuple[Habit, ...]:
 
 
 def phase_rows(phases: Sequence[Phase]) -> list[tuple[str, ...]]:
-    """Rows for a table: kind, limit, share of the time, how often and how long, when last; none where nothing turns."""
+    """Rows for a table: kind, limit, share of the time, how often and how long, when last; none if nothing recurs."""
+    told = habits(phases)
+    if len(told) == len(phases):
+        return []
     return [
         (h.kind, h.bottleneck, words.percent(h.share), _times(h), minute(h.last.start))
-        for h in (habits(phases) if len(phases) > 1 else ())
-    ]
+        for h in told
+    ]  # fmt: skip
 
 
 def phase_reasons(phases: Sequence[Phase]) -> list[str]:
