@@ -157,7 +157,7 @@ def _status(options: argparse.Namespace) -> int:
     else:
         for name, value in answer.items():
             if value not in (None, ""):
-                _print(f"{name:<20}  {clean(str(value))}")
+                _print(f"{clean(name):<20}  {clean(str(value))}")
     return EXIT_DONE
 
 

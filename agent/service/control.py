@@ -12,6 +12,7 @@ import queue
 import socket
 import stat
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -92,8 +93,9 @@ class ControlServer:
                     return
                 continue
             with client, contextlib.suppress(OSError):
+                line = _read_line(client, _SPEAK_SECONDS)
                 client.settimeout(_SPEAK_SECONDS)
-                client.sendall(_encode(self._reply(_read_line(client))))
+                client.sendall(_encode(self._reply(line)))
 
     def _reply(self, line: bytes) -> Message:
         try:
@@ -115,7 +117,7 @@ def ask(path: Path, message: Message) -> Message:
             client.settimeout(_ANSWER_SECONDS + _SPEAK_SECONDS)
             client.connect(str(path))
             client.sendall(_encode(message))
-            answer = json.loads(_read_line(client))
+            answer = json.loads(_read_line(client, _ANSWER_SECONDS + _SPEAK_SECONDS))
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise SkuwiseError(
             f"No agent listens on {path}.", "Start one, or name its socket (--socket) or its database (--db)."
@@ -160,9 +162,14 @@ def _listen(path: Path) -> socket.socket:
     return listening
 
 
-def _read_line(client: socket.socket) -> bytes:
-    data = b""
+def _read_line(client: socket.socket, seconds: float) -> bytes:
+    """The line that arrives within `seconds` in all, however it trickles. Raises TimeoutError."""
+    data, ends = b"", time.monotonic() + seconds
     while b"\n" not in data and len(data) < _MOST_BYTES:
+        left = ends - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("it did not end its line in time")
+        client.settimeout(left)
         part = client.recv(_MOST_BYTES)
         if not part:
             break

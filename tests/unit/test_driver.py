@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from skuwise.agent.clock import SystemClock
 from skuwise.agent.model import Absence, Gpu, Instant, Probe, Reading
 from skuwise.agent.service.attend import Attendant
@@ -203,3 +205,30 @@ def test_a_socket_whose_name_was_taken_away_is_there_again(tmp_path: Path) -> No
             assert b"not a line of JSON" in client.recv(4096)
     assert not path.exists()
     told.instance.release()
+
+
+@pytest.mark.parametrize("seconds", ["1" + "0" * 400, "1e999", "NaN", "-1", "true", '"x"'])
+def test_no_pause_that_is_asked_for_ends_the_agent(tmp_path: Path, seconds: str) -> None:
+    guarded, _ = driver(Session())
+    path, asked = tmp_path / "agent.sock", threading.Event()
+    with contextlib.closing(ControlServer(path, asked.set)) as server:
+        told = Told(tmp_path, guarded, server)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(20)
+            client.connect(str(path))
+            client.sendall(f'{{"command": "pause", "seconds": {seconds}}}\n'.encode())
+            assert asked.wait(20)
+            told.attendant.attend()
+            assert b"A pause is" in client.recv(4096)
+    told.instance.release()
+
+
+def test_nobody_holds_the_socket_by_a_line_that_never_ends(tmp_path: Path) -> None:
+    path = tmp_path / "agent.sock"
+    listening = contextlib.closing(ControlServer(path, lambda: None))
+    with listening, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.connect(str(path))
+        with pytest.raises(BrokenPipeError):
+            for _ in range(40):
+                client.sendall(b"x")
+                time.sleep(0.25)
