@@ -80,7 +80,7 @@ class Container:
             self.within("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place)
             return
         path = volume["hostPath"]["path"] if "hostPath" in volume else "/settings"
-        self.within("mount", "--rbind", path if path == "/sys" else f"{self.node}{path}", place)
+        self.within("mount", "--rbind", path if path.startswith("/sys/") else f"{self.node}{path}", place)
         if mount.get("readOnly"):
             self.within("mount", "-o", "remount,bind,ro", place)
 
@@ -197,6 +197,11 @@ def test_the_steps_of_the_image_and_the_pod_make_an_agent_that_reads_and_may_do_
     start = every(final, "ENTRYPOINT")[0].command
     health = every(final, "HEALTHCHECK")[0].command
     assert ends_with("touch", "/opt/skuwise/x") == 1 and ends_with("touch", "/host/sys/x") == 1
+    # Nothing of the node's sysfs can be written (but what is mounted in /sys/fs/cgroup: cgroups of version 1).
+    mounted = subprocess.run(command("cat", "/proc/self/mountinfo"), capture_output=True, text=True, check=True).stdout
+    sysfs = [line.split() for line in mounted.splitlines() if line.split()[4].startswith("/host/sys/")]
+    flags = [one[5].split(",") for one in sysfs if "/fs/cgroup/" not in one[4]]
+    assert len(flags) == 6 and all("ro" in one for one in flags)
     assert ends_with(*health) == 1  # nobody is there yet
 
     kubelet = KubeletServer(container.node / "var/lib/kubelet/pod-resources/kubelet.sock")
