@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from ...rules.errors import SkuwiseError, UsageError
 from ..config import AgentConfig
@@ -54,13 +55,15 @@ def measure_impact(
     else:
         work, notes = probe_work(asked.probe_seconds, environ), (GPU_FREE_WORK,)
 
+    once = partial(work.run, environ)
+
     def run(mode: Mode) -> Run:
         if mode.settings is None:
-            return run_beside(work, None, environ, settle_seconds=settle_seconds)
+            return run_beside(once, None, settle_seconds=settle_seconds)
         with watching(mode.settings, arguments, environ) as agent:
-            return run_beside(work, agent, environ, settle_seconds=settle_seconds)
+            return run_beside(once, agent, settle_seconds=settle_seconds)
 
-    first = work.run(environ)  # thrown away: it fills caches that all others find filled
+    first = once()  # thrown away: it fills caches that all others find filled
     minutes = asked.rounds * len(MODES) * (first + settle_seconds + 1) / 60
     say(f"one run takes {first:.1f} s, {asked.rounds} rounds of {len(MODES)} runs about {minutes:.0f} min")
     if first < 1:

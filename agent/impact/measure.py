@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from .statistics import Slowdown, orders, slowdowns
 from .watching import OFF, Cost, Mode, Watching
-from .work import Work
 
 # Before each run, with and without an agent: what it does at its start is over, and a GPU's heat meets all alike.
 SETTLE_SECONDS = 3.0
@@ -77,19 +76,18 @@ def _median_cost(runs: Sequence[Run]) -> Cost:
 
 
 def run_beside(
-    work: Work,
+    work: Callable[[], float],
     agent: Watching | None,
-    environ: Mapping[str, str],
     *,
     settle_seconds: float = SETTLE_SECONDS,
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Run:
-    """One run of the work, beside an agent that runs already or alone."""
+    """One run of `work`, which tells its seconds, beside an agent that runs already or alone."""
     sleep(settle_seconds)
     if agent is None:
-        return Run(work.run(environ))
+        return Run(work())
     began, spent = monotonic(), agent.cpu_seconds()
-    seconds = work.run(environ)
+    seconds = work()
     cost = Cost((agent.cpu_seconds() - spent) / (monotonic() - began), agent.rss_bytes())
     return Run(seconds, cost, agent.gpus)

@@ -34,7 +34,8 @@ def test_work_runs_beside_a_real_agent_whose_own_cost_is_measured(tmp_path: Path
     settings = MODES[-1].settings
     assert settings is not None
     with watching(settings, paths, environment) as agent:
-        run = run_beside(users_work(SPIN, is_printed=False), agent, environment, settle_seconds=0)
+        work = users_work(SPIN, is_printed=False)
+        run = run_beside(lambda: work.run(environment), agent, settle_seconds=0)
     assert run.seconds > 0 and run.gpus == 8
     assert run.cost is not None
     assert 0 <= run.cost.cpu_share < 2 and 10e6 < run.cost.rss_bytes < 200e6

@@ -1,10 +1,7 @@
-"""The arithmetic between what an agent saw and what the work did. Pure: no GPU, no files, randomness injected."""
+"""The arithmetic between what an agent saw and what the work did. Pure: no GPU, no files."""
 
 from __future__ import annotations
 
-import math
-import random
-import statistics
 from collections.abc import Sequence
 
 from skuwise.agent.model import Tick
@@ -50,13 +47,3 @@ def energy_over_power(ticks: Sequence[Tick], gpu_uuid: str) -> float | None:
     both = [(v["energy_joules"], v["power_watts"] * s) for v, s in held if "energy_joules" in v and "power_watts" in v]
     drawn = sum(joules for _, joules in both)
     return sum(joules for joules, _ in both) / drawn if drawn else None
-
-
-def median_ratio_interval(
-    ratios: Sequence[float], rng: random.Random, level: float = 0.95, draws: int = 2000
-) -> tuple[float, float, float]:
-    """(low, median, high) of a ratio, by a percentile bootstrap over the rounds. Needs at least one ratio above 0."""
-    logs = [math.log(ratio) for ratio in ratios]
-    medians = sorted(statistics.median(rng.choices(logs, k=len(logs))) for _ in range(draws))
-    tail = int(draws * (1 - level) / 2)
-    return math.exp(medians[tail]), math.exp(statistics.median(logs)), math.exp(medians[draws - 1 - tail])

@@ -1,9 +1,9 @@
-"""What the agent costs the work it watches: off, at 1 s and at 0.1 s, interleaved so that heat meets all alike.
+"""What the agent costs labelled GPU work: off, at 1 s and at 0.1 s, as `skuwise agent doctor --impact` measures it.
 
     python tests/hardware/impact.py [--work matmul --work decode --work input] [--rounds 10] [--seconds 5]
 
-Prints, for each kind of work, the rate with the agent over the rate without it (1 = costs nothing), as the median of
-the rounds with a 95 % bootstrap interval. A round runs every mode once, in random order.
+Prints, for each kind of work, how much longer its iterations take beside an agent. A round runs every mode once, in
+random order.
 """
 # ruff: noqa: T201
 
@@ -11,61 +11,56 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from skuwise.agent.impact.measure import Impact, Run, measure, run_beside
+from skuwise.agent.impact.report import as_json, as_table
+from skuwise.agent.impact.watching import OFF, Mode, watching
 from skuwise.rules.errors import NothingToDo, SkuwiseError
-from skuwise.tests.hardware.figures import median_ratio_interval
 from skuwise.tests.hardware.nvml_device import no_gpu_reason
-from skuwise.tests.hardware.observe import agent, run_work
+from skuwise.tests.hardware.observe import run_work
 from skuwise.tests.hardware.workloads import WORKS
 
-MODES: Mapping[str, float | None] = {"off": None, "1 s": 1.0, "0.1 s": 0.1}
+MODES = (
+    OFF,
+    Mode("1 s", {"SKUWISE_INTERVAL": "1s", "SKUWISE_BURST_EVERY": "0"}, "one reading a second, no bursts"),
+    Mode("0.1 s", {"SKUWISE_INTERVAL": "0.1s", "SKUWISE_BURST_EVERY": "0"}, "ten readings a second, no bursts"),
+)
 # A throughput-bound one, one that waits on memory, and one that the agent's CPU time could disturb.
 DEFAULT_WORK = ("matmul", "decode", "input")
 # Every run begins after the same rest, or a GPU that cooled while an agent started would flatter the agent. An agent at
 # 1 s stores its first ticks after ten.
 REST_SECONDS = 12.0
-Measure = Callable[[str, float | None], float]
+ITERATIONS = 1000  # of which the seconds are told: one takes a millisecond or less
 
 
-def run_rounds(work: str, rounds: int, measure: Measure, rng: random.Random) -> dict[str, list[float]]:
-    """Steps per second of every mode, one per round. `measure` takes the work and the agent's interval (None: off)."""
-    rates: dict[str, list[float]] = {mode: [] for mode in MODES}
-    for _ in range(rounds):
-        order = list(MODES)
-        rng.shuffle(order)
-        for mode in order:
-            rates[mode].append(measure(work, MODES[mode]))
-    return rates
+def seconds_of(work: str, seconds: float, *, python: str, device: str = "cuda:0", tiny: bool = False) -> float:
+    """How long `ITERATIONS` iterations of the work take, from a run of about `seconds`."""
+    return ITERATIONS / run_work(work, seconds, python=python, device=device, tiny=tiny).per_second("iterations")
 
 
-def summarise(rates: Mapping[str, Sequence[float]], rng: random.Random) -> dict[str, dict[str, float]]:
-    """For each mode with an agent: the ratio to `off` of the same round, and its interval."""
-    found: dict[str, dict[str, float]] = {}
-    for mode, with_agent in rates.items():
-        if mode != "off":
-            ratios = [on / off for on, off in zip(with_agent, rates["off"], strict=True)]
-            low, median, high = median_ratio_interval(ratios, rng)
-            found[mode] = {"low": low, "ratio": median, "high": high, "rounds": float(len(ratios))}
-    return found
+def impact_on(
+    work: str,
+    seconds: Callable[[], float],
+    rounds: int,
+    rng: random.Random,
+    *,
+    arguments: Sequence[str] = (),
+    rest_seconds: float = REST_SECONDS,
+) -> Impact:
+    """The measurement on real agents. `seconds` runs the work once; `arguments` are flags of `agent run`."""
 
+    def run(mode: Mode) -> Run:
+        if mode.settings is None:
+            return run_beside(seconds, None, settle_seconds=rest_seconds)
+        with watching(mode.settings, arguments, os.environ) as agent:
+            return run_beside(seconds, agent, settle_seconds=rest_seconds)
 
-def measure_with(python: str, seconds: float, folder: Path) -> Measure:
-    """The real measurement: a run of the work, inside an agent or not."""
-
-    def measure(work: str, interval_seconds: float | None) -> float:
-        database, ready_at = folder / f"{work}-{interval_seconds}.db", time.monotonic() + REST_SECONDS
-        with nullcontext() if interval_seconds is None else agent(database, interval_seconds):
-            time.sleep(max(0.0, ready_at - time.monotonic()))
-            return run_work(work, seconds, python=python).per_second("iterations")
-
-    return measure
+    return measure(f"{work}, {ITERATIONS} iterations", run, MODES, rounds, rng=rng)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -91,15 +86,13 @@ def _measure_all(options: argparse.Namespace) -> int:
         raise NothingToDo("No round was asked for.", "Give --rounds 1 or more.")
     rng, found = random.Random(options.seed), {}
     for work in options.work or DEFAULT_WORK:
-        with tempfile.TemporaryDirectory(prefix="skuwise-impact-") as folder:
-            measure = measure_with(options.python, options.seconds, Path(folder))
-            rates = run_rounds(work, options.rounds, measure, rng)
-        found[work] = {"rates": rates, "ratios": summarise(rates, rng)}
-        for mode, figures in found[work]["ratios"].items():
-            print(
-                f"{work:8} agent at {mode:5}  {figures['ratio']:.4f} of the rate without it "
-                f"(95 %: {figures['low']:.4f} to {figures['high']:.4f}, {options.rounds} rounds)"
-            )
+
+        def seconds(work: str = work) -> float:
+            return seconds_of(work, options.seconds, python=options.python)
+
+        impact = impact_on(work, seconds, options.rounds, rng)
+        found[work] = as_json(impact)
+        print(as_table(impact), end="\n\n")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(found, indent=1) + "\n")
     return 0
