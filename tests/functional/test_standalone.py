@@ -6,9 +6,7 @@ Its child processes are itself (agent/child.py): the rollups', retention's and t
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import re
 import sqlite3
 import stat
@@ -23,6 +21,7 @@ import pytest
 from skuwise.agent.service.install import MARK
 from skuwise.tests.functional.test_podresources import KubeletServer
 from skuwise.tests.nvmlstub import stub_env
+from skuwise.tests.once import once
 
 pytestmark = pytest.mark.slow
 
@@ -32,14 +31,7 @@ GPUS = "[gpu 0-1]\nname = NVIDIA H100 80GB HBM3\ngpu_util = 0.5\nsm_active = 0.2
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    base = tmp_path_factory.getbasetemp()
-    # The workers of a parallel run have one build between them: it takes a minute of CPU.
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "standalone"
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "node").exists():
-            build(folder)
+    folder = once(tmp_path_factory, "standalone", build)
     (unpacked,) = (folder / "node").iterdir()
     return unpacked / "skuwise"
 

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 from skuwise.tests.nvmlstub import StubBuildError, StubClock, build
+from skuwise.tests.once import wheel
 
 pytestmark = [pytest.mark.slow, pytest.mark.system]
 
-PROJECT = Path(__file__).parents[2]
 PYTHON = "/opt/skuwise/bin/python"
 STATE = "/var/lib/skuwise"
 STATE_SIZE = "24M"
@@ -120,14 +120,11 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         pytest.skip(f"not installed: {', '.join(missing)}")
     folder = tmp_path_factory.mktemp("system")
     root = minimal_debian(folder)
-    # The wheel of the source distribution: what stands in the checkout's build folder has no part in it.
-    must(sys.executable, "-m", "build", "--outdir", folder / "wheel", PROJECT)
-    (wheel,) = (folder / "wheel").glob("*.whl")
     must("chroot", root, "/usr/bin/python3", "-m", "venv", "--without-pip", "/opt/skuwise")
     (packages,) = (root / "opt/skuwise/lib").glob("python3*/site-packages")
     version = packages.parent.name.removeprefix("python")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--python-version", version]
-    must(*pip, "--target", packages, wheel, skip="pip cannot fetch what the wheel needs")
+    must(*pip, "--target", packages, wheel(tmp_path_factory), skip="pip cannot fetch what the wheel needs")
     nvml = root / "opt/nvml"
     nvml.mkdir()
     try:

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from skuwise.tests.once import wheel
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("pandas", "numpy", "sklearn", "textual", "matplotlib", "rich")
@@ -60,20 +61,12 @@ def test_no_other_python_file_lies_at_the_root() -> None:
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_every_module_and_every_piece_of_data(tmp_path: Path) -> None:
+def test_the_wheel_holds_every_module_and_every_piece_of_data(tmp_path_factory: pytest.TempPathFactory) -> None:
     listing = subprocess.run(
         ["git", "ls-files", *FLOORS, "systemd"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     wanted = {f"skuwise/{line}" for line in listing.stdout.splitlines() if not line.endswith(("README.md", ".gitkeep"))}
-    built = subprocess.run(
-        [sys.executable, "-m", "build", "--outdir", str(tmp_path), str(ROOT)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert built.returncode == 0, built.stderr
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(wheel(tmp_path_factory)) as archive:
         names = set(archive.namelist())
     assert wanted - names == set()
     assert {"skuwise/__init__.py", "skuwise/__main__.py", "skuwise/py.typed"} <= names
