@@ -72,6 +72,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Agent]]:
         one.process.wait(timeout=10)
 
 
+@pytest.mark.slow
 def test_an_xid_is_kept_and_a_pause_lets_go_of_the_events_too(start: Callable[..., Agent]) -> None:
     agent = start("[gpu 0]\nevent = 5 0x8 79\nevent = 30 0x2 0\n")
     agent.until(lambda: bool(agent.rows("SELECT 1 FROM gpu_samples")))

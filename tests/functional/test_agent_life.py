@@ -114,16 +114,17 @@ def test_a_hung_driver_makes_the_gpus_absent_and_the_rest_goes_on(start: Callabl
     agent.told("driver-hung")
     agent.told("WATCHDOG=1")  # the watchdog is still fed
     before = agent.rows("SELECT count(*) AS n FROM host_samples")[0]["n"]
-    until(lambda: agent.rows("SELECT count(*) AS n FROM host_samples")[0]["n"] > before + 20)  # type: ignore[operator]
+    until(lambda: agent.rows("SELECT count(*) AS n FROM host_samples")[0]["n"] > before + 5)  # type: ignore[operator]
     assert agent.state() == "driver-hung"
     absent = agent.rows("SELECT gpu_uuid FROM absences WHERE reason = 'driver-hung' AND gpu_uuid IS NOT NULL")
     assert len(absent) == 2
     later = "SELECT 1 FROM host_samples WHERE ts > (SELECT coalesce(max(ts), 0) + 1 FROM gpu_samples)"
     until(lambda: bool(agent.rows(later)))
     assert agent.stop() == 0
-    assert agent.rows("SELECT count(*) AS n FROM fabric_samples WHERE tx_bytes_per_second IS NOT NULL")[0]["n"] > 20  # type: ignore[operator]
+    assert agent.rows("SELECT count(*) AS n FROM fabric_samples WHERE tx_bytes_per_second IS NOT NULL")[0]["n"] > 10  # type: ignore[operator]
 
 
+@pytest.mark.slow  # the driver sleeps for 2.5 s, and what is seen afterwards waits for its commits
 def test_a_driver_that_answers_again_is_read_again_and_the_late_reading_is_dropped(
     start: Callable[..., Running],
 ) -> None:
