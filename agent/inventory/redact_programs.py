@@ -40,7 +40,8 @@ _LOGINS = frozenset({"wandb", "weave", "comet", "huggingface-cli", "hf", "neptun
 
 _USER_FLAGS = frozenset({"-u", "--user", "-U", "--proxy-user"})
 _USER_IN_CLUSTER = re.compile(r"-[A-Za-z#]*[uU]")  # curl -su user:password
-_USER_OPTION = re.compile(r"((?:-[A-Za-z]*u|--user=|--proxy-user=)[^\s:/@=-][^\s:/@]{0,255}):.+", re.DOTALL)
+# Bounded: a word of nothing but "u" would be tried from each of them on.
+_USER_OPTION = re.compile(r"((?:-[A-Za-z]{0,15}u|--user=|--proxy-user=)[^\s:/@=-][^\s:/@]{0,255}):.+", re.DOTALL)
 _NUMBER = re.compile(r"[\d.]{1,8}")
 # "aws configure set aws_secret_access_key VALUE": a bare name of several parts, one of which can only be a secret's.
 _BARE_NAME = re.compile(r"(?i)(?=\w*(?:secret|password|passwd|access_key|api_key))[a-z]\w*_\w+")
