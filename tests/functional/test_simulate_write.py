@@ -98,7 +98,7 @@ def test_truth_stands_beside_the_workloads(founding):
 
 def test_minutes_are_what_the_store_makes_of_the_samples(founding, tmp_path):
     path, report, _ = founding
-    compare_minutes(path, report, tmp_path / "copy.db")
+    check_minutes(path, report, tmp_path / "copy.db")
 
 
 @pytest.mark.parametrize("scenario", ["single-gpu", "mig"])
@@ -106,12 +106,12 @@ def test_pages_and_instances_are_rolled_up_as_the_store_does(scenario, tmp_path)
     report = simulate(
         scenario, tmp_path / "x.db", days=2, seed=1, until=UNTIL, minutes_seconds=3600, samples_seconds=180
     )
-    compare_minutes(report.files[0], report, tmp_path / "copy.db")
+    check_minutes(report.files[0], report, tmp_path / "copy.db")
     missing = rows(report.files[0], "SELECT DISTINCT reason FROM absences")
     assert {"single-gpu": ("not-exported",), "mig": ("mig",)}[scenario] in missing
 
 
-def compare_minutes(path, report, copy):
+def check_minutes(path, report, copy):
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
         source.backup(target)
     assert RollupJob(copy).run(report.end + 3600).minutes == 3 * len(report.nodes)
