@@ -40,7 +40,7 @@ def idle_fabric(
         occupants = hours.get(node.node, {})
         # A replica on standby was never seen at its work, so what that needs of the fabric is not known: it neither
         # makes the fabric waste nor hides that it is.
-        working = {s: h for s, h in occupants.items() if not _stood_idle(by_series[s])}
+        working = {s: h for s, h in occupants.items() if _seen_at_work(by_series[s], rule)}
         if node.fabric is None or not working:
             continue
         reason = _unjudged(node, node.fabric, rule, verdicts.window, at)
@@ -98,8 +98,10 @@ def _silent(fabric: FabricFacts, rule: WasteRule) -> bool:
     return fabric.util_p995 is not None and fabric.util_p995 <= rule.value("util_p995_max")
 
 
-def _stood_idle(group: Group) -> bool:
-    return group.kind == "idle" or group.bottleneck_shares.get("idle", 0.0) >= IDLE_SHARE
+def _seen_at_work(group: Group, rule: WasteRule) -> bool:
+    engine = group.feature("g")
+    probed_only = engine is not None and engine < rule.value("engine_mean_min")
+    return group.kind != "idle" and not probed_only and group.bottleneck_shares.get("idle", 0.0) < IDLE_SHARE
 
 
 def _may_need_it(working: Mapping[str, float], by_series: Mapping[str, Group], rule: WasteRule) -> bool:

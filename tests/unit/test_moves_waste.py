@@ -52,6 +52,10 @@ def test_a_standby_neither_makes_a_fabric_waste_nor_hides_that_it_is():
     idle = BottleneckVerdict("idle", 0.9, {"idle": 0.97, "hbm-bandwidth": 0.03})
     spare = workload("spare", ("n1",), bottleneck=idle, gpus=gpus_of("n1", 4))
     assert "idle-fabric" not in rules(advice_of(verdicts([node()], [spare])))
+    probed = workload("probed", ("n1",), features={"g": 0.004})
+    assert "idle-fabric" not in rules(advice_of(verdicts([node()], [probed])))
+    light = workload("light", ("n1",), features={"g": 0.1})
+    assert "idle-fabric" in rules(advice_of(verdicts([node()], [light])))
     chat = workload("chat", ("n1",), gpus=gpus_of("n1")[4:])
     assert "idle-fabric" in rules(advice_of(verdicts([node()], [spare, chat])))
 

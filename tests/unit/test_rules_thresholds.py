@@ -24,7 +24,7 @@ def test_the_four_rules_have_the_thresholds_the_advisor_reads():
     assert {rule: dict.fromkeys(WASTE[rule].thresholds) for rule in WASTE} == {
         "held-idle": dict.fromkeys(("sm_max", "dram_max", "power_over_idle_min", "minutes", "coverage_hours")),
         "idle": dict.fromkeys(("engine_max", "dram_max", "power_over_idle_max", "minutes", "coverage_hours")),
-        "idle-fabric": dict.fromkeys(("util_p995_max", "coverage_hours", "training_confidence_max")),
+        "idle-fabric": dict.fromkeys(("util_p995_max", "coverage_hours", "training_confidence_max", "engine_mean_min")),
         "too-many-gpus": dict.fromkeys(("u_p99_max", "headroom", "coverage_hours")),
     }
     assert WASTE["idle-fabric"].value("util_p995_max") == 0.01
