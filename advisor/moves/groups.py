@@ -131,12 +131,11 @@ def groups_of(verdicts: Verdicts) -> tuple[Group, ...]:
             ever_on.setdefault(node, set()).add(keys[w.id])
             if w.end >= end - CURRENT_SECONDS:
                 current_on.setdefault(node, set()).add(keys[w.id])
-    rows = {str(k): part for k, part in verdicts.usage.groupby("workload_id")} if len(verdicts.usage) else {}
     found = []
     for key, members in series.items():
         # A service holds its nodes; jobs come and go, so whoever ran there in the window is likely to come back.
         others = ever_on if members[-1].kind.label in JOBS else current_on
-        found.append(_group(verdicts, key, members, others, rows))
+        found.append(_group(verdicts, key, members, others))
     return tuple(sorted(found, key=lambda g: (-g.gpu_hours, g.series_id)))
 
 
@@ -156,7 +155,6 @@ def _group(
     key: str,
     members: list[WorkloadVerdict],
     others_on: dict[str, set[str]],
-    rows: dict[str, pd.DataFrame],
 ) -> Group:
     members = sorted(members, key=lambda w: (w.end, w.start, w.id))
     lead = members[-1]
@@ -165,8 +163,7 @@ def _group(
     now = _together(live) or (lead,)
     names = sorted({n for w in now for n in w.nodes})
     nodes = tuple(facts for facts in (verdicts.node(n) for n in names) if facts is not None)
-    parts = [rows[w.id] for w in members if w.id in rows]
-    frame = pd.concat(parts, ignore_index=True) if parts else verdicts.usage.iloc[0:0]
+    frame = pd.concat([verdicts.usage_of((w.id,)) for w in members], ignore_index=True)
     use = use_of(frame)
     load_ts, load = _load(frame, use)
     memory = frame["mem_used_ratio"].max() if len(frame) else math.nan

@@ -178,7 +178,7 @@ def _held_hours(verdicts: Verdicts, group: Group) -> float:
         return 0.0
     total = 0.0
     for w in group.workloads:
-        usage = verdicts.usage[verdicts.usage["workload_id"] == w.id]
+        usage = verdicts.usage_of((w.id,))
         own = float(idle[idle["workload_id"] == w.id]["gpu_hours"].sum())
         total += min(_trailing_idle_hours(usage), own)
     return total
@@ -200,18 +200,15 @@ def _last_worked(usage: pd.DataFrame) -> float | None:
 
 def _idle_since(verdicts: Verdicts, group: Group) -> float | None:
     """Since when what it holds now has stood idle; None: it never worked in the window, or it holds nothing now."""
-    usage = verdicts.usage
-    ids = {w.id for w in group.now}
-    last = _last_worked(usage[usage["workload_id"].isin(ids)])
+    last = _last_worked(verdicts.usage_of({w.id for w in group.now}))
     return last if group.current and last is not None and last < verdicts.window.end else None
 
 
 def _held_finding(
     verdicts: Verdicts, group: Group, held: float, share: float, *, rule: WasteRule, book: PriceBook
 ) -> Found:
-    ids = {w.id for w in group.workloads}
-    usage = verdicts.usage
-    rows = usage[usage["workload_id"].isin(ids) & (usage["bottleneck"] == "idle")]
+    usage = verdicts.usage_of({w.id for w in group.workloads})
+    rows = usage[usage["bottleneck"] == "idle"]
 
     def mean(name: str) -> float | None:
         value = rows[name].mean() if len(rows) and name in rows else math.nan

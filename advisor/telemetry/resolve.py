@@ -18,8 +18,9 @@ HOUR = 3600.0
 MINUTE = 60.0
 # Samples are read raw, so only for as long as the rollups may lag.
 SAMPLES_SPAN_SECONDS = 6 * HOUR
-# Hours that a workload's start or end cuts are read as minutes, up to so many; the rest are attributed by overlap.
-MAX_REFINED_HOURS = 400
+# Hours that a workload's start or end cuts are read as minutes, up to so many a node and so many in all, those of the
+# shortest workloads first: the rest are attributed by overlap, which a long one does not notice.
+MAX_REFINED_HOURS, MAX_REFINED_HOURS_IN_ALL = 400, 4000
 
 Fetch = Callable[[Query, float, float], pd.DataFrame]
 
@@ -118,20 +119,20 @@ def _after(
 
 
 def refine(
-    fetch: Fetch, gpu: pd.DataFrame, uses: pd.DataFrame, window: Window, minutes_from: float | None
+    fetch: Fetch, gpu: pd.DataFrame, uses: pd.DataFrame, window: Window, minutes_from: float | None, *, most: int
 ) -> tuple[pd.DataFrame, str | None]:
     """Put minutes in place of the hours that the start or end of a workload cuts, where the minutes still exist.
 
-    `minutes_from`: where the minutes of this database begin, None where it has none.
+    `minutes_from`: where the minutes of this database begin, None where it has none. `most`: hours to do that for.
     """
     if gpu.empty or uses.empty or minutes_from is None:
         return gpu, None
     edges = pd.concat(
         [
-            uses[["node", "gpu_uuid"]].assign(edge=uses["ts_start"]),
-            uses[["node", "gpu_uuid"]].assign(edge=uses["ts_end"]),
+            uses[["node", "gpu_uuid"]].assign(edge=uses[end], length=uses["ts_end"] - uses["ts_start"])
+            for end in ("ts_start", "ts_end")
         ]
-    )
+    ).sort_values("length", kind="stable")
     edges["ts"] = np.ceil(edges["edge"] / HOUR) * HOUR
     inside = (edges["ts"] - edges["edge"] > MINUTE) & (edges["edge"] - (edges["ts"] - HOUR) > MINUTE)
     in_window = (edges["edge"] > window.start) & (edges["edge"] < window.end)
@@ -140,12 +141,12 @@ def refine(
     is_hour = gpu["interval_seconds"] > MINUTE
     cut = cut.merge(gpu.loc[is_hour, ["node", "gpu_uuid", "ts", "observed_seconds"]], on=["node", "gpu_uuid", "ts"])
     note = None
-    if len(cut) > MAX_REFINED_HOURS:
+    if len(cut) > most:
         note = (
-            f"{len(cut)} hours hold the start or end of a workload; {MAX_REFINED_HOURS} of them were read by the "
-            "minute, the others are shared out by overlap."
+            f"{len(cut)} hours hold the start or end of a workload; {most} of them were read by the minute, the others "
+            "are shared out by overlap."
         )
-        cut = cut.iloc[:MAX_REFINED_HOURS]
+        cut = cut.iloc[:most]
     if cut.empty:
         return gpu, note
     stamps = sorted(cut["ts"].unique())

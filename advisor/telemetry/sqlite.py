@@ -13,7 +13,7 @@ import pandas as pd
 from ...agent.store import queries
 from ...agent.store.queries import Query
 from ...agent.store.reader import Reader, open_reader
-from ...rules.errors import NothingToDo, SkuwiseError, UsageError
+from ...rules.errors import NothingToDo, SkuwiseError, StoreError, UsageError
 from ..frame import Frame, Window
 from ..moments import minute
 from . import resolve
@@ -36,6 +36,11 @@ class _Parts:
     def add(self, name: str, table: pd.DataFrame) -> None:
         self.tables.setdefault(name, []).append(table)
 
+    def take(self, other: _Parts) -> None:
+        for name, tables in other.tables.items():
+            self.tables.setdefault(name, []).extend(tables)
+        self.notes.extend(other.notes)
+
 
 def read_frame(
     paths: Sequence[Path],
@@ -55,7 +60,15 @@ def read_frame(
     notes: list[str] = []
     opened = _open_all(files, tolerant=len(files) > 1, notes=notes)
     try:
-        spans = {path: _span(connection) for path, connection in opened.items()}
+        spans = {}
+        for path, connection in list(opened.items()):
+            try:
+                spans[path] = _span(connection)
+            except StoreError as error:
+                if len(files) == 1:
+                    raise
+                notes.append(f"Left out: {path}. {error}")
+                opened.pop(path).close()
         known = [span for span in spans.values() if span is not None]
         if not known:
             raise NothingToDo(
@@ -68,7 +81,7 @@ def read_frame(
             if span is None:
                 notes.append(f"{path} holds no samples.")
             elif span[0] < window.end and span[1] > window.start:
-                _read_one(connection, window, parts)
+                _read_tolerantly(path, connection, window, parts, of=len(files))
     finally:
         for connection in opened.values():
             connection.close()
@@ -153,7 +166,21 @@ def _default_window(
     return Window(math.floor((end - since_seconds) / resolve.HOUR) * resolve.HOUR, float(end))
 
 
-def _read_one(connection: Reader, window: Window, parts: _Parts) -> None:
+def _read_tolerantly(path: Path, connection: Reader, window: Window, parts: _Parts, *, of: int) -> None:
+    """One database of `of`: what cannot be read of several is left out as a whole, and named."""
+    try:
+        own = _read_one(connection, window, resolve.MAX_REFINED_HOURS_IN_ALL // of)
+    except StoreError as error:
+        if of == 1:
+            raise
+        parts.notes.append(f"Left out: {path}. {error}")
+    else:
+        parts.take(own)
+
+
+def _read_one(connection: Reader, window: Window, refined: int) -> _Parts:
+    """`refined`: hours that may be read by the minute."""
+    parts = _Parts()
     bounds = {"start": window.start, "end": window.end}
 
     def fetch(query: Query, start: float, end: float) -> pd.DataFrame:
@@ -170,7 +197,8 @@ def _read_one(connection: Reader, window: Window, parts: _Parts) -> None:
     gpu = resolve.read_family(fetch, resolve.GPU, window, last_seen)
     begin = connection.fetch(queries.minutes_begin(connection.version), {})[0][0]
     minutes_from = float(begin) if isinstance(begin, (int, float)) else None
-    gpu, note = resolve.refine(fetch, gpu, uses, window, minutes_from)
+    most = min(refined, resolve.MAX_REFINED_HOURS * len(nodes))
+    gpu, note = resolve.refine(fetch, gpu, uses, window, minutes_from, most=most)
     if note:
         parts.notes.append(note)
     parts.add("gpu", gpu)
@@ -185,6 +213,7 @@ def _read_one(connection: Reader, window: Window, parts: _Parts) -> None:
         parts.add("serving", listing(queries.SERVING, bounds))
     history = {"level": FABRIC_ACTIVE_LEVEL, "end": window.end}
     parts.add("fabric_history", listing(queries.FABRIC_HISTORY, history))
+    return parts
 
 
 def _join(parts: _Parts, window: Window, files: list[Path]) -> Frame:
@@ -198,10 +227,12 @@ def _join(parts: _Parts, window: Window, files: list[Path]) -> Frame:
         joined("fabric", queries.FABRIC_HOURS),
         joined("host", queries.HOST_HOURS),
     )
-    if len(parts.tables.get("gpu", [])) > 1:
-        gpu = _once(gpu, resolve.GPU.keys, "GPU", notes)
-        fabric = _once(fabric, resolve.FABRIC.keys, "fabric", notes)
-        host = _once(host, resolve.HOST.keys, "host", notes)
+    nodes = joined("nodes", queries.NODES)
+    twice = set(nodes.loc[nodes["node"].duplicated(), "node"])
+    if twice:
+        gpu = _once(gpu, twice, resolve.GPU.keys, "GPU", notes)
+        fabric = _once(fabric, twice, resolve.FABRIC.keys, "fabric", notes)
+        host = _once(host, twice, resolve.HOST.keys, "host", notes)
     uses = joined("uses", queries.USES)
     uses = uses.sort_values("ts_end").drop_duplicates(["workload_id", "node", "gpu_uuid", "ts_start"], keep="last")
     gpus = joined("gpus", queries.GPUS).sort_values("valid_from")
@@ -209,14 +240,14 @@ def _join(parts: _Parts, window: Window, files: list[Path]) -> Frame:
     history = joined("fabric_history", queries.FABRIC_HISTORY)
     return Frame(
         window=window,
-        nodes=_one_node_each(joined("nodes", queries.NODES), notes),
+        nodes=_one_node_each(nodes, notes),
         gpus=gpus.drop_duplicates(["node", "gpu_uuid"], keep="last").reset_index(drop=True),
         gpu=gpu.sort_values(["node", "gpu_uuid", "ts"], kind="stable", ignore_index=True),
         fabric=fabric.sort_values(["node", "device", "port", "ts"], kind="stable", ignore_index=True),
         host=host.sort_values(["node", "ts"], kind="stable", ignore_index=True),
         workloads=workloads.drop_duplicates("workload_id", keep="last").reset_index(drop=True),
         uses=uses.reset_index(drop=True),
-        absences=joined("absences", queries.ABSENCES).drop_duplicates(ignore_index=True),
+        absences=_absences_once(joined("absences", queries.ABSENCES)),
         source={"kind": "sqlite", "databases": [str(path) for path in files]},
         notes=tuple(notes),
         fabric_history=history.sort_values("hours").drop_duplicates(["node", "device", "port"], keep="last"),
@@ -238,19 +269,34 @@ def _one_node_each(nodes: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     return latest.assign(first_seen=latest["node"].map(first))
 
 
-def _once(rows: pd.DataFrame, keys: tuple[str, ...], what: str, notes: list[str]) -> pd.DataFrame:
-    """Each moment of a device once: copies of a row go, and minutes that an hour of another file tells already."""
-    if rows.empty:
+def _once(rows: pd.DataFrame, twice: set[str], keys: tuple[str, ...], what: str, notes: list[str]) -> pd.DataFrame:
+    """Each moment of a device once, of the nodes that `twice` names, which stand in several files.
+
+    Of copies the one that observed most stays (a snapshot may hold half of a minute), and minutes go that an hour of
+    another file tells already.
+    """
+    doubtful = rows["node"].isin(twice)
+    if not doubtful.any():
         return rows
-    kept = rows.drop_duplicates([*keys, "ts", "interval_seconds"])
+    fullest = rows[doubtful].sort_values("observed_seconds", ascending=False, kind="stable", na_position="last")
+    kept = fullest.drop_duplicates([*keys, "ts", "interval_seconds"])
     hourly = kept["interval_seconds"] > resolve.MINUTE
     hours = pd.MultiIndex.from_frame(kept.loc[hourly, [*keys, "ts"]])
     stamp = np.ceil(kept["ts"] / resolve.HOUR) * resolve.HOUR
     told = pd.MultiIndex.from_frame(kept[[*keys]].assign(ts=stamp)).isin(hours) & ~hourly.to_numpy()
     kept = kept[~told]
-    if len(kept) < len(rows):
-        notes.append(f"{len(rows) - len(kept)} {what} rows stood in more than one database and were counted once.")
-    return kept.reset_index(drop=True)
+    if len(kept) < len(fullest):
+        notes.append(f"{len(fullest) - len(kept)} {what} rows stood in more than one database and were counted once.")
+    return pd.concat([rows[~doubtful], kept], ignore_index=True)
+
+
+def _absences_once(absences: pd.DataFrame) -> pd.DataFrame:
+    """A copy made while something was missing does not know when that ended: the file that does is right."""
+    if absences.empty:
+        return absences
+    what = [name for name in absences.columns if name not in ("until", "detail", "remedy")]
+    known = absences.sort_values("until", kind="stable", na_position="first").drop_duplicates(what, keep="last")
+    return known.sort_index(ignore_index=True)
 
 
 def _names(files: list[Path]) -> str:

@@ -36,25 +36,34 @@ def to_table(rows: Sequence[Sequence[object]], query: Query) -> pd.DataFrame:
 
     Columns of bins become a `BinsArray`. The numbers are one block, which is cut, sorted and joined at once.
     """
+    if not rows:
+        return empty_table(query)
     texts, numbers = len(query.text), len(query.numbers)
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(query.columns)
+    columns = list(zip(*rows, strict=True))
     block = np.empty((numbers, len(rows)))
+    # A row that does not say what it is about, or when, says nothing.
+    lacking = np.zeros(len(rows), dtype=np.bool_)
     for n, (name, column) in enumerate(zip(query.numbers, columns[texts : texts + numbers], strict=True)):
         values = _numbers(column)
         block[n] = np.clip(values, 0.0, LAST_DAY) if name in _MOMENTS else values
-    words = {name: _texts(column) for name, column in zip(query.text, columns[:texts], strict=True)}
-    bins = {name: _parse_bins(column) for name, column in zip(query.bins, columns[texts + numbers :], strict=True)}
-    table = pd.concat(
-        [
-            pd.DataFrame(words, columns=list(query.text), dtype=object),
-            pd.DataFrame(block.T, columns=list(query.numbers)),
-            pd.DataFrame(bins, columns=list(query.bins)),
-        ],
-        axis=1,
-    )
-    # A row that does not say what it is about, or when, says nothing.
-    lacking = table[[name for name in query.columns if name in _IDENTITY]].isna().any(axis=1)
+        if name in _IDENTITY:
+            lacking |= np.isnan(block[n])
+    table = pd.DataFrame(block.T, columns=list(query.numbers), copy=False)
+    for n, (name, column) in enumerate(zip(query.text, columns[:texts], strict=True)):
+        cells = _texts(column)
+        table.insert(n, name, pd.Series(cells, dtype=object, copy=False))
+        if name in _IDENTITY:
+            lacking |= pd.isna(cells)
+    for name, column in zip(query.bins, columns[texts + numbers :], strict=True):
+        table[name] = _parse_bins(column)
     return table[~lacking].reset_index(drop=True) if lacking.any() else table
+
+
+def empty_table(query: Query) -> pd.DataFrame:
+    """No rows, with the columns and types of `query`."""
+    types = dict.fromkeys(query.text, "object") | dict.fromkeys(query.numbers, "float64")
+    table = pd.DataFrame({name: np.empty(0, dtype=kind) for name, kind in types.items()})
+    return table.assign(**{name: BinsArray.missing(0) for name in query.bins})
 
 
 def _texts(column: Sequence[object]) -> npt.NDArray[np.object_]:
@@ -88,38 +97,42 @@ def _numbers(column: Sequence[object]) -> np.ndarray:
 def _parse_bins(column: Sequence[object]) -> BinsArray:
     """All of a column in one parse, equal cells once; a cell that is no JSON array of seconds counts as missing."""
     codes, distinct = _distinct(column)
-    at = [n for n, cell in enumerate(distinct) if isinstance(cell, (str, bytes)) and len(cell) <= MAX_BINS_TEXT]
-    texts = [_text(distinct[n]) for n in at]
-    try:
-        parsed = _parse_arrays(texts)
-    except (TypeError, ValueError, OverflowError):
-        parsed = np.stack([_parse_cell(text) for text in texts])
     known = BinsArray.missing(len(distinct) + 1).matrix  # the last is the missing cells'
-    known[at] = parsed
+    if len(distinct):
+        try:
+            known[:-1] = _parse_arrays([c.encode() if isinstance(c, str) else c for c in distinct])
+        except (TypeError, ValueError, OverflowError):
+            known[:-1] = np.stack([_parse_cell(cell) for cell in distinct])
     return BinsArray(known[codes])
 
 
-def _parse_arrays(texts: Sequence[str]) -> npt.NDArray[np.float64]:
-    """JSON arrays of `WIDTH` seconds each as one matrix. Raises ValueError where one of them is something else."""
-    if not texts:
-        return np.empty((0, WIDTH))
-    if not all(text[:1] == "[" and text[-1:] == "]" for text in texts):
+def _parse_arrays(cells: Sequence[bytes]) -> npt.NDArray[np.float64]:
+    """JSON arrays of `WIDTH` seconds each as one matrix. Raises an error where one of them is something else."""
+    lines = b"\n".join(cells)
+    if not (lines[:1] == b"[" and lines[-1:] == b"]" and lines.count(b"]\n[") == len(cells) - 1):
         raise ValueError("a cell is not an array")
-    lines = io.StringIO("\n".join(text[1:-1] for text in texts))
-    table = pd.read_csv(lines, header=None, dtype=np.float64, quoting=csv.QUOTE_NONE, skip_blank_lines=False)
+    if len(lines) > MAX_BINS_TEXT * len(cells):
+        raise ValueError("a cell is longer than seconds are")
+    table = pd.read_csv(
+        io.BytesIO(lines[1:-1].replace(b"]\n[", b"\n")),
+        header=None, dtype=np.float64, quoting=csv.QUOTE_NONE, skip_blank_lines=False,
+    )  # fmt: skip
     matrix = table.to_numpy()
-    if matrix.shape != (len(texts), WIDTH) or not _are_seconds(matrix):
+    if matrix.shape != (len(cells), WIDTH) or not _are_seconds(matrix):
         raise ValueError("a cell is not an array of seconds")
     return matrix
 
 
-def _parse_cell(text: str) -> npt.NDArray[np.float64]:
+def _parse_cell(cell: object) -> npt.NDArray[np.float64]:
     """One JSON array of seconds; NaN all along where it is none."""
+    nothing = np.full(WIDTH, np.nan)
+    if not isinstance(cell, (str, bytes)) or len(cell) > MAX_BINS_TEXT:
+        return nothing
     try:
-        cell = np.array(json.loads(text), dtype=float)
+        seconds = np.array(json.loads(cell), dtype=float)
     except (TypeError, ValueError, OverflowError, RecursionError):
-        return np.full(WIDTH, np.nan)
-    return cell if cell.shape == (WIDTH,) and _are_seconds(cell) else np.full(WIDTH, np.nan)
+        return nothing
+    return seconds if seconds.shape == (WIDTH,) and _are_seconds(seconds) else nothing
 
 
 def _are_seconds(bins: npt.NDArray[np.float64]) -> bool:

@@ -5,9 +5,12 @@ This is what `advisor/moves` reads. Nothing here knows a price: each workload's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ..frame import Window
@@ -122,4 +125,20 @@ class Verdicts:
     notes: tuple[str, ...] = ()
 
     def node(self, name: str) -> NodeFacts | None:
-        return next((n for n in self.nodes if n.node == name), None)
+        return self._nodes.get(name)
+
+    def usage_of(self, ids: Iterable[str]) -> pd.DataFrame:
+        """The rows of `usage` of these workloads, in its order."""
+        parts = [self._usage_rows[key] for key in ids if key in self._usage_rows]
+        return self.usage.iloc[np.sort(np.concatenate(parts)) if parts else []]
+
+    @cached_property
+    def _nodes(self) -> dict[str, NodeFacts]:
+        return {n.node: n for n in reversed(self.nodes)}
+
+    @cached_property
+    def _usage_rows(self) -> dict[str, npt.NDArray[np.intp]]:
+        """Workload id -> positions of its rows: looked up for each workload, where a search would take all rows."""
+        if self.usage.empty:
+            return {}
+        return {str(key): at for key, at in self.usage.groupby("workload_id", sort=False).indices.items()}

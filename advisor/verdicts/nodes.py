@@ -26,10 +26,17 @@ def node_facts(frame: Frame, index: GpuIndex, attribution: Attribution) -> tuple
     counts, hours = spans["gpu_count"].to_dict(), spans["span_hours"].to_dict()
     seen = _observed_hours(frame, attribution)
     whole = set(whole_gpus(frame).itertuples(index=False, name=None))
+    gpus_of: dict[str, list[tuple[str, str]]] = {}
+    for key in index.skus:
+        if key in whole:
+            gpus_of.setdefault(key[0], []).append(key)
+    fabric = _by_node(frame.fabric.assign(port_name=_port_names(frame.fabric)))
+    history, nvlink = _by_node(frame.fabric_history), _nvlink_peaks(frame)
+    nothing = frame.fabric.iloc[:0]
     facts = []
     for row in records(frame.nodes.sort_values("node")):
         node = str(row["node"])
-        keys = [key for key in index.skus if key[0] == node and key in whole]
+        keys = gpus_of.get(node, [])
         skus = {sku.name for key in keys if (sku := index.skus[key]) is not None}
         names = {str(index.table.loc[key, "name"]) for key in keys}
         count = int(counts.get(node, len(keys)))
@@ -46,10 +53,10 @@ def node_facts(frame: Frame, index: GpuIndex, attribution: Attribution) -> tuple
                 first_seen=float(row["first_seen"]),
                 last_seen=float(row["last_seen"]),
                 hours_observed=seen.get(node, 0.0) / max(count, 1),
-                fabric=_fabric(frame, node),
+                fabric=_fabric(frame, node, fabric.get(node, nothing), history.get(node)),
                 span_hours=float(hours.get(node, 0.0)),
                 gpu_name=next(iter(names)) if len(names) == 1 else None,
-                nvlink_util_p995=_nvlink(frame, node),
+                nvlink_util_p995=nvlink.get(node),
             )
         )
     return tuple(facts)
@@ -118,14 +125,28 @@ def _of_whole_gpus(frame: Frame, places: pd.DataFrame) -> np.ndarray:
     return keys.isin(pd.MultiIndex.from_frame(whole_gpus(frame)))
 
 
-def _fabric(frame: Frame, node: str) -> FabricFacts | None:
-    rows = frame.fabric[frame.fabric["node"] == node] if not frame.fabric.empty else frame.fabric
+def _by_node(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    return {str(node): rows for node, rows in table.groupby("node", sort=False)} if not table.empty else {}
+
+
+def _port_names(fabric: pd.DataFrame) -> pd.Series:
+    """``device/port`` of every row."""
+    if fabric.empty:
+        return pd.Series(dtype=object)
+    code = fabric.groupby(["device", "port"], sort=False).ngroup().to_numpy()
+    first = fabric.iloc[np.unique(code, return_index=True)[1]]
+    names = [f"{device}/{int(port)}" for device, port in zip(first["device"], first["port"], strict=True)]
+    return pd.Series(np.array(names, dtype=object)[code], index=fabric.index)
+
+
+def _fabric(frame: Frame, node: str, rows: pd.DataFrame, history: pd.DataFrame | None) -> FabricFacts | None:
+    """`rows`, `history`: those of the node."""
     if rows.empty:
         absent = _absence(frame, node)
         if absent is None:
             return None
         return FabricFacts((), (), False, absent, None, None, 0.0, None, None)
-    port = rows["device"].astype(str) + "/" + rows["port"].astype(int).astype(str)
+    port = rows["port_name"]
     compute = rows["role"] == "compute"
     ports = tuple(sorted(set(port[compute])))
     others = tuple(sorted(set(port[~compute])))
@@ -133,7 +154,7 @@ def _fabric(frame: Frame, node: str) -> FabricFacts | None:
         reason = f"None of its {len(others)} ports is known to be of the compute fabric; set fabric_roles if one is."
         return FabricFacts((), others, False, reason, None, None, 0.0, None, None)
     own, key = rows[compute], port[compute]
-    last, known = _history(frame, node)
+    last, known = _history(own, frame.fabric_history.empty, history)
     by_port = own.groupby(key)
     seconds = own["observed_seconds"].where(own["util_mean"].notna()).groupby(key).sum()
     rates = by_port["line_rate_bytes_per_second"].last()
@@ -181,32 +202,34 @@ def _port_p995(rows: pd.DataFrame) -> float | None:
     return bins_quantile(total, 0.995)
 
 
-def _nvlink(frame: Frame, node: str) -> float | None:
-    rows = frame.gpu[frame.gpu["node"] == node]
-    values = []
-    for _, part in rows.groupby("gpu_uuid"):
-        matrix, have = stacked_bins(part["nvlink_bins"])
-        if have.any():
-            values.append(bins_quantile(matrix[have].sum(axis=0), 0.995))
-    known = [v for v in values if v is not None]
-    return max(known) if known else None
+def _nvlink_peaks(frame: Frame) -> dict[str, float]:
+    """The 99.5th percentile of NVLink use of each node's busiest GPU; nodes without bins have none."""
+    if frame.gpu.empty:
+        return {}
+    peaks: dict[str, float] = {}
+    column = frame.gpu["nvlink_bins"]
+    for (node, _), at in frame.gpu.groupby(["node", "gpu_uuid"], sort=False).indices.items():
+        matrix, _ = stacked_bins(column.iloc[at])
+        peak = bins_quantile(matrix.sum(axis=0), 0.995)
+        if peak is not None:
+            peaks[str(node)] = max(peak, peaks.get(str(node), 0.0))
+    return peaks
 
 
-def _history(frame: Frame, node: str) -> tuple[float | None, float]:
-    """When the compute fabric last carried anything, and hours of records of it."""
-    history = frame.fabric_history
-    if history.empty:
-        own = frame.fabric[(frame.fabric["node"] == node) & (frame.fabric["role"] == "compute")]
-        active = own.loc[own["util_max"] >= 0.01, "ts"]
+def _history(own: pd.DataFrame, blind: bool, history: pd.DataFrame | None) -> tuple[float | None, float]:
+    """When the compute fabric last carried anything, and hours of records of it.
+
+    `own`: its rows of the compute ports; `history`: what the road knows beyond the window, unless it is `blind` to it.
+    """
+    active = own.loc[own["util_max"] >= 0.01, "ts"].max()
+    if blind:
         span = own["ts"].max() - (own["ts"] - own["interval_seconds"]).min()
-        return _or_none(active.max()), float(span / 3600)
-    own = history[(history["node"] == node) & (history["role"] == "compute")]
-    if own.empty:
+        return _or_none(active), float(span / 3600)
+    known = history[history["role"] == "compute"] if history is not None else None
+    if known is None or known.empty:
         return None, 0.0
-    recent = frame.fabric[(frame.fabric["node"] == node) & (frame.fabric["role"] == "compute")]
-    recent_active = recent.loc[recent["util_max"] >= 0.01, "ts"].max()
-    last = [v for v in (own["last_active_ts"].max(), recent_active) if not np.isnan(v)]
-    return (float(max(last)) if last else None), float(own["hours"].min())
+    last = [v for v in (known["last_active_ts"].max(), active) if not np.isnan(v)]
+    return (float(max(last)) if last else None), float(known["hours"].min())
 
 
 def _absence(frame: Frame, node: str) -> str | None:

@@ -83,15 +83,24 @@ class _Spans:
     code: Ints
 
 
+@dataclass(frozen=True, slots=True)
+class _Uses:
+    """Uses of one GPU, uncut, in parallel arrays; `code` is a workload's position, `shared` as it was reported."""
+
+    start: Floats
+    end: Floats
+    code: Ints
+    shared: npt.NDArray[np.bool_]
+
+
 def attribute(frame: Frame) -> Attribution:
     """Sessions of the window and the rows that belong to them."""
     uses = _physical_uses(frame)
     ids = sorted(uses["workload_id"].unique()) if not uses.empty else []
-    position = {workload_id: n for n, workload_id in enumerate(ids)}
-    bounds = _row_bounds(frame)
-    by_gpu = _by_gpu(uses)
-    mine: list[pd.DataFrame] = []
-    places: list[pd.DataFrame] = []
+    begin, stop, observed = _row_bounds(frame)
+    by_gpu = _by_gpu(uses, ids)
+    mine: list[tuple[npt.NDArray, ...]] = []  # row, workload's position, seconds, whole, shared
+    places: list[tuple[npt.NDArray, ...]] = []  # row, code, seconds
     held: dict[str, float] = dict.fromkeys(ids, 0.0)
     shared_ids: set[str] = set()
     drained = _drained_by_gpu(frame)
@@ -101,50 +110,57 @@ def attribute(frame: Frame) -> Attribution:
     if not frame.gpu.empty:
         grouped = frame.gpu.groupby(["node", "gpu_uuid"], sort=False).indices
         rows_of = {key: np.asarray(rows, dtype=np.intp) for key, rows in grouped.items()}
+    nothing = _Uses(_none(), _none(), _no_ints(), np.empty(0, dtype=np.bool_))
     for key in dict.fromkeys([*rows_of, *by_gpu]):
-        own = _union(by_gpu[key], position, frame.window) if key in by_gpu else _Spans(_none(), _none(), _no_ints())
-        forced = by_gpu.get(key)
-        sweep = _sweep(own, forced, frame.window)
+        used = by_gpu.get(key, nothing)
+        own = _union(used, frame.window)
+        sweep = _sweep(own, used, frame.window)
         sweep = _over_nobody(sweep, parts.get(key, ()), _SHARED)
         sweep = _over_nobody(sweep, drained.get(key, ()), _DRAINED)
         for n in np.unique(own.code):
             held[ids[n]] += float((own.end - own.start)[own.code == n].sum())
         rows = rows_of.get(key, _no_ints())
-        begin, stop, observed = (a[rows] for a in bounds)
-        row, span, seconds, whole = overlaps(begin, stop, observed, own.start, own.end)
+        bounds = begin[rows], stop[rows], observed[rows]
+        row, span, seconds, whole = overlaps(*bounds, own.start, own.end)
         on_shared = _shared_spans(own, sweep)
         # Whoever holds an instance shares the GPU that it is a part of.
         shared_ids |= {ids[n] for n in np.unique(own.code if key in parent_of else own.code[on_shared])}
-        mine.append(
-            pd.DataFrame(
-                {
-                    "row": rows[row],
-                    "workload_id": np.array(ids, dtype=object)[own.code[span]] if len(span) else _none().astype(object),
-                    "seconds": seconds,
-                    "whole": whole,
-                    "shared": on_shared[span],
-                }
-            )
-        )
-        row, span, seconds, _ = overlaps(begin, stop, observed, sweep.start, sweep.end)
-        code = sweep.code[span]
-        who = np.full(len(code), None, dtype=object)
-        known = code >= 0
-        if known.any():
-            who[known] = np.array(ids, dtype=object)[code[known]]
-        places.append(
-            pd.DataFrame(
-                {
-                    "row": rows[row],
-                    "workload_id": who,
-                    "shared": code == _SHARED,
-                    "drained": code == _DRAINED,
-                    "seconds": seconds,
-                }
-            )
-        )
+        mine.append((rows[row], own.code[span], seconds, whole, on_shared[span]))
+        row, span, seconds, _ = overlaps(*bounds, sweep.start, sweep.end)
+        places.append((rows[row], sweep.code[span], seconds))
     sessions = _sessions(frame, uses, held, shared_ids)
-    return Attribution(sessions, _stack(mine), _stack(places))
+    return Attribution(sessions, _mine(mine, ids), _places(places, ids))
+
+
+def _mine(parts: list[tuple[npt.NDArray, ...]], ids: Sequence[str]) -> pd.DataFrame:
+    row, code, seconds, whole, shared = _stack(parts, (np.intp, np.intp, float, np.bool_, np.bool_))
+    return pd.DataFrame(
+        {"row": row, "workload_id": _named(code, ids), "seconds": seconds, "whole": whole, "shared": shared}
+    )
+
+
+def _places(parts: list[tuple[npt.NDArray, ...]], ids: Sequence[str]) -> pd.DataFrame:
+    row, code, seconds = _stack(parts, (np.intp, np.intp, float))
+    return pd.DataFrame(
+        {
+            "row": row,
+            "workload_id": _named(code, ids),
+            "shared": code == _SHARED,
+            "drained": code == _DRAINED,
+            "seconds": seconds,
+        }
+    )
+
+
+def _stack(parts: list[tuple[npt.NDArray, ...]], types: Sequence[type]) -> list[npt.NDArray]:
+    if not parts:
+        return [np.empty(0, dtype=kind) for kind in types]
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+
+def _named(codes: Ints, ids: Sequence[str]) -> pd.Series:
+    """The workload of each code, None for nobody."""
+    return pd.Series(np.array([*ids, None], dtype=object)[np.where(codes >= 0, codes, len(ids))], dtype=object)
 
 
 def overlaps(
@@ -166,8 +182,14 @@ def overlaps(
     return row, span, share * observed[row], share >= 0.98
 
 
-def _by_gpu(uses: pd.DataFrame) -> dict[object, pd.DataFrame]:
-    return dict(iter(uses.groupby(["node", "gpu_uuid"], sort=False))) if not uses.empty else {}
+def _by_gpu(uses: pd.DataFrame, ids: Sequence[str]) -> dict[object, _Uses]:
+    if uses.empty:
+        return {}
+    start, end = uses["ts_start"].to_numpy(float), uses["ts_end"].to_numpy(float)
+    code = uses["workload_id"].map({workload_id: n for n, workload_id in enumerate(ids)}).to_numpy(np.intp)
+    shared = (uses["shared"] == 1).to_numpy(np.bool_)
+    grouped = uses.groupby(["node", "gpu_uuid"], sort=False).indices
+    return {key: _Uses(start[at], end[at], code[at], shared[at]) for key, at in grouped.items()}
 
 
 def _physical_uses(frame: Frame) -> pd.DataFrame:
@@ -197,12 +219,13 @@ def _row_bounds(frame: Frame) -> tuple[Floats, Floats, Floats]:
     return begin, stop, np.minimum(np.nan_to_num(observed), stop - begin)
 
 
-def _union(uses: pd.DataFrame, position: Mapping[str, int], window: Window) -> _Spans:
+def _union(uses: _Uses, window: Window) -> _Spans:
     """Each workload's spans on one GPU, joined where they touch or overlap, cut to the window."""
-    start, end, code = [], [], []
-    for workload_id, group in uses.groupby("workload_id", sort=False):
-        a = np.clip(group["ts_start"].to_numpy(float), window.start, window.end)
-        b = np.clip(group["ts_end"].to_numpy(float), window.start, window.end)
+    start, end, code = [_none()], [_none()], [_no_ints()]
+    begin, stop = np.clip(uses.start, window.start, window.end), np.clip(uses.end, window.start, window.end)
+    for n in pd.unique(uses.code):
+        its = uses.code == n
+        a, b = begin[its], stop[its]
         order = np.argsort(a)
         a, b = a[order], np.maximum.accumulate(b[order])
         new = np.concatenate(([True], a[1:] > b[:-1]))
@@ -211,11 +234,11 @@ def _union(uses: pd.DataFrame, position: Mapping[str, int], window: Window) -> _
         keep = ends > starts
         start.append(starts[keep])
         end.append(ends[keep])
-        code.append(np.full(int(keep.sum()), position[str(workload_id)], dtype=np.intp))
+        code.append(np.full(int(keep.sum()), n, dtype=np.intp))
     return _Spans(np.concatenate(start), np.concatenate(end), np.concatenate(code))
 
 
-def _sweep(own: _Spans, uses: pd.DataFrame | None, window: Window) -> _Spans:
+def _sweep(own: _Spans, uses: _Uses, window: Window) -> _Spans:
     """The window cut into spans with nobody, one workload, or several (or one that is marked as shared)."""
     if not len(own.start):
         return _Spans(np.array([window.start]), np.array([window.end]), np.array([_NOBODY], dtype=np.intp))
@@ -236,10 +259,8 @@ def _sweep(own: _Spans, uses: pd.DataFrame | None, window: Window) -> _Spans:
     brief = (holders > 1) & ~several
     for n in np.nonzero(brief)[0]:
         code[n] = code[n - 1] if n else _NOBODY
-    if uses is not None:
-        flagged = uses[uses["shared"] == 1]
-        for a, b in zip(flagged["ts_start"], flagged["ts_end"], strict=True):
-            code[(start >= a) & (end <= b) & (code != _NOBODY)] = _SHARED
+    for a, b in zip(uses.start[uses.shared], uses.end[uses.shared], strict=True):
+        code[(start >= a) & (end <= b) & (code != _NOBODY)] = _SHARED
     return _Spans(start, end, code)
 
 
@@ -303,14 +324,17 @@ def _sessions(frame: Frame, uses: pd.DataFrame, held: Mapping[str, float], share
     known = {str(row["workload_id"]): row for row in records(frame.workloads)}
     chains = _chains(frame.workloads)
     sessions = []
-    for workload_id, group in uses.groupby("workload_id", sort=True):
-        key = str(workload_id)
+    node, uuid, basis = (uses[name].to_numpy(object) for name in ("node", "gpu_uuid", "basis"))
+    start, end = uses["ts_start"].to_numpy(float), uses["ts_end"].to_numpy(float)
+    grouped = uses.groupby("workload_id", sort=False).indices
+    for key in sorted(map(str, grouped)):
+        at = grouped[key]
         if held.get(key, 0.0) <= 0:
             continue
         about = known.get(key, {})
-        gpus = tuple(sorted(set(zip(group["node"], group["gpu_uuid"], strict=True))))
-        bases = set(group["basis"])
-        first, last = float(group["ts_start"].min()), float(group["ts_end"].max())
+        gpus = tuple(sorted(set(zip(node[at], uuid[at], strict=True))))
+        bases = set(basis[at])
+        first, last = float(start[at].min()), float(end[at].max())
         sessions.append(
             Session(
                 workload_id=key,
@@ -349,15 +373,6 @@ def _chains(workloads: pd.DataFrame) -> dict[str, float]:
     chain = (gap.isna() | (gap > RESTART_GAP_SECONDS)).cumsum()
     span = table.groupby(chain)["last_seen"].transform("max") - table.groupby(chain)["first_seen"].transform("min")
     return dict(zip(table["workload_id"], span / 3600, strict=True))
-
-
-def _stack(parts: list[pd.DataFrame]) -> pd.DataFrame:
-    filled = [part for part in parts if not part.empty]
-    if not filled:
-        return (
-            parts[0] if parts else pd.DataFrame(columns=["row", "workload_id", "seconds", "whole", "shared", "drained"])
-        )
-    return pd.concat(filled, ignore_index=True)
 
 
 def _none() -> Floats:
