@@ -19,6 +19,7 @@ from .workloads import Session
 
 Features = Mapping[str, float]
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
 
 # A daily shape needs so many days: below it a trend looks like one.
 DIURNAL_DAYS_MIN = 3.0
@@ -112,6 +113,23 @@ class FlatRule:
     level_max: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Some rows of a table by column, each taken when it is asked for."""
+
+    table: pd.DataFrame
+    at: Ints
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def __getitem__(self, name: str) -> npt.NDArray:
+        return self.table[name].to_numpy()[self.at]
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> _Rows:
+        return _Rows(self.table, self.at[mask])
+
+
 def features(
     session: Session,
     frame: Frame,
@@ -128,7 +146,7 @@ def features(
     out: dict[str, float] = {}
     weights = mine["seconds"].to_numpy(float)
     at = mine["row"].to_numpy(int)
-    rows = measures.iloc[at]
+    rows = _Rows(measures, at)
     window = frame.window
     out["hours"] = float(weights.sum()) / 3600
     out["elapsed_hours"] = (session.end - session.start) / 3600
@@ -142,8 +160,8 @@ def features(
         _put(out, name, _mean(rows[name], weights))
     if "i" in out:
         out["u_i"] = out["i"]
-    _put(out, "g_max", rows["g_max"].max())
-    _put(out, "g_hour_p95", float(rows["g"].quantile(0.95)))
+    _put(out, "g_max", _max(rows["g_max"]))
+    _put(out, "g_hour_p95", _p95(rows["g"]))
     _put(out, "power_watts", _mean(rows["power"], weights))
     _put(out, "power_over_idle", _mean(rows["power_over_idle"], weights))
     out["idle_share"] = float(np.average(rows["idle"], weights=weights))
@@ -151,28 +169,29 @@ def features(
     samples = frame.gpu["gpu_util_n"].to_numpy(float)[at]
     ok = samples > 0
     if ok.any():
-        out["resolution_seconds"] = float(np.median(rows["seconds"].to_numpy(float)[ok] / samples[ok]))
+        out["resolution_seconds"] = float(np.median(rows["seconds"][ok] / samples[ok]))
     whole = mine["whole"].to_numpy(bool) & ~mine["shared"].to_numpy(bool)
     if not whole.any():
         whole = mine["whole"].to_numpy(bool)
     if whole.any():
-        shape, w, index = rows[whole], weights[whole], at[whole]
-        busy = ~shape["idle"].to_numpy(bool) & ~shape["fault"].to_numpy(bool)
-        _busy_features(out, shape[busy], w[busy])
+        shape, w, index = rows.where(whole), weights[whole], at[whole]
+        idle = shape["idle"]
+        busy = ~idle & ~shape["fault"]
+        _busy_features(out, shape.where(busy), w[busy])
         _bin_features(out, frame, index, etas)
         _memory_features(out, frame, shape, index, flat)
         _put(out, "idle_run_hours", _mean(shape["idle_run_seconds"], w) / 3600)
         uuid = frame.gpu["gpu_uuid"].to_numpy()[index]
-        _put(out, "idle_stretch_hours", _idle_stretch_hours(uuid, shape["idle"].to_numpy(bool), w))
+        _put(out, "idle_stretch_hours", _idle_stretch_hours(uuid, idle, w))
         _time_features(out, frame, shape, index)
     return out
 
 
-def _busy_features(out: dict[str, float], busy: pd.DataFrame, weights: Floats) -> None:
-    if busy.empty or weights.sum() <= 0:
+def _busy_features(out: dict[str, float], busy: _Rows, weights: Floats) -> None:
+    if not len(busy) or weights.sum() <= 0:
         return
     for name in ("u_c", "u_m"):
-        _put(out, f"{name}_busy_p95", float(busy[name].quantile(0.95)))
+        _put(out, f"{name}_busy_p95", _p95(busy[name]))
     u_c, u_m = _mean(busy["u_c"], weights), _mean(busy["u_m"], weights)
     if not math.isnan(u_c + u_m):
         out["memory_over_compute"] = u_m / max(u_c, 0.01)
@@ -181,18 +200,19 @@ def _busy_features(out: dict[str, float], busy: pd.DataFrame, weights: Floats) -
         _put(out, name, _mean(busy[part], weights) / max(sm if math.isnan(engine) else engine, 0.01))
     _put(out, "c_per_sm", _mean(busy["c"], weights) / max(sm, 0.01))
     if out.get("resolution_seconds", 1.0) <= PERIOD_INTERVAL_MAX_SECONDS:
-        found = busy["period_strength"].notna().to_numpy()
+        found = ~np.isnan(busy["period_strength"])
         out["period_share"] = float(weights[found].sum() / weights.sum())
-        _put(out, "period_seconds", busy["period_seconds"].median())
-        _put(out, "period_strength", busy["period_strength"].median())
+        _put(out, "period_seconds", _median(busy["period_seconds"]))
+        _put(out, "period_strength", _median(busy["period_strength"]))
     for name in (
         "cv1", "nvlink_symmetry", "fabric_symmetry", "tensor_fabric_correlation", "tensor_nvlink_correlation",
     ):  # fmt: skip
-        _put(out, name, busy[name].median())
+        _put(out, name, _median(busy[name]))
     for name in ("cpu", "io_wait", "clock_ratio"):
         _put(out, name, _mean(busy[name], weights))
-    burst = (busy["disk_write_max"] >= 2e8) & (busy["disk_write_max"] >= 5 * busy["disk_write"])
-    if busy["disk_write_max"].notna().any():
+    most = busy["disk_write_max"]
+    burst = (most >= 2e8) & (most >= 5 * busy["disk_write"])
+    if not np.isnan(most).all():
         out["write_bursts"] = float(np.average(burst, weights=weights))
 
 
@@ -212,19 +232,19 @@ def _bin_features(out: dict[str, float], frame: Frame, index: npt.NDArray[np.int
 
 
 def _memory_features(
-    out: dict[str, float], frame: Frame, shape: pd.DataFrame, index: npt.NDArray[np.intp], flat: FlatRule
+    out: dict[str, float], frame: Frame, shape: _Rows, index: npt.NDArray[np.intp], flat: FlatRule
 ) -> None:
-    memory = shape["mem"].to_numpy(float)
+    memory = shape["mem"]
     if np.isnan(memory).all():
         return
     _put(out, "mem_level", float(np.nanmedian(memory)))
-    _put(out, "mem_max", shape["mem_max"].max())
+    _put(out, "mem_max", _max(shape["mem_max"]))
     # Loading and unloading are no part of the level: of each GPU the first and last row are left out where there are
     # enough. Within the rest a pool that is taken once does not move at all.
-    uuid = frame.gpu["gpu_uuid"].to_numpy()[index]
+    gpu = pd.factorize(frame.gpu["gpu_uuid"].to_numpy()[index])[0]
+    order = np.argsort(gpu, kind="stable")
     spreads = []
-    for _, group in pd.Series(memory).groupby(uuid, sort=False):
-        values = group.to_numpy(float)
+    for values in np.split(memory[order], np.nonzero(np.diff(gpu[order]))[0] + 1):
         inner = values[1:-1] if len(values) > 4 else values
         inner = inner[~np.isnan(inner)]
         if len(inner) >= 2 and inner.mean() > 0:
@@ -234,25 +254,16 @@ def _memory_features(
         out["mem_flat"] = float(out["mem_cv"] <= flat.cv_max and flat.level_min <= out["mem_level"] <= flat.level_max)
 
 
-def _time_features(out: dict[str, float], frame: Frame, shape: pd.DataFrame, index: npt.NDArray[np.intp]) -> None:
+def _time_features(out: dict[str, float], frame: Frame, shape: _Rows, index: npt.NDArray[np.intp]) -> None:
     """Features of the hourly course: daily wave, swing, and whether its GPUs move together."""
-    activity = shape["c"] if shape["c"].notna().any() else shape["sm"] if shape["sm"].notna().any() else shape["g"]
-    hour = np.ceil(frame.gpu["ts"].to_numpy(float)[index] / 3600)
-    table = pd.DataFrame(
-        {
-            "hour": hour,
-            "gpu": frame.gpu["gpu_uuid"].to_numpy()[index],
-            "activity": activity.to_numpy(float),
-        }
-    )
+    ends = np.ceil(frame.gpu["ts"].to_numpy(float)[index] / 3600)
+    hours, hour = np.unique(ends, return_inverse=True)
     # Demand shows where it is not saturated: SMs of a decoding service stay busy by day and by night, its tensor cores
     # do not. So the wave and the swing are those of the measure that moves most.
-    hourly = shape[list(DEMAND_MEASURES)].groupby(hour).mean()
-    hours = hourly.index.to_numpy(float)
     enough = len(hours) >= DIURNAL_DAYS_MIN * 12 and hours[-1] - hours[0] >= DIURNAL_DAYS_MIN * 24
     best = -1.0
     for name in DEMAND_MEASURES:
-        values = hourly[name].to_numpy(float)
+        values = _group_means(shape[name], hour, len(hours))
         known = ~np.isnan(values)
         values = values[known]
         if len(values) < 2 or values.mean() <= 0.005:
@@ -269,13 +280,31 @@ def _time_features(out: dict[str, float], frame: Frame, shape: pd.DataFrame, ind
                 best = share * wave / level
                 out["diu"], out["day_level"] = share, wave / level
     if out["gpus"] >= 2:
-        wide = table.pivot_table(index="hour", columns="gpu", values="activity", aggfunc="mean").dropna()
-        wide = wide.iloc[:, :16]  # 16 GPUs tell whether they move together; pairs grow with the square
-        if len(wide) >= SYNC_ROWS_MIN and wide.shape[1] >= 2:
-            moving = wide.loc[:, wide.std() > 1e-6]
-            if moving.shape[1] >= 2:
-                corr = np.corrcoef(moving.to_numpy(float).T)
-                out["sync"] = float(np.median(corr[np.triu_indices_from(corr, 1)]))
+        activity = next((v for v in (shape["c"], shape["sm"]) if not np.isnan(v).all()), shape["g"])
+        _put(out, "sync", _sync(activity, hour, len(hours), frame.gpu["gpu_uuid"].to_numpy()[index]))
+
+
+def _sync(activity: Floats, hour: Ints, hours: int, uuid: npt.NDArray[np.object_]) -> float:
+    """Median correlation between the GPUs' hourly courses; NaN where too little is common to them."""
+    gpu, names = pd.factorize(uuid, sort=True)
+    wide = _group_means(activity, hour * len(names) + gpu, hours * len(names)).reshape(hours, len(names))
+    wide = wide[:, ~np.isnan(wide).all(axis=0)]
+    wide = wide[~np.isnan(wide).any(axis=1), :16]  # 16 GPUs tell whether they move together; pairs grow with the square
+    if len(wide) < SYNC_ROWS_MIN:
+        return math.nan
+    moving = wide[:, wide.std(axis=0, ddof=1) > 1e-6]
+    if moving.shape[1] < 2:
+        return math.nan
+    corr = np.corrcoef(moving.T)
+    return float(np.median(corr[np.triu_indices_from(corr, 1)]))
+
+
+def _group_means(values: Floats, group: Ints, groups: int) -> Floats:
+    """The mean of the known values of each group; NaN where none is known."""
+    known = ~np.isnan(values)
+    counts = np.bincount(group[known], minlength=groups)
+    sums = np.bincount(group[known], weights=values[known], minlength=groups)
+    return np.divide(sums, counts, out=np.full(groups, np.nan), where=counts > 0)
 
 
 def _idle_stretch_hours(uuid: npt.NDArray[np.object_], idle: npt.NDArray[np.bool_], seconds: Floats) -> float:
@@ -283,7 +312,10 @@ def _idle_stretch_hours(uuid: npt.NDArray[np.object_], idle: npt.NDArray[np.bool
     starts = np.r_[True, (uuid[1:] != uuid[:-1]) | (idle[1:] != idle[:-1])]
     run = np.cumsum(starts) - 1
     lengths = np.bincount(run, weights=np.where(idle, seconds, 0.0))
-    return float(pd.Series(lengths).groupby(uuid[starts], sort=False).max().median() / 3600)
+    gpu, names = pd.factorize(uuid[starts])
+    longest = np.zeros(len(names))
+    np.maximum.at(longest, gpu, lengths)
+    return float(np.median(longest) / 3600)
 
 
 def _daily_share(hours: Floats, values: Floats) -> tuple[float, float]:
@@ -300,11 +332,29 @@ def _daily_share(hours: Floats, values: Floats) -> tuple[float, float]:
     return float(max(0.0, (share - chance) / (1 - chance))), float(fitted.std())
 
 
-def _mean(values: pd.Series, weights: Floats) -> float:
-    v = values.to_numpy(float)
-    ok = ~np.isnan(v)
+def _mean(values: Floats, weights: Floats) -> float:
+    ok = ~np.isnan(values)
     total = weights[ok].sum()
-    return float((v[ok] * weights[ok]).sum() / total) if total > 0 else float("nan")
+    return float((values[ok] * weights[ok]).sum() / total) if total > 0 else math.nan
+
+
+def _known(values: Floats) -> Floats:
+    return values[~np.isnan(values)]
+
+
+def _median(values: Floats) -> float:
+    known = _known(values)
+    return float(np.median(known)) if len(known) else math.nan
+
+
+def _p95(values: Floats) -> float:
+    known = _known(values)
+    return float(np.percentile(known, 95)) if len(known) else math.nan
+
+
+def _max(values: Floats) -> float:
+    known = _known(values)
+    return float(known.max()) if len(known) else math.nan
 
 
 def _put(out: dict[str, float], name: str, value: float) -> None:

@@ -86,6 +86,7 @@ def judge(
     rows = measures(frame, index, _measure_rule(bottlenecks), assumed(catalog.gpus.values()))
     attribution = attribute(frame)
     labels, rows = label_rows(frame.gpu, rows, attribution.mine, bottlenecks)
+    rows = rows.copy()  # in one block a type: every workload takes its rows from it
     facts = node_facts(frame, index, attribution)
     dominant = bottlenecks["dominant_share_min"].value
     sessions = {session.workload_id: session for session in attribution.sessions}
@@ -243,9 +244,8 @@ def _fabric_use(session: Session, at: npt.NDArray[np.intp], context: _Context) -
 def _coverage(session: Session, mine: pd.DataFrame, found: Mapping[str, float], context: _Context) -> Coverage:
     at = mine["row"].to_numpy(int)
     missing: dict[str, str] = {}
-    own = context.rows.iloc[at]
     for metric, measure in _WANTED.items():
-        if not len(own) or own[measure].isna().all():
+        if np.isnan(context.rows[measure].to_numpy(float)[at]).all():
             missing[metric] = _reason(session, metric, context)
     nodes = [context.facts[node] for node in session.nodes if node in context.facts]
     unread = [f"{n.node}: {n.fabric.reason}" for n in nodes if n.fabric and n.fabric.reason]
