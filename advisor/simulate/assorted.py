@@ -74,8 +74,11 @@ def _person(b: Builder, kind: str, places: Places, rng: np.random.Generator) -> 
 
 def _training(node: SimNode, gpus: int) -> Draw:
     def drawn(rng: np.random.Generator, at: float) -> Model:
-        sorts: list[Draw] = [training.draw, jobs.on_one_gpu, jobs.starved, jobs.small_kernels, _memory_bound]
-        sorts.append(jobs.between_gpus if gpus > 1 and node.gpu.nvlink else training.pcie_bound)
+        sorts: list[Draw] = [
+            training.draw, jobs.on_one_gpu, jobs.starved, jobs.small_kernels, _memory_bound, training.pcie_bound,
+        ]  # fmt: skip
+        if gpus > 1 and node.gpu.nvlink:
+            sorts.append(jobs.between_gpus)
         return _varied(rng, sorts[int(rng.integers(0, len(sorts)))](rng, at), gpus)  # type: ignore[arg-type]
 
     return drawn
@@ -105,7 +108,8 @@ def _varied(rng: np.random.Generator, model: training.Training, gpus: int) -> tr
         mem_share=rng.uniform(0.15, 0.95) if still else rng.uniform(0.15, 0.85),
         mem_growth=0.0 if still else model.mem_growth,
         checkpoint_interval_seconds=log_uniform(rng, 900, 14400),
-        checkpoint_bytes=log_uniform(rng, 1e9, 3e11),
+        checkpoint_bytes=log_uniform(rng, 2e9, 3e11),
+        checkpoint_seconds=log_uniform(rng, 4, 90),
         checkpoint_over_network=False,
     )
     return dataclasses.replace(model, nvlink_exposed=0.0, nvlink_hidden=0.0) if gpus == 1 else model
@@ -122,7 +126,8 @@ def _batch(node: SimNode, gpus: int) -> Draw:
             made = dataclasses.replace(offline.decoding_media(rng), duty=rng.uniform(0.2, 0.9))
         else:
             made = offline.offloaded(rng)
-        return offline.sharded(rng, made) if rng.random() < 0.4 else made
+        # Results are mostly small; here and there a shard's output is written in one go.
+        return offline.sharded(rng, made) if rng.random() < 0.2 else made
 
     return drawn
 
