@@ -10,23 +10,39 @@ import dataclasses
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
 from . import holding, identities, jobs, light, notebooks, offline, prefill, serving, training
 from .build import Builder, Places, whole
-from .hardware import SimNode
-from .load import Model
+from .hardware import SimGpu, SimNode
+from .load import Load, Model
 from .noise import log_uniform, stream
 from .plan import Placed, Truth
 from .skus import A10G_1, A10G_4, A100_ETHERNET, A100_PCIE, H100_ETHERNET, L4_4, L40S_4, L40S_PCIE, T4_4
 from .training_scenes import slurm
 
 _NODES = (A10G_1, A10G_4, L4_4, L40S_4, T4_4, A100_PCIE, A100_ETHERNET, H100_ETHERNET, L40S_PCIE)
+Floats = npt.NDArray[np.float64]
+
 _COUNT = 6
 _DAY = 86400.0
 _KINDS = ("training", "training", "batch-inference", "batch-inference", "online-inference", "online-inference",
-          "fine-tuning", "interactive", "idle")  # fmt: skip
+          "fine-tuning", "interactive", "interactive", "idle")  # fmt: skip
 
 Draw = Callable[[np.random.Generator, float], Model]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Still:
+    """`inner` with its memory as it was taken at the start."""
+
+    inner: Model
+    mem_share: float
+
+    def load(self, t: Floats, age: Floats, gpus: int, gpu: SimGpu) -> Load:
+        load = self.inner.load(t, age, gpus, gpu)
+        load.mem_used_bytes[:] = gpu.sku.mem_bytes * self.mem_share
+        return load
 
 
 def assorted(b: Builder) -> None:
@@ -50,7 +66,7 @@ def _place(b: Builder, kind: str, places: Places) -> None:
     elif kind == "fine-tuning":
         b.jobs("any", places, _tuning(len(gpus)), told, kind="fine-tuning", bottleneck="mixed", hours=(3.0, 20.0))
     elif kind == "batch-inference":
-        hours = (3.0, 14.0) if rng.random() < 0.5 else (8.0, 60.0)
+        hours = ((3.0, 14.0), (8.0, 60.0), (40.0, 200.0))[int(rng.choice(3, p=[0.45, 0.35, 0.2]))]
         b.jobs("any", places, _batch(node, len(gpus)), told, kind="batch-inference", bottleneck="mixed", hours=hours)
     elif kind == "online-inference":
         b.deployment("any", places, _service(node, len(gpus)), bottleneck="mixed")
@@ -64,6 +80,8 @@ def _person(b: Builder, kind: str, places: Places, rng: np.random.Generator) -> 
     since = b.start - rng.uniform(0, 4) * _DAY
     if kind == "interactive":
         model: Model = notebooks.small_cells(rng) if rng.random() < 0.5 else notebooks.heavy_cells(rng)
+        if rng.random() < 0.5:
+            model = _Still(model, rng.uniform(0.05, 0.7))
         truth = Truth((workload := identities.notebook(rng, node.node.cluster, since)).workload_id, kind, "mixed")
     else:
         model = holding.held(rng)
