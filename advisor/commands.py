@@ -92,7 +92,7 @@ def run_advise(options: argparse.Namespace) -> int:
     say("reading telemetry ...")
     advice = advise_from(
         options.db, since=options.since, until=options.until, rules_dir=options.rules, prices=options.prices,
-        now=time.time(),
+        now=time.time(), processes=_cores(),
     )  # fmt: skip
     terminal = options.output is None and sys.stdout.isatty()
     width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
@@ -113,8 +113,12 @@ def advise_from(
     until: float | None = None,
     rules_dir: Path | None = None,
     prices: Path | None = None,
+    processes: int = 1,
 ) -> Advice:
-    """Advice over databases. `since`: seconds before `until` (Unix seconds; None: the newest data there is)."""
+    """Advice over databases. `since`: seconds before `until` (Unix seconds; None: the newest data there is).
+
+    `processes`: how many may read many files side by side.
+    """
     import numpy as np  # noqa: PLC0415
 
     from ..rules.catalog_loader import load_catalog  # noqa: PLC0415
@@ -127,11 +131,16 @@ def advise_from(
     own = load_prices(prices, catalog.nodes.keys()) if prices is not None else ()
     rules = load_waste_rules(rules_dir)
     kinds, bottlenecks = load_kind_thresholds(rules_dir), load_bottleneck_thresholds(rules_dir)
-    frame = read_frame(databases, since_seconds=since, until=until, now=now)
+    frame = read_frame(databases, since_seconds=since, until=until, now=now, processes=processes)
     return advise(
         frame, catalog, rules, own, generated_at=now, rng=np.random.default_rng(SEED), kinds=kinds,
         bottlenecks=bottlenecks,
     )  # fmt: skip
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def say(text: str) -> None:

@@ -81,7 +81,7 @@ def concat(parts: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFram
     """Tables under one another, without the empty ones (which would change the types of the columns)."""
     filled = [_with_columns(part, columns) for part in parts if not part.empty]
     if not filled:
-        return pd.DataFrame(columns=list(columns))
+        return tables.empty_table(columns)
     return filled[0].reset_index(drop=True) if len(filled) == 1 else pd.concat(filled, ignore_index=True)
 
 

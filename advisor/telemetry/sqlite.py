@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -12,34 +11,16 @@ import pandas as pd
 
 from ...agent.store import queries
 from ...agent.store.queries import Query
-from ...agent.store.reader import Reader, open_reader
-from ...rules.errors import NothingToDo, SkuwiseError, StoreError, UsageError
+from ...agent.store.reader import open_reader
+from ...rules.errors import NothingToDo, SkuwiseError, UsageError
 from ..frame import Frame, Window
 from ..moments import minute
 from . import resolve
-from .tables import LAST_DAY, to_table
+from .beside import read_beside
+from .database import Parts, span_of
 
-# A port that exceeds this share of its line rate in some second of an hour was in use in that hour (advice.md: the
-# silence of a fabric is judged at 1 % of the line rate).
-FABRIC_ACTIVE_LEVEL = 0.01
 # A node's clock may be off by so much before its newest rows are taken for a fault of the clock.
 CLOCK_TOLERANCE_SECONDS = 3600.0
-
-
-@dataclass(slots=True)
-class _Parts:
-    """The tables of all files, before they are joined."""
-
-    tables: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    def add(self, name: str, table: pd.DataFrame) -> None:
-        self.tables.setdefault(name, []).append(table)
-
-    def take(self, other: _Parts) -> None:
-        for name, tables in other.tables.items():
-            self.tables.setdefault(name, []).extend(tables)
-        self.notes.extend(other.notes)
 
 
 def read_frame(
@@ -49,42 +30,35 @@ def read_frame(
     until: float | None = None,
     *,
     now: float | None = None,
+    processes: int = 1,
 ) -> Frame:
     """The telemetry of a window from one or more databases.
 
     Without a `window` it is the last `since_seconds` up to `until`, and `until` is the newest data there is; its start
     is moved back to the full hour, because the past is kept in hours. `now` (Unix seconds) guards against nodes whose
-    clock runs ahead: rows from the future do not move the window. Raises `NothingToDo` where the window holds no data.
+    clock runs ahead: rows from the future do not move the window. `processes`: how many may read many files
+    side by side. Raises `NothingToDo` where the window holds no data.
     """
     files = database_files(paths)
     notes: list[str] = []
-    opened = _open_all(files, tolerant=len(files) > 1, notes=notes)
-    try:
-        spans = {}
-        for path, connection in list(opened.items()):
-            try:
-                spans[path] = _span(connection)
-            except StoreError as error:
-                if len(files) == 1:
-                    raise
-                notes.append(f"Left out: {path}. {error}")
-                opened.pop(path).close()
-        known = [span for span in spans.values() if span is not None]
-        if not known:
-            raise NothingToDo(
-                f"{_names(files)} holds no samples yet.", "Let the agent run for a while, or name another database."
-            )
-        window = window or _default_window(known, since_seconds, until, now, notes)
-        parts = _Parts(notes=notes)
-        for path, connection in opened.items():
-            span = spans[path]
-            if span is None:
-                notes.append(f"{path} holds no samples.")
-            elif span[0] < window.end and span[1] > window.start:
-                _read_tolerantly(path, connection, window, parts, of=len(files))
-    finally:
-        for connection in opened.values():
-            connection.close()
+    spans = _spans(files, notes)
+    known = [span for span in spans.values() if span is not None]
+    if not known:
+        raise NothingToDo(
+            f"{_names(files)} holds no samples yet.", "Let the agent run for a while, or name another database."
+        )
+    window = window or _default_window(known, since_seconds, until, now, notes)
+    notes.extend(f"{path} holds no samples." for path, span in spans.items() if span is None)
+    wanted = [path for path, span in spans.items() if span and span[0] < window.end and span[1] > window.start]
+    refined = resolve.MAX_REFINED_HOURS_IN_ALL // len(files)
+    parts = Parts(notes=notes)
+    for path, read in read_beside(wanted, window, refined, processes).items():
+        if isinstance(read, Parts):
+            parts.take(read)
+        elif len(files) == 1:
+            raise read
+        else:
+            notes.append(f"Left out: {path}. {read}")
     frame = _join(parts, window, files)
     if frame.gpu.empty:
         first, last = min(s[0] for s in known), max(s[1] for s in known)
@@ -113,41 +87,22 @@ def database_files(paths: Sequence[Path]) -> list[Path]:
     return unique
 
 
-def _open_all(files: list[Path], *, tolerant: bool, notes: list[str]) -> dict[Path, Reader]:
-    opened: dict[Path, Reader] = {}
+def _spans(files: Sequence[Path], notes: list[str]) -> dict[Path, tuple[float, float] | None]:
+    """What each file holds data for; of several, those that cannot be read are left out and named."""
+    spans: dict[Path, tuple[float, float] | None] = {}
     problem: SkuwiseError | None = None
     for path in files:
         try:
-            opened[path] = open_reader(path)
-            # Few texts differ in a column: `to_table` decodes each once.
-            opened[path].text_factory = bytes
+            with open_reader(path) as reader:
+                spans[path] = span_of(reader)
         except SkuwiseError as error:
-            if not tolerant:
+            if len(files) == 1:
                 raise
             problem = problem or error
-            notes.append(f"Left out: {error}")
-    if not opened and problem is not None:
+            notes.append(f"Left out: {error}" if str(path) in str(error) else f"Left out: {path}. {error}")
+    if not spans and problem is not None:
         raise problem
-    return opened
-
-
-def _span(connection: Reader) -> tuple[float, float] | None:
-    """Start and end of all the data in a database, Unix seconds; None where it has none."""
-    spans = [
-        row for sql in queries.spans(connection.version) for row in connection.fetch(sql, {}) if row[0] is not None
-    ]
-    if not spans:
-        return None
-    values = [
-        float(value) for row in spans for value in row if isinstance(value, (int, float)) and 0 < value < LAST_DAY
-    ]
-    if not values:
-        return None
-    first, last = min(values), max(values)
-    seen = connection.fetch(queries.LAST_SEEN, {})[0][0]
-    if isinstance(seen, (int, float)) and seen > first:
-        last = min(last, float(seen))
-    return first, last
+    return spans
 
 
 def _default_window(
@@ -166,61 +121,11 @@ def _default_window(
     return Window(math.floor((end - since_seconds) / resolve.HOUR) * resolve.HOUR, float(end))
 
 
-def _read_tolerantly(path: Path, connection: Reader, window: Window, parts: _Parts, *, of: int) -> None:
-    """One database of `of`: what cannot be read of several is left out as a whole, and named."""
-    try:
-        own = _read_one(connection, window, resolve.MAX_REFINED_HOURS_IN_ALL // of)
-    except StoreError as error:
-        if of == 1:
-            raise
-        parts.notes.append(f"Left out: {path}. {error}")
-    else:
-        parts.take(own)
-
-
-def _read_one(connection: Reader, window: Window, refined: int) -> _Parts:
-    """`refined`: hours that may be read by the minute."""
-    parts = _Parts()
-    bounds = {"start": window.start, "end": window.end}
-
-    def fetch(query: Query, start: float, end: float) -> pd.DataFrame:
-        return to_table(connection.fetch(query.sql, {"start": start, "end": end}), query)
-
-    def listing(query: Query, parameters: dict[str, float]) -> pd.DataFrame:
-        return to_table(connection.fetch(query.sql, parameters), query)
-
-    nodes = listing(queries.NODES, {})
-    # The agent always writes both; where somebody took one out, the window is all that is known.
-    nodes = nodes.fillna({"first_seen": window.start, "last_seen": window.end})
-    last_seen: dict[str, float] = dict(zip(nodes["node"], nodes["last_seen"], strict=True))
-    uses = listing(queries.USES, bounds)
-    gpu = resolve.read_family(fetch, resolve.GPU, window, last_seen)
-    begin = connection.fetch(queries.minutes_begin(connection.version), {})[0][0]
-    minutes_from = float(begin) if isinstance(begin, (int, float)) else None
-    most = min(refined, resolve.MAX_REFINED_HOURS * len(nodes))
-    gpu, note = resolve.refine(fetch, gpu, uses, window, minutes_from, most=most)
-    if note:
-        parts.notes.append(note)
-    parts.add("gpu", gpu)
-    parts.add("fabric", resolve.read_family(fetch, resolve.FABRIC, window, last_seen))
-    parts.add("host", resolve.read_family(fetch, resolve.HOST, window, last_seen))
-    parts.add("nodes", nodes)
-    parts.add("gpus", listing(queries.GPUS, bounds))
-    parts.add("workloads", listing(queries.WORKLOADS, bounds))
-    parts.add("uses", uses)
-    parts.add("absences", listing(queries.ABSENCES, bounds))
-    if connection.version >= queries.SERVING_SINCE:
-        parts.add("serving", listing(queries.SERVING, bounds))
-    history = {"level": FABRIC_ACTIVE_LEVEL, "end": window.end}
-    parts.add("fabric_history", listing(queries.FABRIC_HISTORY, history))
-    return parts
-
-
-def _join(parts: _Parts, window: Window, files: list[Path]) -> Frame:
+def _join(parts: Parts, window: Window, files: list[Path]) -> Frame:
     notes = parts.notes
 
     def joined(name: str, query: Query) -> pd.DataFrame:
-        return resolve.concat(parts.tables.get(name, []), query.columns)
+        return resolve.concat(parts.tables.pop(name, []), query.columns)
 
     gpu, fabric, host = (
         joined("gpu", queries.GPU_HOURS),

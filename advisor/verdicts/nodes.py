@@ -189,8 +189,9 @@ def _port_p995(rows: pd.DataFrame) -> float | None:
     """The 99.5th percentile of a port's seconds: merged bins; rows without bins count with their highest value."""
     matrix, have = stacked_bins(rows["util_bins"])
     total = matrix.sum(axis=0)
-    bare = rows[~have & rows["util_max"].notna().to_numpy()]
-    if len(bare):
+    without = ~have & rows["util_max"].notna().to_numpy()
+    if without.any():
+        bare = rows[without]
         from_max, weight = bare["util_max"].to_numpy(float), bare["observed_seconds"].to_numpy(float)
         slots = np.clip(np.searchsorted(_EDGES, from_max, side="right") - 1, 0, len(_EDGES) - 1)
         # A row whose highest second lies in this bin, and whose 95th percentile lies where it lies: 95 % of its seconds

@@ -31,7 +31,6 @@ _GPU_P95 = [
     "sm_active",
     "tensor_active",
     "dram_active",
-    "mem_used_bytes",
     "power_watts",
     "pcie_tx_bytes_per_second",
     "pcie_rx_bytes_per_second",
@@ -44,9 +43,6 @@ _GPU_MAX = [
     "tensor_active",
     "dram_active",
     "mem_used_bytes",
-    "power_watts",
-    "nvlink_tx_bytes_per_second",
-    "nvlink_rx_bytes_per_second",
 ]
 _DYNAMICS = [
     "duty",
@@ -71,8 +67,7 @@ GPU_BIN_COLUMNS = ("sm_active_bins", "tensor_active_bins", "dram_active_bins", "
 FABRIC_TEXT = ("node", "device", "role", "link_layer")
 FABRIC_NUMBERS = (
     "port", "ts", "interval_seconds", "line_rate_bytes_per_second", "observed_seconds", "util_mean", "util_max",
-    "util_p95", "util_n", *(f"{m}_mean" for m in _FABRIC), *(f"{m}_p95" for m in _FABRIC), "active_fraction",
-    "idle_run_seconds",
+    "util_p95", "util_n", *(f"{m}_mean" for m in _FABRIC), "active_fraction", "idle_run_seconds",
 )  # fmt: skip
 FABRIC_BIN_COLUMNS = ("util_bins",)
 HOST_TEXT = ("node",)

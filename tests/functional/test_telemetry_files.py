@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+import pandas as pd
 import pytest
-from skuwise.advisor.frame import Frame
+from skuwise.advisor.frame import Frame, Window
+from skuwise.advisor.telemetry.beside import FILES_A_PROCESS, read_beside
+from skuwise.advisor.telemetry.database import Parts
 from skuwise.advisor.telemetry.sqlite import read_frame
 from skuwise.advisor.verdicts.verdict import judge
 from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload
@@ -153,3 +156,22 @@ def test_a_job_on_nodes_whose_clocks_differ_is_one_and_loses_nothing(tmp_path: P
     assert job.nodes == ("n1", "n2")
     assert job.gpu_hours == pytest.approx(96, rel=0.01)
     assert verdicts.occupancy.groupby("class")["gpu_hours"].sum()["workload"] == pytest.approx(96, rel=0.01)
+
+
+def test_two_processes_read_what_one_reads(tmp_path: Path) -> None:
+    first = make(tmp_path, "n1", hours=2)
+    for number in range(2 * FILES_A_PROCESS - 1):
+        shutil.copy(first, tmp_path / f"copy{number:02d}.db")
+    with closing(sqlite3.connect(tmp_path / "copy21.db")) as connection:  # one of the child's share
+        connection.execute("DROP VIEW gpu_hours")
+    window = Window(T0, T0 + 2 * HOUR)
+    files = sorted(tmp_path.glob("*.db"))
+    one, two = (read_beside(files, window, 10, processes) for processes in (1, 2))
+    assert list(one) == list(two) == files
+    for mine, other in zip(one.values(), two.values(), strict=True):
+        if isinstance(mine, Parts) and isinstance(other, Parts):
+            for name, tables in mine.tables.items():
+                pd.testing.assert_frame_equal(tables[0], other.tables[name][0])
+        else:
+            assert str(mine) == str(other)
+            assert "no such table: gpu_hours" in str(mine)

@@ -1,0 +1,82 @@
+"""Files read by several processes side by side: making tables of rows keeps one core busy, and holds Python's lock.
+
+A child is given its files on stdin and answers on stdout, so that whoever reads a frame needs no guard around its main
+module. What a child fails to answer is read here.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...agent.child import child_command
+from ...rules.errors import SkuwiseError
+from ..frame import Window
+from .database import Parts, read_each
+
+# Files that are worth a process: it takes as long to start as this process takes to read half as many.
+FILES_A_PROCESS = 12
+
+Told = dict[Path, Parts | SkuwiseError]
+
+
+def read_beside(paths: Sequence[Path], window: Window, refined: int, processes: int) -> Told:
+    """What `read_each` tells of these files, in their order, from up to `processes` processes."""
+    count = max(1, min(processes, len(paths) // FILES_A_PROCESS))
+    shares = [paths[n::count] for n in range(count)]
+    children = [_Child(share, window, refined) for share in shares[1:]]
+    try:
+        told = read_each(shares[0], window, refined)
+        for child in children:
+            told |= child.answer() or read_each(child.paths, window, refined)
+    finally:
+        for child in children:
+            child.end()
+    return {path: told[path] for path in paths}
+
+
+class _Child:
+    """A process that reads some of the files."""
+
+    def __init__(self, paths: Sequence[Path], window: Window, refined: int) -> None:
+        self.paths = paths
+        task = {"paths": [str(path) for path in paths], "window": [window.start, window.end], "refined": refined}
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                child_command(__name__), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+            self._process.stdin.write(json.dumps(task).encode())  # type: ignore[union-attr]
+            self._process.stdin.close()  # type: ignore[union-attr]
+        except OSError:
+            self._process = None
+
+    def answer(self) -> Told | None:
+        """What it read; None where it failed to."""
+        if self._process is None:
+            return None
+        try:
+            told: Told = pickle.load(self._process.stdout)  # type: ignore[arg-type]  # noqa: S301 - our own process
+        except (EOFError, OSError, pickle.UnpicklingError):
+            return None
+        return told if set(told) == set(self.paths) else None
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.stdout.close()  # type: ignore[union-attr]
+            self._process.wait()
+
+
+def main() -> None:
+    """The child: files on stdin, their tables on stdout."""
+    task = json.load(sys.stdin)
+    told = read_each([Path(path) for path in task["paths"]], Window(*task["window"]), task["refined"])
+    pickle.dump(told, sys.stdout.buffer, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+if __name__ == "__main__":
+    main()
