@@ -24,10 +24,10 @@ class BinsDtype(ExtensionDtype):
 
     name = "bins"
     type = np.ndarray
-    na_value = None
+    na_value = None  # type: ignore[assignment] - pandas itself sets a plain attribute here
 
     @classmethod
-    def construct_array_type(cls) -> type[BinsArray]:
+    def construct_array_type(cls) -> type[BinsArray]:  # type: ignore[override] - a class method before pandas 3
         return BinsArray
 
 
@@ -89,8 +89,9 @@ class BinsArray(ExtensionArray):
     def isna(self) -> npt.NDArray[np.bool_]:
         return np.isnan(self.matrix[:, 0])
 
-    def take(self, indices: Sequence[int], *, allow_fill: bool = False, fill_value: object = None) -> Self:  # noqa: ARG002
-        return type(self)(take(self.matrix, np.asarray(indices), allow_fill=allow_fill, fill_value=np.nan))
+    def take(self, indexer: Any, *, allow_fill: bool = False, fill_value: object = None) -> Self:  # noqa: ANN401, ARG002
+        rows = take(self.matrix, np.asarray(indexer), allow_fill=allow_fill, fill_value=np.nan)
+        return type(self)(np.asarray(rows, dtype=np.float32))
 
     def copy(self) -> Self:
         return type(self)(self.matrix.copy())

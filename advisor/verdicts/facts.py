@@ -141,4 +141,5 @@ class Verdicts:
         """Workload id -> positions of its rows: looked up for each workload, where a search would take all rows."""
         if self.usage.empty:
             return {}
-        return {str(key): at for key, at in self.usage.groupby("workload_id", sort=False).indices.items()}
+        found = self.usage.groupby("workload_id", sort=False).indices
+        return {str(key): np.asarray(at, dtype=np.intp) for key, at in found.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import pandas as pd
 
@@ -209,7 +211,8 @@ def _nvlink_peaks(frame: Frame) -> dict[str, float]:
         return {}
     peaks: dict[str, float] = {}
     column = frame.gpu["nvlink_bins"]
-    for (node, _), at in frame.gpu.groupby(["node", "gpu_uuid"], sort=False).indices.items():
+    for key, at in frame.gpu.groupby(["node", "gpu_uuid"], sort=False).indices.items():
+        node, _ = cast("tuple[str, str]", key)
         matrix, _ = stacked_bins(column.iloc[at])
         peak = bins_quantile(matrix.sum(axis=0), 0.995)
         if peak is not None:

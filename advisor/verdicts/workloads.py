@@ -186,7 +186,7 @@ def _by_gpu(uses: pd.DataFrame, ids: Sequence[str]) -> dict[object, _Uses]:
     if uses.empty:
         return {}
     start, end = uses["ts_start"].to_numpy(float), uses["ts_end"].to_numpy(float)
-    code = uses["workload_id"].map({workload_id: n for n, workload_id in enumerate(ids)}).to_numpy(np.intp)
+    code = np.asarray(uses["workload_id"].map({workload_id: n for n, workload_id in enumerate(ids)}), dtype=np.intp)
     shared = (uses["shared"] == 1).to_numpy(np.bool_)
     grouped = uses.groupby(["node", "gpu_uuid"], sort=False).indices
     return {key: _Uses(start[at], end[at], code[at], shared[at]) for key, at in grouped.items()}
