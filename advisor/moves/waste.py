@@ -138,8 +138,9 @@ def _held_idle(
 ) -> tuple[list[Found], list[str]]:
     found: list[Found] = []
     notes: list[str] = []
+    idle = verdicts.occupancy[verdicts.occupancy["class"] == "allocated_idle"]
     for group in groups:
-        held = _held_hours(verdicts, group)
+        held = _held_hours(verdicts, idle, group)
         if group.fault_share >= FAULT_SHARE:
             notes.append(
                 f"No verdict on waste of {group.lead.name}: its signals contradict one another in "
@@ -164,14 +165,13 @@ def _held_idle(
     return found, notes
 
 
-def _held_hours(verdicts: Verdicts, group: Group) -> float:
+def _held_hours(verdicts: Verdicts, idle: pd.DataFrame, group: Group) -> float:
     """GPU-hours held without use: all idle ones of what never worked, those at the end of a job that has worked.
 
-    Pauses inside a job belong to it, and a service that waits for requests does its work by waiting.
+    Pauses inside a job belong to it, and a service that waits for requests does its work by waiting. `idle`: the
+    rows of occupancy that are allocated and idle.
     """
-    ids = {w.id for w in group.workloads}
-    rows = verdicts.occupancy
-    idle = rows[(rows["class"] == "allocated_idle") & rows["workload_id"].isin(ids)]
+    idle = idle[idle["workload_id"].isin({w.id for w in group.workloads})]
     if group.kind == "idle":
         return float(idle["gpu_hours"].sum())
     if group.kind in AVAILABLE or group.kind == "unknown":

@@ -61,20 +61,26 @@ def read_family(fetch: Fetch, family: Family, window: Window, last_seen: dict[st
     `last_seen`: node -> when it was last seen, so that a node long gone is not searched for minutes.
     """
     hours = fetch(family.hours, window.start, window.end)
-    hours = hours[hours["ts"] - hours["interval_seconds"] >= window.start - 1.0]
+    hours = _from(hours, window.start)
     parts = [hours]
     first_hour = np.ceil(window.start / HOUR) * HOUR
     if first_hour > window.start and not hours.empty:
         parts.append(fetch(family.minutes, window.start, min(first_hour, window.end)))
     floors = _floors(hours, last_seen, window.start)
     minutes = _after(fetch, family.minutes, floors, last_seen, window.end + MINUTE - 1e-6)
-    minutes = minutes[minutes["ts"] - MINUTE >= window.start - 1.0]
+    minutes = _from(minutes, window.start)
     parts.append(minutes)
     floors = _floors(minutes, last_seen, floors)
     floors = {node: max(floor, window.end - SAMPLES_SPAN_SECONDS) for node, floor in floors.items()}
     samples = _after(fetch, family.samples, floors, last_seen, window.end)
     parts.append(family.fold(samples, family.minutes.columns))
     return concat(parts, family.hours.columns)
+
+
+def _from(rows: pd.DataFrame, start: float) -> pd.DataFrame:
+    """The rows that do not begin before `start`."""
+    late = rows["ts"] - rows["interval_seconds"] >= start - 1.0
+    return rows if late.all() else rows[late]
 
 
 def concat(parts: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
