@@ -132,6 +132,15 @@ def resident(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20 + sum(resident(int(child)) for child in children)
 
 
+def yardstick() -> float:
+    """CPU seconds of ten million additions: what this machine's cores are worth at the moment, shared as they are."""
+    began = time.process_time()
+    total = 0
+    for number in range(10_000_000):
+        total += number
+    return time.process_time() - began
+
+
 def measured(databases: list[Path], runs: int) -> tuple[float, float, float, int]:
     taken = [advise(databases) for _ in range(runs)]
     cpu, wall, memory, size = zip(*taken, strict=True)
@@ -144,6 +153,7 @@ def main() -> None:
     simulated(folder)
     files = sorted((folder / "nodes").glob("*.db"))
     assert len(files) == NODES
+    print(f"ten million additions: {yardstick():.2f} s of CPU before")
     print(f"{runs} runs each, medians; {sum(f.stat().st_size for f in files) / 1e6:.0f} MB in {NODES} files")
     cost = {}
     for size in SIZES:
@@ -163,6 +173,7 @@ def main() -> None:
         f"a node: {a_node:.3f} s of CPU from {small} to {half} nodes, {a_node * growth:.3f} s from {half} to {whole}: "
         f"{'linear' if growth <= LINEAR_WITHIN else 'NOT linear'} ({growth:.2f} times, {LINEAR_WITHIN} allowed)"
     )
+    print(f"ten million additions: {yardstick():.2f} s of CPU after")
     print(LIMIT)
 
 

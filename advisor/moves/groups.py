@@ -229,10 +229,8 @@ def _load(frame: pd.DataFrame, use: Use) -> tuple[Array, Array]:
     if not len(frame):
         return np.empty(0), np.empty(0)
     measured = np.isfinite(use.u_c) | np.isfinite(use.u_m)
-    table = pd.DataFrame({"ts": frame["ts"].to_numpy(dtype=float), "load": demand(use), "seconds": use.seconds})
-    table = table[measured & (use.seconds > 0)]
-    if table.empty:
-        return np.empty(0), np.empty(0)
-    table["work"] = table["load"] * table["seconds"]
-    sums = table.groupby("ts")[["work", "seconds"]].sum()
-    return sums.index.to_numpy(dtype=float), (sums["work"] / sums["seconds"]).to_numpy(dtype=float)
+    told = measured & (use.seconds > 0)
+    ts, at = np.unique(frame["ts"].to_numpy(dtype=float)[told], return_inverse=True)
+    seconds = use.seconds[told]
+    work = np.bincount(at, weights=demand(use)[told] * seconds, minlength=len(ts))
+    return ts, work / np.bincount(at, weights=seconds, minlength=len(ts))

@@ -295,7 +295,7 @@ def _sync(activity: Floats, hour: Ints, hours: int, uuid: npt.NDArray[np.object_
     moving = wide[:, wide.std(axis=0, ddof=1) > 1e-6]
     if moving.shape[1] < 2:
         return math.nan
-    corr = np.corrcoef(moving.T)
+    corr = np.asarray(np.corrcoef(moving.T))
     return float(np.median(corr[np.triu_indices_from(corr, 1)]))
 
 
