@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from skuwise.advisor.frame import Frame, Window
 from skuwise.advisor.telemetry.beside import FILES_A_PROCESS, read_beside
-from skuwise.advisor.telemetry.database import Parts
+from skuwise.advisor.telemetry.database import Parts, read_each
 from skuwise.advisor.telemetry.sqlite import read_frame
 from skuwise.advisor.verdicts.verdict import judge
 from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload
@@ -175,3 +175,23 @@ def test_two_processes_read_what_one_reads(tmp_path: Path) -> None:
         else:
             assert str(mine) == str(other)
             assert "no such table: gpu_hours" in str(mine)
+
+
+def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_by_the_minute(tmp_path: Path) -> None:
+    path = tmp_path / "n1.db"
+    with Writer.open(path) as writer:
+        node = node_of(writer, "n1")
+        put_hours(node, "n1", range(48))
+        minutes = [(T0 + 60.0 * (n + 1), "GPU-n1", 60.0, 0.4) for n in range(48 * 60)]
+        node.put_rollups("gpu_minute", ("ts", "device", "observed_seconds", "sm_active_mean"), minutes)
+        for name, start, end in (("long", 0.5, 30.5), ("short", 40.5, 41.5)):
+            node.put_workload_use(Workload(name, name, name, "slurm"), "GPU-n1", T0 + start * HOUR, T0 + end * HOUR,
+                                  "allocation")  # fmt: skip
+    told = read_each([path], Window(T0, T0 + 48 * HOUR), 2)[path]
+    assert isinstance(told, Parts)
+    (gpu,) = told.tables["gpu"]
+    by_minute = gpu.loc[gpu["interval_seconds"] == 60, "ts"]
+    assert sorted({(ts - T0 - 1) // HOUR for ts in by_minute}) == [40, 41]
+    assert float(gpu["observed_seconds"].sum()) == 48 * HOUR
+    (note,) = told.notes
+    assert note.startswith("4 hours hold the start or end of a workload; 2 of them")
