@@ -20,7 +20,7 @@ MINUTE = 60.0
 SAMPLES_SPAN_SECONDS = 6 * HOUR
 # Hours that a workload's start or end cuts are read as minutes, up to so many a node and so many in all, those of the
 # shortest workloads first: the rest are attributed by overlap, which a long one does not notice.
-MAX_REFINED_HOURS, MAX_REFINED_HOURS_IN_ALL = 400, 4000
+MAX_REFINED_HOURS, MAX_REFINED_HOURS_IN_ALL = 400, 2000
 
 Fetch = Callable[[Query, float, float], pd.DataFrame]
 
