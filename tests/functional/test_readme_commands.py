@@ -33,7 +33,7 @@ def test_every_command_of_the_readme_works_as_shown(tmp_path: Path) -> None:
         arguments = shlex.split(UNTIL_STOPPED.get(line, line))[1:]
         done = subprocess.run(
             [sys.executable, "-m", "skuwise", *arguments],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120,
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=400,
         )  # fmt: skip
         assert done.returncode in STATUS.get(line, {0}), f"{line}\n{done.stderr}"
         assert done.stdout or done.stderr
