@@ -121,6 +121,7 @@ def test_a_gpu_without_gpm_leaves_reasons_and_no_proxies(tmp_path: Path) -> None
     assert "no-gpm" in reasons
 
 
+@pytest.mark.slow
 def test_dcgm_exporter_stands_in_for_gpm_once_a_page(tmp_path: Path) -> None:
     env, paths = node(tmp_path, HOPPER.replace("H100 80GB HBM3", "A100-SXM4-80GB") + "gpm = no\n")
     db = tmp_path / "node.db"
@@ -211,6 +212,7 @@ def test_once_prints_every_metric_as_json(tmp_path: Path) -> None:
     assert "1 readings" not in table
 
 
+@pytest.mark.slow
 def test_doctor_names_cause_and_remedy(tmp_path: Path) -> None:
     env, paths = node(tmp_path, HOPPER + "gpm = no\n")
     done = skuwise("agent", "doctor", "--format", "json", *paths, env=env, cwd=tmp_path)

@@ -26,6 +26,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_phases_are_those_of_the_truth(made: Path) -> None:
     verdicts = judge(read_frame([made]), load_catalog())
     with sqlite3.connect(made) as connection:

@@ -82,6 +82,7 @@ def test_a_copy_of_a_live_or_stopped_database_is_whole_and_has_no_log(
         writer.close()
 
 
+@pytest.mark.slow
 def test_a_snapshot_gives_the_same_findings_as_the_live_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,6 +18,7 @@ def _made(path: Path, scenario: str, days: float, seed: int) -> tuple[Simulation
     return report, judge(read_frame([path]), load_catalog())
 
 
+@pytest.mark.slow
 def test_the_founding_case_is_seen_as_serving_on_a_silent_fabric(tmp_path: Path) -> None:
     report, verdicts = _made(tmp_path / "f.db", "founding", 4, 3)
     assert len(verdicts.workloads) == len(report.truths)
@@ -33,6 +34,7 @@ def test_the_founding_case_is_seen_as_serving_on_a_silent_fabric(tmp_path: Path)
         assert node.fabric.ports_other
 
 
+@pytest.mark.slow
 def test_every_gpu_hour_of_a_simulated_node_has_its_place(tmp_path: Path) -> None:
     _, verdicts = _made(tmp_path / "t.db", "fine-tuning", 3, 101)
     sums = verdicts.occupancy.groupby("node")["gpu_hours"].sum()

@@ -123,6 +123,7 @@ def test_power_log_interpolates_and_does_not_extrapolate() -> None:
     assert math.isnan(log.mean_watts("GPU-1", 10.0, 12.0))
 
 
+@pytest.mark.slow
 def test_impact_runs_work_beside_real_agents(tmp_path: Path) -> None:
     arguments = ("--path.sysfs", str(tmp_path))
     took = iter([10.0] * len(impact.MODES))
