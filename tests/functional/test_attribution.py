@@ -304,6 +304,17 @@ def test_thousands_of_processes_are_gone_through_in_turn(proc: Procfs) -> None:
     assert sum(use.mem_used_bytes or 0 for use in uses) == 100 * (count - 2) + 500
 
 
+@pytest.mark.slow
+def test_ten_thousand_processes_are_each_one_workload(proc: Procfs) -> None:
+    count = 10_000
+    for i in range(count):
+        proc.process(100_000 + i, ppid=600, argv=["python", f"job{i % 50}.py"], start=100 + i)
+    found = attribution(proc)
+    workloads, uses = found.attribute([on(i % 8, 100_000 + i, 100) for i in range(count)])
+    assert (len(workloads), len(uses), sum(use.mem_used_bytes or 0 for use in uses)) == (count, count, 100 * count)
+    assert all(use.shared for use in uses)
+
+
 def test_no_processes_are_no_workloads(proc: Procfs) -> None:
     assert attribution(proc).attribute([]) == ((), ())
 
