@@ -5,7 +5,7 @@ only when the loop waits. The minutes are rolled up on a thread at their times; 
 instead of every ten minutes, in processes of their own. A burst, which takes its seconds in truth, comes every
 `BURST_EVERY_SECONDS` instead of every 300.
 
-Usage: python benchmarks/week.py [DAYS]
+Usage: python benchmarks/week.py [DAYS [INTERVAL_SECONDS]]. At 10 s a tenth of the ticks are made and of the rows kept.
 """
 
 from __future__ import annotations
@@ -79,21 +79,25 @@ class Jobs:
         self._db, self._agent, self._clock = db, agent, clock
         self._minutes = RollupJob(db)
         self._thread = ThreadPoolExecutor(1)
-        self._days: list[int] = []
+        self._before = T0
         self.bursts = 0
 
     def each_second(self, wall: float) -> None:
-        second = round(wall)
-        if second % 60 == 17:
+        before, self._before = self._before, wall
+
+        def passed(period: float, offset: float) -> bool:
+            return (before - offset) // period < (wall - offset) // period
+
+        if passed(60, 17):
             self._thread.submit(self._roll_minutes, wall).result()
-        if second % 3600 == 47 and second > T0 + 60:
+        if passed(3600, 47) and wall > T0 + 60:
             subprocess.run([sys.executable, __file__, "--jobs", str(self._db), str(wall)], check=True)
-        if second % BURST_EVERY_SECONDS == 131:
+        if passed(BURST_EVERY_SECONDS, 131):
             self._clock.live(True)
             self.bursts += len(self._agent.bursts.run()) > 0
             self._clock.live(False)
-        if second % 86400 == T0 % 86400 or second == T0 + 600:
-            print(f"  after {(second - T0) / 86400:.2f} days: RSS {resident_bytes() / 1e6:.1f} MB", flush=True)
+        if passed(86400, T0 % 86400) or before < T0 + 600 <= wall:
+            print(f"  after {(wall - T0) / 86400:.2f} days: RSS {resident_bytes() / 1e6:.1f} MB", flush=True)
 
     def close(self) -> None:
         self._thread.shutdown()
@@ -108,12 +112,12 @@ def hourly(db: Path, wall: float) -> None:
     RetentionJob(db, Limits(), sleep=lambda _: None).run(wall)
 
 
-def live(folder: Path, days: float) -> None:
+def live(folder: Path, days: float, interval_seconds: float) -> None:
     """The week, in a process that is as the agent's."""
     use_one_arena()
     db = folder / "week.db"
     clock = WeekClock(StubClock(folder / "nvml.clock"))
-    config = AgentConfig(db=db, sysfs=folder / "sys", dcgm_url="")
+    config = AgentConfig(db=db, sysfs=folder / "sys", dcgm_url="", interval_seconds=interval_seconds)
     agent = assemble(config, os.environ, clock.now)
     opened = Opened(db, config.limits, lambda: clock.now().wall_seconds)
     with opened.writing():
@@ -151,19 +155,20 @@ def main() -> None:
     if sys.argv[1:2] == ["--jobs"]:
         hourly(Path(sys.argv[2]), float(sys.argv[3]))
     elif sys.argv[1:2] == ["--live"]:
-        live(Path(sys.argv[2]), float(sys.argv[3]))
+        live(Path(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]))
     else:
         from node import make_node, workers  # its imports are not the agent's
 
         days = float(sys.argv[1]) if len(sys.argv) > 1 else 7.0
+        interval = sys.argv[2] if len(sys.argv) > 2 else "1"
         with tempfile.TemporaryDirectory() as name, workers() as pids:
             folder = Path(name)
             environment, _ = make_node(folder, pids)
             environment["SKUWISE_NVML_CLOCK"] = str(StubClock(folder / "nvml.clock").path)
             command = [sys.executable, __file__, "--live", str(folder)]
-            subprocess.run([*command, "0.001"], env=environment, check=True, capture_output=True)  # compiles
+            subprocess.run([*command, "0.001", "1"], env=environment, check=True, capture_output=True)  # compiles
             (folder / "week.db").unlink()
-            subprocess.run([*command, str(days)], env=environment, check=True)
+            subprocess.run([*command, str(days), interval], env=environment, check=True)
         print(LIMIT)
 
 
