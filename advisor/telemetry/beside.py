@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import gc
 import json
-import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from ...agent.child import child_command
-from ...rules.errors import SkuwiseError
 from ..frame import Window
-from .database import Parts, read_each
+from .database import read_each
+from .packed import Told, read_told, write_told
 
 # Files that are worth a process: it takes as long to start as this process takes to read half as many.
 FILES_A_PROCESS = 12
-
-Told = dict[Path, Parts | SkuwiseError]
 
 
 def read_beside(paths: Sequence[Path], window: Window, refined: int, processes: int) -> Told:
@@ -60,8 +57,8 @@ class _Child:
         if self._process is None:
             return None
         try:
-            told: Told = pickle.load(self._process.stdout)  # type: ignore[arg-type]  # noqa: S301 - our own process
-        except (EOFError, OSError, pickle.UnpicklingError):
+            told = read_told(self._process.stdout)  # type: ignore[arg-type]
+        except (OSError, ValueError):
             return None
         return told if set(told) == set(self.paths) else None
 
@@ -77,7 +74,7 @@ def main() -> None:
     gc.disable()  # it ends before garbage matters, and looking for it took a sixth of the time
     task = json.load(sys.stdin)
     told = read_each([Path(path) for path in task["paths"]], Window(*task["window"]), task["refined"])
-    pickle.dump(told, sys.stdout.buffer, protocol=pickle.HIGHEST_PROTOCOL)
+    write_told(told, sys.stdout.buffer)
 
 
 if __name__ == "__main__":

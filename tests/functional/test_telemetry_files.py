@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import json
 import shutil
 import sqlite3
+import subprocess
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -13,8 +16,10 @@ import pytest
 from skuwise.advisor.frame import Frame, Window
 from skuwise.advisor.telemetry.beside import FILES_A_PROCESS, read_beside
 from skuwise.advisor.telemetry.database import Parts, read_each
+from skuwise.advisor.telemetry.packed import read_told
 from skuwise.advisor.telemetry.sqlite import read_frame
 from skuwise.advisor.verdicts.verdict import judge
+from skuwise.agent.child import child_command
 from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload
 from skuwise.agent.store.migrations import SCHEMA_VERSION, migrations, open_for_writing
 from skuwise.agent.store.node_writer import NodeWriter
@@ -175,6 +180,21 @@ def test_two_processes_read_what_one_reads(tmp_path: Path) -> None:
         else:
             assert str(mine) == str(other)
             assert "no such table: gpu_hours" in str(mine)
+
+
+def test_the_process_beside_answers_with_what_it_read(tmp_path: Path) -> None:
+    files = [make(tmp_path, "n1", hours=2), tmp_path / "none.db"]
+    task = {"paths": [str(path) for path in files], "window": [T0, T0 + 2 * HOUR], "refined": 10}
+    command = child_command("skuwise.advisor.telemetry.beside")
+    answer = subprocess.run(command, input=json.dumps(task).encode(), stdout=subprocess.PIPE, check=True).stdout
+    told, here = read_told(io.BytesIO(answer)), read_each(files, Window(T0, T0 + 2 * HOUR), 10)
+    there, mine = told[files[0]], here[files[0]]
+    assert isinstance(there, Parts)
+    assert isinstance(mine, Parts)
+    for name, tables in mine.tables.items():
+        pd.testing.assert_frame_equal(tables[0], there.tables[name][0])
+    assert type(told[files[1]]) is type(here[files[1]])
+    assert str(told[files[1]]) == str(here[files[1]])
 
 
 def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_by_the_minute(tmp_path: Path) -> None:
