@@ -24,8 +24,12 @@ MAX_BYTES = 1 << 20  # the largest file that ships is below 64 KiB
 MAX_DEPTH = 12
 MAX_VALUES = 50_000
 SUFFIXES = (".yaml", ".yml")
-FOLDERS = ("gpus", "nodes", "waste")
-FILES = ("bottlenecks.yaml", "kinds.yaml", "premiums.yaml")
+FOLDERS = ("gpus", "nodes", "waste", "custom")
+FILES = ("bottlenecks.yaml", "exceptions.yaml", "kinds.yaml", "premiums.yaml")
+TEAMS_FOLDER = "teams"
+TEAM_FILE = "team.yaml"
+TEAM_FOLDERS = ("waste", "custom")  # what a team may set for itself
+TEAM_FILES = (TEAM_FILE, "exceptions.yaml")
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
@@ -65,16 +69,31 @@ def rules_root(rules_dir: Path | None) -> Path | None:
     if rules_dir is None:
         return None
     if not rules_dir.is_dir():
-        raise RulesError(f"{rules_dir} is not a folder of rules.", f"Its layout is {', '.join((*FOLDERS, *FILES))}.")
-    for entry in sorted(rules_dir.iterdir()):
-        known = FOLDERS if entry.is_dir() else FILES
+        layout = ", ".join((*FOLDERS, TEAMS_FOLDER, *FILES))
+        raise RulesError(f"{rules_dir} is not a folder of rules.", f"Its layout is {layout}.")
+    _check_layout(rules_dir, (*FOLDERS, TEAMS_FOLDER), FILES)
+    teams = rules_dir / TEAMS_FOLDER
+    for team in sorted(teams.iterdir()) if teams.is_dir() else ():
+        if team.is_dir():
+            _check_layout(team, TEAM_FOLDERS, TEAM_FILES)
+        elif team.name.endswith(SUFFIXES):
+            raise fault(str(team), None, "this is no part of the rules.", "A team has a folder of its own here.")
+    return rules_dir
+
+
+def _check_layout(root: Path, folders: tuple[str, ...], files: tuple[str, ...]) -> None:
+    for entry in sorted(root.iterdir()):
+        if entry.name.startswith("."):  # a version control's folder, an editor's file
+            continue
+        known = folders if entry.is_dir() else files
         if entry.name not in known and (entry.is_dir() or entry.name.endswith(SUFFIXES)):
             raise fault(str(entry), None, "this is no part of the rules.", f"Known here are {', '.join(known)}.")
         for file in sorted(entry.iterdir()) if entry.is_dir() else (entry,):
+            if file.is_dir() and entry.name != TEAMS_FOLDER:
+                raise fault(str(file), None, "a folder here is no part of the rules.", "Put its files one level up.")
             # A pipe would be waited for, a device read; a link that leads nowhere would be passed over.
             if file.name.endswith(SUFFIXES) and not file.is_file():
                 raise fault(str(file), None, "this is no ordinary file.", "Put the rules themselves there.")
-    return rules_dir
 
 
 def layers(rules_dir: Path | None) -> tuple[Traversable | Path, ...]:
