@@ -7,13 +7,30 @@ the same user, or with privileges), and one of the same user whose arguments say
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 _LISTEN = b"0A"  # include/net/tcp_states.h: TCP_LISTEN
 _TABLES = ("net/tcp", "net/tcp6")
 _TABLE_LIMIT = 16 * 1024 * 1024
 _PORT_FLAGS = (b"--port", b"--http-port", b"--metrics-port", b"-p")
+_TABLE_AGAIN_SECONDS = 60.0
 _SEARCH_AGAIN_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Who listens on one port. `proofs`: by PID, the descriptor that is the socket; None where its arguments say so."""
+
+    sockets: frozenset[tuple[int, int]]
+    proofs: Mapping[int, str | None]
+    read_at: float  # the table, monotonic seconds
+    searched_at: float
+
+    @property
+    def pids(self) -> frozenset[int]:
+        return frozenset(self.proofs)
 
 
 class Listeners:
@@ -21,19 +38,33 @@ class Listeners:
 
     def __init__(self, procfs: Path) -> None:
         self._procfs = procfs
-        self._known: dict[int, tuple[frozenset[tuple[int, int]], frozenset[int], float]] = {}
+        self._known: dict[int, _Found] = {}
 
     def pids(self, port: int, monotonic_seconds: float) -> frozenset[int]:
         """Who listens on `port`; empty where nobody can be seen to. A new search takes a while: not for a tick."""
-        sockets = self._sockets(port)
         known = self._known.get(port)
-        if known is not None and known[0] == sockets:
-            alive = frozenset(pid for pid in known[1] if (self._procfs / str(pid)).exists())
-            if alive == known[1] and (alive or monotonic_seconds - known[2] < _SEARCH_AGAIN_SECONDS):
-                return alive
-        found = self._search(port, sockets) if sockets else frozenset()
-        self._known[port] = (sockets, found, monotonic_seconds)
-        return found
+        if known is not None and not all(self._still(port, pid, known) for pid in known.proofs):
+            known = None
+        if known is not None and monotonic_seconds - known.read_at < _TABLE_AGAIN_SECONDS:
+            return known.pids
+        sockets = self._sockets(port)
+        lately = known is not None and monotonic_seconds - known.searched_at < _SEARCH_AGAIN_SECONDS
+        if known is not None and known.sockets == sockets and (known.proofs or lately):
+            known = replace(known, read_at=monotonic_seconds)
+        else:
+            proofs = self._search(port, sockets) if sockets else {}
+            known = _Found(sockets, proofs, monotonic_seconds, monotonic_seconds)
+        self._known[port] = known
+        return known.pids
+
+    def _still(self, port: int, pid: int, known: _Found) -> bool:
+        proof = known.proofs[pid]
+        if proof is None:
+            return self._names(f"{self._procfs}/{pid}", port)
+        try:
+            return os.readlink(proof) in _links(known.sockets)  # noqa: PTH115
+        except OSError:
+            return False
 
     def _sockets(self, port: int) -> frozenset[tuple[int, int]]:
         """The listening sockets of `port` as (inode, uid)."""
@@ -53,40 +84,43 @@ class Listeners:
                     found.add((int(fields[9]), int(fields[7])))
         return frozenset(found)
 
-    def _search(self, port: int, sockets: frozenset[tuple[int, int]]) -> frozenset[int]:
-        links = {f"socket:[{inode}]" for inode, _ in sockets}
+    def _search(self, port: int, sockets: frozenset[tuple[int, int]]) -> Mapping[int, str | None]:
+        links = _links(sockets)
         uids = {uid for _, uid in sockets}
-        holders: set[int] = set()
-        named: set[int] = set()
+        holders: dict[int, str | None] = {}
+        named: dict[int, str | None] = {}
         try:
             entries = [entry for entry in os.scandir(self._procfs) if entry.name.isdecimal()]
         except OSError:
-            return frozenset()
+            return {}
         for entry in entries:
             try:
                 if entry.stat(follow_symlinks=False).st_uid not in uids:
                     continue
             except OSError:
                 continue
-            if self._holds(entry.path, links):
-                holders.add(int(entry.name))
+            descriptor = self._held(entry.path, links)
+            if descriptor is not None:
+                holders[int(entry.name)] = descriptor
             elif self._names(entry.path, port):
-                named.add(int(entry.name))
-        return frozenset(holders or named)
+                named[int(entry.name)] = None
+        return holders or named
 
     @staticmethod
-    def _holds(home: str, links: set[str]) -> bool:
+    def _held(home: str, links: frozenset[str]) -> str | None:
+        """The process's descriptor that is one of these sockets."""
         try:
             descriptors = os.listdir(f"{home}/fd")  # noqa: PTH208 - hundreds of these at a time
         except OSError:
-            return False
+            return None
         for descriptor in descriptors:
+            path = f"{home}/fd/{descriptor}"
             try:
-                if os.readlink(f"{home}/fd/{descriptor}") in links:  # noqa: PTH115
-                    return True
+                if os.readlink(path) in links:  # noqa: PTH115
+                    return path
             except OSError:
                 continue
-        return False
+        return None
 
     @staticmethod
     def _names(home: str, port: int) -> bool:
@@ -101,3 +135,8 @@ class Listeners:
             if flag in _PORT_FLAGS and (value if equals else after) == number:
                 return True
         return False
+
+
+def _links(sockets: frozenset[tuple[int, int]]) -> frozenset[str]:
+    """What a descriptor of one of these sockets links to."""
+    return frozenset(f"socket:[{inode}]" for inode, _ in sockets)
