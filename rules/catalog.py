@@ -29,9 +29,28 @@ class Achieved:
     link_allreduce: float | None = None
 
 
+MEMORY_SLICES = 8  # the memory of a GPU with MIG is cut into eighths
+
+
+@dataclass(frozen=True, slots=True)
+class MigProfile:
+    """One way to cut a slice: the SMs it really has and its eighths of memory (and with them of the bandwidth)."""
+
+    compute_slices: int
+    memory_slices: int
+    sm_count: int
+
+    def name(self, mem_bytes: float) -> str:
+        """As drivers write it, for a GPU with so much memory: ``3g.40gb``."""
+        return f"{self.compute_slices}g.{int(self.memory_slices * mem_bytes / MEMORY_SLICES / 1024**3 + 0.5)}gb"
+
+
 @dataclass(frozen=True, slots=True)
 class GpuSku:
-    """One GPU. `dense_flops` maps precision (fp64, fp32, fp16, bf16, fp8, int8, fp4) to FLOP/s or OP/s."""
+    """One GPU. `dense_flops` maps precision (fp64, fp32, fp16, bf16, fp8, int8, fp4) to FLOP/s or OP/s.
+
+    `mig_profiles`: empty where the GPU has no MIG, or nobody listed the SMs of its instances.
+    """
 
     name: str
     vendor: str
@@ -52,6 +71,7 @@ class GpuSku:
     achieved: Achieved
     aliases: tuple[str, ...]
     source: Source
+    mig_profiles: tuple[MigProfile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +103,16 @@ class Price:
     source: str
     as_of: str
     committed_until: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PowerPrice:
+    """What a team pays for electricity in one region (``global``: in all that have no price of their own)."""
+
+    region: str
+    usd_per_kwh: float
+    source: str
+    as_of: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from .catalog import Achieved, GpuSku, Source
+from .catalog import MEMORY_SLICES, Achieved, GpuSku, MigProfile, Source
 from .checks import CHECKS, GpuFacts, check_gpu
 from .fields import Fields
 from .loader import layers, read_table, yaml_files
@@ -141,6 +141,7 @@ def _gpu(name: str, vendor: str, entry: Fields) -> tuple[GpuSku, GpuFacts, tuple
         else Achieved(),
         aliases=entry.texts("aliases"),
         source=_source(entry),
+        mig_profiles=tuple(_mig_profile(one) for one in entry.tables("mig_profiles")),
     )
     unchecked = entry.table_or_none("unchecked")
     facts = GpuFacts(
@@ -164,6 +165,16 @@ def _flops(table: Fields) -> Mapping[str, float]:
     if not rates:
         raise table.fault(None, "no rate is given", f"Give one of {', '.join(PRECISIONS)}.")
     return MappingProxyType(rates)
+
+
+def _mig_profile(entry: Fields) -> MigProfile:
+    profile = MigProfile(
+        entry.whole("compute_slices", minimum=1, maximum=7),
+        entry.whole("memory_slices", minimum=1, maximum=MEMORY_SLICES),
+        entry.whole("sm_count", minimum=1, maximum=2000),
+    )
+    entry.done()
+    return profile
 
 
 def _pcie(pcie: Fields) -> float:

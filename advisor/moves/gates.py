@@ -50,6 +50,11 @@ def fewer_gpus_gates(group: Group, gpus: int) -> tuple[str, ...]:
     return tuple(r for r in reasons if r)
 
 
+def room_bytes(mem_bytes: float) -> float:
+    """What a GPU (or an instance) of so much memory may be asked to hold."""
+    return max(MEMORY_SHARE * (mem_bytes - RESERVED_BYTES), 0.0)
+
+
 def uses_nvlink(group: Group) -> bool:
     return _p95(group.use.u_n) >= LINK_IN_USE
 
@@ -121,7 +126,7 @@ def _memory(group: Group, source: GpuSku, target: GpuSku) -> str | None:
     if group.mem_used_max is None:
         return f"memory needed unknown: its use was not measured, and {target.name} has less"
     needed = group.mem_used_max * source.mem_bytes
-    room = MEMORY_SHARE * (target.mem_bytes - RESERVED_BYTES)
+    room = room_bytes(target.mem_bytes)
     if needed <= room:
         return None
     return f"it used up to {needed / 1e9:.0f} GB per GPU, and {target.name} has room for {room / 1e9:.0f} GB"

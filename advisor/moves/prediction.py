@@ -119,18 +119,19 @@ def predict(
 ) -> Prediction | Refusal:
     """Target time over source time for the work that `use` describes; a refusal where a needed figure is missing."""
     same_network = network[0] == network[1]
-    if source.name == target.name and (same_network or not _matters(use.u_i)):
+    if source.name == target.name and (same_network or not matters(use.u_i)):
         return Prediction(1.0, SIGMA_SAME_GPU, "same GPU")
-    rho = _rho(source, target, network)
+    rho = factors_between(source, target, network)
     if isinstance(rho, Refusal):
         return rho
     if not np.isfinite(use.u_m).any() or not np.isfinite(use.u_c).any():
         return Refusal("memory bandwidth or tensor activity was not measured on the present GPUs")
-    if _matters(use.u_n) and rho["n"] is None:
+    if matters(use.u_n) and rho.n is None:
         return Refusal(f"the work uses NVLink, and {target.name} has none")
-    if _matters(use.u_i) and rho["i"] is None and not same_network:
+    if matters(use.u_i) and rho.i is None and not same_network:
         return Refusal("the work uses the network between nodes, and the target's is not known")
-    ratio = _ratio(source, target, use, phase, rho)
+    floor = SERVING_FLOOR if phase == "serving" and _modern(source) and _modern(target) else 0.0
+    ratio = time_ratio(use, phase, rho, floor)
     sigma, basis = _sigma(source, target, use, phase, moe_or_changed_parallelism)
     return Prediction(max(ratio, 1e-6), sigma, basis)
 
@@ -141,35 +142,22 @@ def demand(use: Use) -> Array:
     return np.minimum(_norm(parts), 1.0)
 
 
-def _ratio(source: GpuSku, target: GpuSku, use: Use, phase: Phase, rho: dict[str, float | None]) -> float:
-    inside_s: list[Array] = []
-    inside_t: list[Array] = []
-    added_s = np.zeros_like(use.g)
-    added_t = np.zeros_like(use.g)
-    for name, values, exposed in (
-        ("c", use.u_c, None), ("m", use.u_m, None), ("p", use.u_p, None),
-        ("n", use.u_n, use.exposed_nvlink), ("i", use.u_i, use.exposed_network),
-    ):  # fmt: skip
-        u = np.clip(np.nan_to_num(values), 0.0, 1.0)
-        factor = rho[name] if rho[name] is not None else 1.0
-        assert factor is not None
-        if exposed is None:
-            inside_s.append(u)
-            inside_t.append(u * factor)
-            continue
-        inside_s.append(np.where(exposed, 0.0, u))
-        inside_t.append(np.where(exposed, 0.0, u * factor))
-        added_s += np.where(exposed, u, 0.0)
-        added_t += np.where(exposed, u * factor, 0.0)
-    engine = np.where(np.isfinite(use.g), np.clip(use.g, 0.0, 1.0), 1.0)
-    own = _norm(inside_s) + added_s
-    # What the counters say cannot exceed the time the engine ran: clip, and scale the target's part alike.
-    floor = SERVING_FLOOR if phase == "serving" and _modern(source) and _modern(target) else 0.0
-    limit = engine * (1.0 - floor)
-    clipped = np.minimum(own, limit)
-    scale = np.divide(clipped, own, out=np.ones_like(own), where=own > 0)
-    clock = min(max(source.boost_hertz / target.boost_hertz, CLOCK_LIMITS[0]), CLOCK_LIMITS[1])
-    there = (_norm(inside_t) + added_t) * scale + (engine - clipped) * clock
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """By how much longer each resource takes there for the same work; below 1 is faster. `latency` scales the rest of
+    the engine's time. None: no such link there (callers refuse where it is used)."""
+
+    c: float = 1.0
+    m: float = 1.0
+    p: float | None = 1.0
+    n: float | None = 1.0
+    i: float | None = 1.0
+    latency: float = 1.0
+
+
+def time_ratio(use: Use, phase: Phase, factors: Factors, floor: float = 0.0) -> float:
+    """Time there over time here, weighted by time (of services by busy time). `floor`: least share that is latency."""
+    engine, there = _engine_time(use, factors, floor)
     # Absence of demand does not shrink on a faster GPU, and is no part of a service's speed.
     rest = np.zeros_like(engine) if phase == "serving" else 1.0 - engine
     here = engine + rest
@@ -183,12 +171,46 @@ def _ratio(source: GpuSku, target: GpuSku, use: Use, phase: Phase, rho: dict[str
     return float(np.average((there + rest)[used] / here[used], weights=weight))
 
 
+def busy_there(use: Use, factors: Factors) -> Array:
+    """Per row: share of time in which the engine would be busy there with today's work; above 1 it falls behind."""
+    return _engine_time(use, factors, 0.0)[1]
+
+
+def _engine_time(use: Use, factors: Factors, floor: float) -> tuple[Array, Array]:
+    """Per row: engine time here (share of the wall), and the time that the same work takes there."""
+    inside_s: list[Array] = []
+    inside_t: list[Array] = []
+    added_s = np.zeros_like(use.g)
+    added_t = np.zeros_like(use.g)
+    for values, rate, exposed in (
+        (use.u_c, factors.c, None), (use.u_m, factors.m, None), (use.u_p, factors.p, None),
+        (use.u_n, factors.n, use.exposed_nvlink), (use.u_i, factors.i, use.exposed_network),
+    ):  # fmt: skip
+        u = np.clip(np.nan_to_num(values), 0.0, 1.0)
+        factor = 1.0 if rate is None else rate
+        if exposed is None:
+            inside_s.append(u)
+            inside_t.append(u * factor)
+            continue
+        inside_s.append(np.where(exposed, 0.0, u))
+        inside_t.append(np.where(exposed, 0.0, u * factor))
+        added_s += np.where(exposed, u, 0.0)
+        added_t += np.where(exposed, u * factor, 0.0)
+    engine = np.where(np.isfinite(use.g), np.clip(use.g, 0.0, 1.0), 1.0)
+    own = _norm(inside_s) + added_s
+    # What the counters say cannot exceed the time the engine ran: clip, and scale the target's part alike.
+    clipped = np.minimum(own, engine * (1.0 - floor))
+    scale = np.divide(clipped, own, out=np.ones_like(own), where=own > 0)
+    there = (_norm(inside_t) + added_t) * scale + (engine - clipped) * factors.latency
+    return engine, there
+
+
 def _norm(parts: list[Array]) -> Array:
     return np.power(np.sum([np.power(np.clip(p, 0.0, None), NORM) for p in parts], axis=0), 1.0 / NORM)
 
 
-def _rho(source: GpuSku, target: GpuSku, network: tuple[Link, Link]) -> dict[str, float | None] | Refusal:
-    rates: dict[str, float | None] = {}
+def factors_between(source: GpuSku, target: GpuSku, network: tuple[Link, Link]) -> Factors | Refusal:
+    """The ratios of what the two SKUs sustain; a refusal where nobody published it."""
     for sku in (source, target):
         if sku.achieved.mem is None or sku.achieved.bf16_gemm is None:
             what = "memory bandwidth" if sku.achieved.mem is None else "matrix rate"
@@ -198,15 +220,16 @@ def _rho(source: GpuSku, target: GpuSku, network: tuple[Link, Link]) -> dict[str
         return Refusal(f"the catalog has no 16-bit tensor rate for {(source if flops_s is None else target).name}")
     eta_s, eta_t = source.achieved, target.achieved
     assert eta_s.mem and eta_t.mem and eta_s.bf16_gemm and eta_t.bf16_gemm
-    rates["c"] = flops_s * eta_s.bf16_gemm / (flops_t * eta_t.bf16_gemm)
     bandwidth_s, bandwidth_t = source.mem_bandwidth_bytes_per_second, target.mem_bandwidth_bytes_per_second
-    rates["m"] = bandwidth_s * eta_s.mem / (bandwidth_t * eta_t.mem)
-    rates["p"] = source.pcie_bytes_per_second / target.pcie_bytes_per_second
-    rates["n"] = _over(
-        source.nvlink_bytes_per_second, target.nvlink_bytes_per_second, eta_s.link_allreduce, eta_t.link_allreduce
+    nvlink = (source.nvlink_bytes_per_second, target.nvlink_bytes_per_second)
+    return Factors(
+        c=flops_s * eta_s.bf16_gemm / (flops_t * eta_t.bf16_gemm),
+        m=bandwidth_s * eta_s.mem / (bandwidth_t * eta_t.mem),
+        p=source.pcie_bytes_per_second / target.pcie_bytes_per_second,
+        n=_over(*nvlink, eta_s.link_allreduce, eta_t.link_allreduce),
+        i=_over(network[0].bytes_per_second, network[1].bytes_per_second, None, None),
+        latency=min(max(source.boost_hertz / target.boost_hertz, CLOCK_LIMITS[0]), CLOCK_LIMITS[1]),
     )
-    rates["i"] = _over(network[0].bytes_per_second, network[1].bytes_per_second, None, None)
-    return rates
 
 
 def _over(here: float | None, there: float | None, eta_here: float | None, eta_there: float | None) -> float | None:
@@ -222,7 +245,8 @@ def _flops(sku: GpuSku) -> float | None:
     return sku.dense_flops.get("bf16") or sku.dense_flops.get("fp16")
 
 
-def _matters(u: Array) -> bool:
+def matters(u: Array) -> bool:
+    """Whether a link is in use at all: 5 % at the 95th percentile."""
     finite = u[np.isfinite(u)]
     return bool(finite.size) and float(np.percentile(finite, 95)) >= 0.05
 
