@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..rules.catalog import Price
+from ..rules.catalog import PowerPrice, Price
 from ..rules.catalog_loader import Catalog
 from ..rules.thresholds import Threshold, WasteRule
 from .frame import Frame
@@ -32,14 +32,18 @@ def advise(
     rng: np.random.Generator,
     kinds: Mapping[str, Threshold] | None = None,
     bottlenecks: Mapping[str, Threshold] | None = None,
+    power: Sequence[PowerPrice] = (),
 ) -> Advice:
-    """Everything there is to say about a frame. `prices` are a team's own, before the catalog's list prices.
+    """Everything there is to say about a frame. `prices` are a team's own, before the catalog's list prices; `power`
+    is what it pays for electricity.
 
     `generated_at`: Unix seconds; `rng` draws the intervals, so a seed makes the advice repeatable.
     `kinds`, `bottlenecks`: thresholds of the verdicts; the packaged ones where None.
     """
     verdicts = judge(frame, catalog, kinds, bottlenecks, floor_hours=_floor_hours(rules))
-    return advise_on(verdicts, catalog, rules, prices, generated_at=generated_at, rng=rng, source=frame.source)
+    return advise_on(
+        verdicts, catalog, rules, prices, generated_at=generated_at, rng=rng, source=frame.source, power=power
+    )
 
 
 def advise_on(
@@ -51,9 +55,10 @@ def advise_on(
     generated_at: float,
     rng: np.random.Generator,
     source: Mapping[str, object],
+    power: Sequence[PowerPrice] = (),
 ) -> Advice:
     """The moves and the money of verdicts that are already given."""
-    book = PriceBook(catalog, tuple(prices))
+    book = PriceBook(catalog, tuple(prices), tuple(power))
     window = verdicts.window
     groups = groups_of(verdicts)
     found, waste_notes = find_waste(verdicts, groups, rules, book, at=generated_at)

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -126,19 +127,20 @@ def advise_from(
     import numpy as np  # noqa: PLC0415
 
     from ..rules.catalog_loader import load_catalog  # noqa: PLC0415
-    from ..rules.price_files import load_prices  # noqa: PLC0415
+    from ..rules.price_files import TeamPrices, load_prices  # noqa: PLC0415
     from ..rules.thresholds import load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules  # noqa: PLC0415
     from .advice import advise  # noqa: PLC0415
     from .telemetry.sqlite import read_frame  # noqa: PLC0415
 
     catalog = load_catalog(rules_dir)
-    own = load_prices(prices, catalog.nodes.keys()) if prices is not None else ()
+    today = datetime.fromtimestamp(now, UTC).date()
+    own = load_prices(prices, catalog.nodes.keys(), today=today) if prices is not None else TeamPrices()
     rules = load_waste_rules(rules_dir)
     kinds, bottlenecks = load_kind_thresholds(rules_dir), load_bottleneck_thresholds(rules_dir)
     frame = read_frame(databases, since_seconds=since, until=until, now=now, processes=processes)
     return advise(
-        frame, catalog, rules, own, generated_at=now, rng=np.random.default_rng(SEED), kinds=kinds,
-        bottlenecks=bottlenecks,
+        frame, catalog, rules, own.prices, generated_at=now, rng=np.random.default_rng(SEED), kinds=kinds,
+        bottlenecks=bottlenecks, power=own.power,
     )  # fmt: skip
 
 

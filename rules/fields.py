@@ -6,6 +6,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
+from datetime import date
 
 from .errors import RulesError
 from .loader import Items, Table, fault
@@ -14,6 +15,14 @@ _ISO_DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
 _COMMIT = re.compile(r"commit [0-9a-f]{7,40}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NAMES = {str: "text", bool: "true or false", int: "a whole number", float: "a number", Table: "a mapping"}
+
+
+def _is_date(text: str) -> bool:
+    """Whether text is a day that there is, as 2026-09-19."""
+    try:
+        return _ISO_DATE.fullmatch(text) is not None and date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
@@ -60,7 +69,10 @@ class Fields:
 
     def _need(self, key: str, value: object) -> None:
         if value is None:
-            raise self.fault(key if key in self.table else None, f"{key!r} is missing", "Add it.")
+            unasked = [one for one in self.table if one not in self._known]
+            near = difflib.get_close_matches(key, unasked, n=1, cutoff=0.7)
+            at = near[0] if near else key if key in self.table else None
+            raise self.fault(at, f"{key!r} is missing", f"Is it what {near[0]!r} should be?" if near else "Add it.")
 
     def text_or_none(self, key: str, among: Collection[str] | None = None) -> str | None:
         value = self._get(key, (str,))
@@ -83,7 +95,7 @@ class Fields:
 
     def date_or_none(self, key: str) -> str | None:
         value = self.text_or_none(key)
-        if value is not None and not _ISO_DATE.fullmatch(value):
+        if value is not None and not _is_date(value):
             raise self.fault(key, f"{key!r} must be a date", "Write it as 2026-09-19.")
         return value
 
@@ -96,7 +108,7 @@ class Fields:
     def as_of(self, key: str = "as_of") -> str:
         """When a figure was read: a date, or the commit of a dated repository."""
         value = self.text(key)
-        if not _COMMIT.fullmatch(value) and not _ISO_DATE.fullmatch(value):
+        if not _COMMIT.fullmatch(value) and not _is_date(value):
             raise self.fault(key, f"{key!r} must be a date or a commit", "Write 2026-09-19, or commit 3f5f6971.")
         return value
 

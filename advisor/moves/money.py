@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 
-from ...rules.catalog import NodeSku, Price
+from ...rules.catalog import NodeSku, PowerPrice, Price
 from ...rules.catalog_loader import Catalog
 from ...rules.node_files import ANY_REGION
 from ..model import Realisation, Reconciliation, WorkloadVerdict
@@ -29,6 +29,7 @@ class PriceBook:
 
     catalog: Catalog
     team: Sequence[Price] = field(default_factory=tuple)
+    electricity: Sequence[PowerPrice] = field(default_factory=tuple)
 
     def price(self, node_sku: str | None, region: str | None) -> Price | None:
         """The price of one node per hour in a region; a team's price without a region holds everywhere."""
@@ -39,6 +40,11 @@ class PriceBook:
         if exact:
             return min(exact, key=lambda p: (p.usd_per_hour, p.id))
         return self.catalog.price(node_sku, region)
+
+    def power(self, region: str | None) -> PowerPrice | None:
+        """What the team pays for electricity in a region; None: it did not say, and then energy is no money."""
+        by_region = {one.region: one for one in self.electricity}
+        return by_region.get(region or ANY_REGION) or by_region.get(ANY_REGION)
 
     def of(self, node: NodeFacts) -> Price | None:
         return self.price(node.node_sku, node.region)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from pathlib import Path
 
 import pytest
+from skuwise.advisor.moves.money import PriceBook
 from skuwise.rules.catalog_loader import load_catalog
 from skuwise.rules.errors import RulesError
 from skuwise.rules.node_files import load_nodes
@@ -208,9 +210,27 @@ def prices(tmp_path: Path, text: str) -> Path:
 
 
 def test_a_teams_price_is_read_with_its_commitment(tmp_path):
-    (price,) = load_prices(prices(tmp_path, PRICES), CATALOG.nodes)
+    (price,) = load_prices(prices(tmp_path, PRICES), CATALOG.nodes, today=date(2027, 6, 30)).prices
     assert price.id == "azure/Standard_ND96isr_H100_v5@eastus:committed"
     assert (price.usd_per_hour, price.committed_until, price.basis) == (61.2, "2027-06-30", "committed")
+
+
+POWER = """power:
+  - {region: eastus, usd_per_kwh: 0.085, source: bill, as_of: 2026-11-01}
+  - {region: global, usd_per_kwh: 0.12, source: bill, as_of: 2026-11-01}
+"""
+
+
+def test_electricity_has_a_price_by_region(tmp_path):
+    told = load_prices(prices(tmp_path, POWER))
+    book = PriceBook(CATALOG, electricity=told.power)
+    found = {region: book.power(region) for region in ("eastus", "westus", None)}
+    assert {region: one.usd_per_kwh for region, one in found.items() if one} == {
+        "eastus": 0.085,
+        "westus": 0.12,
+        None: 0.12,
+    }
+    assert PriceBook(CATALOG, electricity=told.power[:1]).power("westus") is None
 
 
 @pytest.mark.parametrize(
@@ -228,12 +248,24 @@ def test_a_teams_price_is_read_with_its_commitment(tmp_path):
         ("as_of: 2026-11-01", "as_of: 2026-11-01\n    currency: EUR", "prices.yaml:9: unknown key 'currency'"),
         ("prices:", "price:", "unknown key 'price'"),
         (PRICES, "prices: []\n", "no price is given"),
+        ("2027-06-30", "2027-02-30", "'committed_until' must be a date"),
+        ("2027-06-30", "2026-11-20", "prices.yaml:6: the commitment to azure/Standard_ND96isr_H100_v5 ended on 2026"),
+        ("committed\n", "list\n", "prices.yaml:6: a list price binds nobody"),
+        (PRICES, POWER.replace("0.085", "0"), "prices.yaml:2: 'usd_per_kwh' is 0 and must be above 0"),
+        (PRICES, POWER.replace("0.085", "85"), "prices.yaml:2: 'usd_per_kwh' is 85 and must be at most 5"),
+        (PRICES, POWER.replace("source: bill, ", "", 1), "prices.yaml:2: 'source' is missing"),
+        (PRICES, POWER.replace("global", "eastus"), "prices.yaml:3: 'eastus' has a power price already"),
+        (
+            PRICES,
+            POWER.replace("usd_per_kwh", "usd_per_kw"),
+            "Is it what 'usd_per_kw' should be?",
+        ),
         (PRICES, PRICES + PRICES.partition("\n")[2], "has a committed price already"),
     ],
 )
 def test_a_wrong_price_is_refused_with_its_line(tmp_path, old, new, part):
     with pytest.raises(RulesError) as caught:
-        load_prices(prices(tmp_path, PRICES.replace(old, new)), CATALOG.nodes)
+        load_prices(prices(tmp_path, PRICES.replace(old, new)), CATALOG.nodes, today=date(2026, 11, 21))
     assert part in str(caught.value)
 
 
