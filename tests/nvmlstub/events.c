@@ -79,14 +79,36 @@ static int give(event_set_t *set, nvmlEventData_t *data) {
     return 0;
 }
 
+/* When the first of `events` that was not given yet is due; `until` where none comes earlier. */
+static double first_due(const event_t *events, int count, const int *given, unsigned long long types, double until) {
+    for (int i = 0; i < count; i++) {
+        double at = events[i].at + given[i] * events[i].every;
+        if ((events[i].type & types) && given[i] < events[i].count && at < until) until = at;
+    }
+    return until;
+}
+
+/* Seconds to the next event, `longest` at the most. A clock that somebody sets is looked at every 50 ms. */
+static double seconds_to_wait(const event_set_t *set, double longest) {
+    const node_t *node = node_open();
+    const double now = node_now();
+    if (!node || clock_is_set()) return longest < 0.05 ? longest : 0.05;
+    double until = first_due(node->events, node->event_count, set->given[MAX_GPUS], ~0ULL, now + longest);
+    for (int i = 0; i < node->gpu_count; i++)
+        until = first_due(node->gpus[i]->events, node->gpus[i]->event_count, set->given[i], set->types[i], until);
+    return until > now ? until - now : 0;
+}
+
 EXPORT nvmlReturn_t nvmlEventSetWait_v2(event_set_t *set, nvmlEventData_t *data, unsigned timeout_ms) {
     SYSTEM_CALL(nvmlEventSetWait_v2);
     if (!set || set->magic != SET_MAGIC) return NVML_INVALID_ARGUMENT;
-    const unsigned slice = 50; /* ms: a driver sleeps until there is something, so the stub may cost next to nothing */
-    for (unsigned waited = 0;; waited += slice) {
+    /* A driver sleeps until there is something, so the stub does too. */
+    for (double left = 1e-3 * timeout_ms;;) {
         if (!node_open()) return NVML_UNINITIALIZED;
         if (give(set, data)) return NVML_SUCCESS;
-        if (waited >= timeout_ms) return NVML_TIMEOUT;
-        wait_ms(slice);
+        if (left <= 0) return NVML_TIMEOUT;
+        const double seconds = seconds_to_wait(set, left);
+        wait_ms(1e3 * seconds);
+        left -= seconds;
     }
 }

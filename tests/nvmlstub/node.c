@@ -39,6 +39,8 @@ static void map_clock(void) {
 
 double node_now(void) { return clock_file ? *clock_file : monotonic() - epoch; }
 
+int clock_is_set(void) { return clock_file != NULL; }
+
 node_t *node_open(void) { return references > 0 ? node : NULL; }
 
 void wait_ms(double milliseconds) {

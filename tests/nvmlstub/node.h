@@ -16,6 +16,7 @@ enum {
 
 /* Seconds since the first init: the clock file of SKUWISE_NVML_CLOCK where there is one, else CLOCK_MONOTONIC. */
 double node_now(void);
+int clock_is_set(void); /* whether it is the file's */
 
 /* NULL before init and after the last shutdown. */
 node_t *node_open(void);
