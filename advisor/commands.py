@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,8 @@ from .moments import parse_moment
 from .render import FORMATS, render
 
 if TYPE_CHECKING:
-    from .model import Advice
+    from .ledger.advising import Beside
+    from .model import Advice, Decision
 
 WIDTH_OF_A_PIPE = 120
 # One seed for all runs: the same data give the same intervals.
@@ -48,6 +49,10 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
         from .demo import configure_demo  # noqa: PLC0415
 
         configure_demo(parser)
+    elif command == "ledger":
+        from .ledger.command import configure_ledger  # noqa: PLC0415
+
+        configure_ledger(parser)
     else:
         raise UsageError(f"The advisor brings no command {command!r}.", "skuwise --help lists them.")
 
@@ -74,7 +79,27 @@ def _configure_advise(parser: argparse.ArgumentParser) -> None:
     add_source(parser)
     parser.add_argument("--format", choices=FORMATS, default="table", help="what to print (default: table)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to stdout, all or nothing")
+    add_ledger(parser)
     parser.set_defaults(run=run_advise)
+
+
+def add_ledger(parser: argparse.ArgumentParser) -> None:
+    """The options that say which ledger of recommendations stands beside the advice."""
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument(
+        "--ledger", type=Path, metavar="PATH",
+        help="what was decided on recommendations (default: $XDG_STATE_HOME/skuwise/ledger.db, where that can be used)",
+    )  # fmt: skip
+    choice.add_argument("--no-ledger", action="store_true", help="mark no decisions and note nothing")
+
+
+def ledger_beside(options: argparse.Namespace) -> Beside:
+    """The ledger that `add_ledger`'s options name."""
+    from .ledger.advising import Beside  # noqa: PLC0415
+    from .ledger.place import default_path  # noqa: PLC0415
+
+    path = None if options.no_ledger else options.ledger or default_path(os.environ)
+    return Beside(path, options.ledger is not None, say)
 
 
 def _duration(text: str) -> float:
@@ -93,11 +118,13 @@ def _moment(text: str) -> float:
 
 def run_advise(options: argparse.Namespace) -> int:
     """Read, judge, weigh, print. The only place of `advise` that knows the clock."""
+    now, ledger = time.time(), ledger_beside(options)
+    decisions = ledger.decisions(now)
     say("reading telemetry ...")
     with _no_garbage_collection():
         advice = advise_from(
             options.db, since=options.since, until=options.until, rules_dir=options.rules, prices=options.prices,
-            now=time.time(), processes=_cores(),
+            now=now, processes=_cores(), decisions=decisions,
         )  # fmt: skip
     terminal = options.output is None and sys.stdout.isatty()
     width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
@@ -107,6 +134,7 @@ def run_advise(options: argparse.Namespace) -> int:
     else:
         write_whole(options.output, text)
         say(f"written to {options.output}")
+    ledger.note(advice, now)
     return EXIT_DONE
 
 
@@ -119,10 +147,11 @@ def advise_from(
     rules_dir: Path | None = None,
     prices: Path | None = None,
     processes: int = 1,
+    decisions: Mapping[str, Decision] | None = None,
 ) -> Advice:
     """Advice over databases. `since`: seconds before `until` (Unix seconds; None: the newest data there is).
 
-    `processes`: how many may read many files side by side.
+    `processes`: how many may read many files side by side. `decisions`: what the ledger says, by recommendation.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -140,7 +169,7 @@ def advise_from(
     frame = read_frame(databases, since_seconds=since, until=until, now=now, processes=processes)
     return advise(
         frame, catalog, rules, own.prices, generated_at=now, rng=np.random.default_rng(SEED), kinds=kinds,
-        bottlenecks=bottlenecks, power=own.power,
+        bottlenecks=bottlenecks, power=own.power, decisions=decisions,
     )  # fmt: skip
 
 

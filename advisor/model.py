@@ -27,6 +27,7 @@ Action = Literal[
 ]
 Realisation = Literal["cash-now", "cash-at", "capacity-freed", "energy"]
 Risk = Literal["very-low", "low", "medium", "high"]
+DecisionState = Literal["proposed", "accepted", "snoozed", "dismissed", "expired"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,22 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """Where a recommendation stands in the ledger. `since`, `until` (the end of a snooze): Unix seconds."""
+
+    state: DecisionState
+    since: float
+    by: str | None = None
+    until: float | None = None
+    why: str | None = None
+
+    @property
+    def sets_aside(self) -> bool:
+        """Whether somebody said not to count on it: dismissed, or snoozed for now."""
+        return self.state in ("dismissed", "snoozed")
+
+
+@dataclass(frozen=True, slots=True)
 class Rejected:
     sku: str
     reason: str
@@ -170,7 +187,8 @@ class Recommendation:
     """One way out. `excludes` are ids of the recommendations it cannot be combined with.
 
     `break_even` says at which demand (share of today's peak) the move stops saving; None where demand plays no part.
-    `available_from` is the date (ISO) from which a ``cash-at`` saving is cash.
+    `available_from` is the date (ISO) from which a ``cash-at`` saving is cash. `decision` is what somebody decided on it
+    (the ledger); None: nobody did, or the snooze is over.
     """
 
     id: str
@@ -192,6 +210,11 @@ class Recommendation:
     break_even: str | None = None
     excludes: tuple[str, ...] = ()
     available_from: str | None = None
+    decision: Decision | None = None
+
+    @property
+    def set_aside(self) -> bool:
+        return self.decision is not None and self.decision.sets_aside
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ..rules.catalog import Price
 from ..rules.plain import clean
-from .model import Interval, Recommendation, Summary
+from .model import Decision, Interval, Recommendation, Summary
 from .moments import day
 
 NONE = "-"
@@ -101,6 +101,14 @@ def action_words(r: Recommendation) -> str:
         return "same GPU, other node" if r.target.gpu_sku == r.source.gpu_sku else "another GPU"
     told = {"reduce-gpus": "fewer GPUs", "swap-placement": "swap with training", "release": "release"}
     return told.get(r.action, r.action)
+
+
+def decision_words(decision: Decision) -> str:
+    """``dismissed by ann on 2026-11-02: a warm standby``."""
+    until = f" until {day(decision.until)}" if decision.until is not None else ""
+    by = f" by {decision.by}" if decision.by else ""
+    why = f": {decision.why}" if decision.why else ""
+    return f"{decision.state}{until}{by} on {day(decision.since)}{why}"
 
 
 def target_words(r: Recommendation) -> str:

@@ -8,6 +8,7 @@ import math
 
 from ...rules.catalog import Price
 from ...rules.plain import clean
+from .. import words
 from ..model import Advice, Interval
 from ..moments import rfc3339
 
@@ -16,7 +17,7 @@ COLUMNS = (
     "start", "end", "gpu_sku", "node_sku", "gpu_count", "to_gpu_sku", "to_node_sku", "to_gpu_count", "gpu_hours",
     "cost_usd", "time_ratio_p10", "time_ratio_p50", "time_ratio_p90", "saving_usd_per_month_p10",
     "saving_usd_per_month_p50", "saving_usd_per_month_p90", "freed_gpu_hours_per_month", "realisation", "blocked_by",
-    "price_basis", "price_date", "price_source", "text",
+    "price_basis", "price_date", "price_source", "decision", "text",
 )  # fmt: skip
 
 
@@ -71,7 +72,8 @@ def _rows(advice: Advice) -> list[dict[str, object]]:
             "to_node_sku": r.target.node_sku, "to_gpu_count": r.target.gpu_count,
             **_interval("time_ratio", r.time_ratio), **_interval("saving_usd_per_month", r.saving_usd_per_month),
             "freed_gpu_hours_per_month": r.freed_gpu_hours_per_month, "realisation": r.realisation,
-            "blocked_by": "; ".join(r.blocked_by), **_price(known[0] if known else None), "text": r.text,
+            "blocked_by": "; ".join(r.blocked_by), **_price(known[0] if known else None),
+            "decision": words.decision_words(r.decision) if r.decision else None, "text": r.text,
         })  # fmt: skip
     return rows
 

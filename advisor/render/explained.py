@@ -160,6 +160,7 @@ def _recommendation(page: _Page, advice: Advice, r: Recommendation) -> None:
             ("cash from", r.available_from or words.NONE),
             ("break-even demand", r.break_even or words.NONE),
             ("excludes", ", ".join(r.excludes) or words.NONE),
+            ("decided", words.decision_words(r.decision) if r.decision else "nobody did"),
         ],
     )
     if r.blocked_by:

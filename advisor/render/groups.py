@@ -35,11 +35,11 @@ def loose(advice: Advice) -> tuple[Recommendation, ...]:
 
 
 def _saves(r: Recommendation) -> bool:
-    return not r.blocked_by and r.saving_usd_per_month is not None and r.saving_usd_per_month.p50 > 0
+    return not r.blocked_by and not r.set_aside and r.saving_usd_per_month is not None and r.saving_usd_per_month.p50 > 0
 
 
 def _frees(r: Recommendation) -> bool:
-    return not r.blocked_by and r.freed_gpu_hours_per_month > 0
+    return not r.blocked_by and not r.set_aside and r.freed_gpu_hours_per_month > 0
 
 
 def best_way(case: Case) -> Recommendation | None:

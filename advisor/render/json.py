@@ -9,7 +9,7 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
-from ..model import Advice, Configuration, Finding, Interval, Recommendation, Summary, WorkloadVerdict
+from ..model import Advice, Configuration, Decision, Finding, Interval, Recommendation, Summary, WorkloadVerdict
 from ..moments import rfc3339
 
 SCHEMA = "skuwise.advice/1"
@@ -135,8 +135,16 @@ def _recommendation(r: Recommendation) -> dict[str, Any]:
         "prices": list(r.prices),
         "break_even": r.break_even,
         "excludes": list(r.excludes),
+        "decision": _decision(r.decision),
         "text": r.text,
     }
+
+
+def _decision(d: Decision | None) -> dict[str, Any] | None:
+    if d is None:
+        return None
+    until = rfc3339(d.until) if d.until is not None else None
+    return {"state": d.state, "since": rfc3339(d.since), "by": d.by, "until": until, "why": d.why}
 
 
 def _configuration(c: Configuration) -> dict[str, Any]:

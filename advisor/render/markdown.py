@@ -115,6 +115,8 @@ def _way_out(r: Recommendation) -> str:
 
 def _detail(r: Recommendation) -> list[str]:
     lines = [f"**{words.action_words(r)}** ({r.action}, `{r.id}`): {escape(r.text)}", ""]
+    if r.decision is not None:
+        lines += [f"- decided: {escape(words.decision_words(r.decision))}", ""]
     if r.would_change_if:
         lines += [*(f"- wrong if {escape(words.clause(w))}" for w in r.would_change_if), ""]
     if r.rejected:

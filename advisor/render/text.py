@@ -162,6 +162,8 @@ def _options(console: Console, ways: Sequence[Recommendation]) -> None:
     console.print(Padding(_ways_out(ways), (0, 0, 0, 2)))
     for letter, r in zip(_letters(), ways, strict=False):
         _indented(console, f"{letter}) {r.text} (id {r.id})")
+        if r.decision is not None:
+            _indented(console, f"   Decided: {words.decision_words(r.decision)}.")
         if r.would_change_if:
             _indented(console, f"   Wrong if {_or(r.would_change_if)}.")
         for rejected in r.rejected[:SHOWN_REJECTED]:
@@ -185,7 +187,8 @@ def _ways_out(ways: Sequence[Recommendation]) -> Table:
         rows.append((
             f"{letter}) {words.action_words(r)}", words.target_words(r), words.time_words(r.time_ratio),
             words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation),
-            r.break_even or words.NONE, r.risk, f"yes, see {letter})" if r.blocked_by else "no",
+            r.break_even or words.NONE, r.risk,
+            r.decision.state if r.decision and r.set_aside else f"yes, see {letter})" if r.blocked_by else "no",
         ))  # fmt: skip
     return _table(("way out", "to", "predicted time", "saving", "break-even demand", "risk", "blocked"), rows)
 

@@ -1,0 +1,204 @@
+"""``skuwise ledger``: what was recommended and what became of it."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import math
+import os
+import shutil
+import sys
+import textwrap
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...rules.columns import columns
+from ...rules.errors import EXIT_DONE, NothingToDo, UsageError
+from ...rules.fields import suggest
+from ...rules.plain import clean
+from .. import words
+from ..moments import minute, parse_moment, rfc3339
+from .entries import Act, Entry, Event
+from .place import default_path
+from .store import Ledger
+
+STATES = ("proposed", "accepted", "snoozed", "dismissed", "expired")
+SCHEMA = "skuwise.ledger/1"
+# So many characters of an id are enough where they name one thing only (as for explain).
+_PREFIX_MIN = 4
+_TYPED_MAX = 2000
+_WIDTH = 120
+
+
+def configure_ledger(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the actions of ``skuwise ledger``."""
+    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+    listing = _action(actions, "list", "what was recommended, its state, and who decided what, when and why")
+    listing.add_argument("--state", choices=STATES, help="only what is in this state")
+    listing.add_argument("--all", action="store_true", help="also what is blocked or expired")
+    listing.add_argument("--format", choices=("table", "json"), default="table")
+    listing.set_defaults(run=run_list)
+    accept = _action(actions, "accept", "it will be done; it counts until it is")
+    accept.add_argument("--why", default=None, metavar="REASON")
+    accept.set_defaults(run=run_accept)
+    snooze = _action(actions, "snooze", "not now: it is not counted until then")
+    snooze.add_argument("--until", required=True, metavar="DATE", help="RFC 3339 or a date, UTC")
+    snooze.add_argument("--why", default=None, metavar="REASON")
+    snooze.set_defaults(run=run_snooze)
+    dismiss = _action(actions, "dismiss", "it will not be done; it is not counted any more")
+    dismiss.add_argument("--why", required=True, metavar="REASON")
+    dismiss.set_defaults(run=run_dismiss)
+
+
+def _action(actions: argparse._SubParsersAction, name: str, text: str) -> argparse.ArgumentParser:
+    parser = actions.add_parser(name, help=text, description=text)
+    if name != "list":
+        parser.add_argument("id", metavar="ID", help="id of a recommendation, or its beginning")
+        parser.add_argument("--by", metavar="NAME", help="who decided it (default: your user name)")
+    parser.add_argument(
+        "--ledger", type=Path, metavar="PATH",
+        help="the ledger (default: $XDG_STATE_HOME/skuwise/ledger.db, in ~/.local/state where that is not set)",
+    )  # fmt: skip
+    return parser
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """Print the ledger."""
+    ledger, now = Ledger(ledger_path(options.ledger)), time.time()
+    every = ledger.entries()
+    shown = [e for e in every if _shown(e, options.state, options.all, now)]
+    if options.format == "json":
+        text = json.dumps({"schema": SCHEMA, "recommendations": [as_dict(e, now) for e in shown]}, indent=2) + "\n"
+    else:
+        text = as_text(shown, len(every) - len(shown), now, shutil.get_terminal_size((_WIDTH, 24)).columns)
+    sys.stdout.write(text)
+    return EXIT_DONE
+
+
+def run_accept(options: argparse.Namespace) -> int:
+    return _decide(options, "accepted", None)
+
+
+def run_snooze(options: argparse.Namespace) -> int:
+    until = parse_moment(options.until)
+    if until <= time.time():
+        raise UsageError(f"{minute(until)} is past, so nothing would be snoozed.", "Give a --until that is to come.")
+    return _decide(options, "snoozed", until)
+
+
+def run_dismiss(options: argparse.Namespace) -> int:
+    if not options.why.strip():
+        raise UsageError("The reason is empty.", "Say why with --why: whoever finds this in a year will ask.")
+    return _decide(options, "dismissed", None)
+
+
+def _decide(options: argparse.Namespace, act: Act, until: float | None) -> int:
+    """Add a decision by whoever runs the command. The only place of the ledger that knows the clock and the user."""
+    ledger = Ledger(ledger_path(options.ledger))
+    entry = find(ledger.entries(), options.id)
+    event = Event(act, time.time(), _storable(options.by) or _user(), until, _storable(options.why))
+    ledger.add(entry.proposal.id, event)
+    ending = f" until {minute(until)}" if until is not None else ""
+    print(  # noqa: T201
+        f"{entry.proposal.id} ({clean(entry.proposal.action)}, {clean(entry.proposal.about)}) is {act}{ending}.",
+        file=sys.stderr,
+    )
+    return EXIT_DONE
+
+
+def ledger_path(asked: Path | None) -> Path:
+    """The ledger that was asked for, or the default one. Raises UsageError where there is neither."""
+    path = asked or default_path(os.environ)
+    if path is None:
+        raise UsageError("There is no home folder for a ledger.", "Name one with --ledger.")
+    return path
+
+
+def find(entries: Sequence[Entry], asked: str) -> Entry:
+    """The entry of an id, or of the beginning of one. Raises UsageError where that is not one, NothingToDo for none."""
+    if not entries:
+        raise NothingToDo("The ledger holds no recommendation yet.", "'skuwise advise' notes what it proposes.")
+    ids = [e.proposal.id for e in entries]
+    found = [e for e in entries if e.proposal.id == asked] or [
+        e for e in entries if len(asked) >= _PREFIX_MIN and e.proposal.id.startswith(asked)
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(
+            f"{asked!r} means {len(found)} recommendations: {', '.join(e.proposal.id for e in found)}.",
+            "Give one of these ids.",
+        )
+    near = suggest(asked, ids) or "'skuwise ledger list --all' lists every id."
+    raise UsageError(f"The ledger knows no recommendation {asked!r}.", near)
+
+
+def as_dict(entry: Entry, now: float) -> dict[str, object]:
+    """An entry as the values of JSON: times in RFC 3339, UTC."""
+    p, decision = entry.proposal, entry.decision(now)
+    return {
+        "id": p.id, "state": decision.state, "action": p.action, "about": p.about, "from": p.source_config,
+        "to": p.target_config, "saving_usd_per_month": _finite(p.saving_usd_per_month),
+        "freed_gpu_hours_per_month": _finite(p.freed_gpu_hours_per_month), "realisation": p.realisation,
+        "risk": p.risk, "blocked": p.blocked, "text": p.text, "source": p.source,
+        "first_proposed": rfc3339(entry.first_proposed), "last_proposed": rfc3339(entry.last_proposed),
+        "snoozed_until": rfc3339(decision.until) if decision.until is not None else None,
+        "history": [
+            {"act": e.act, "at": rfc3339(e.at), "by": e.by, "why": e.why,
+             "until": rfc3339(e.until) if e.until is not None else None}
+            for e in entry.events
+        ],
+    }  # fmt: skip
+
+
+def as_text(entries: Sequence[Entry], left_out: int, now: float, width: int) -> str:
+    """The ledger as a person reads it: a table, then what was decided on each."""
+    more = f"{left_out} more: blocked, expired or in another state; --all lists them.\n" if left_out else ""
+    if not entries:
+        return more or "The ledger holds no recommendation yet.\n"
+    rows, history = [], []
+    for entry in sorted(entries, key=lambda e: (STATES.index(e.decision(now).state), -(_saving(e)), e.proposal.id)):
+        p, decision = entry.proposal, entry.decision(now)
+        state = f"{decision.state} until {minute(decision.until)}" if decision.until is not None else decision.state
+        saving = f"{words.usd(p.saving_usd_per_month)} a month" if p.saving_usd_per_month is not None else words.NONE
+        rows.append((p.id, state, p.action, p.about, p.target_config, saving, minute(entry.last_proposed)))
+        told = [f"{p.id}: {event_words(e)}" for e in entry.events if e.by and e.act not in ("proposed", "expired")]
+        history += [textwrap.fill(clean(line), width, subsequent_indent="    ") for line in told]
+    table = columns(("id", "state", "action", "of", "to", "saving", "last proposed"), rows, right=(5,))
+    return table + "\n" + ("\n" + "\n".join(history) + "\n" if history else "") + more
+
+
+def event_words(event: Event) -> str:
+    """``dismissed by ann on 2026-11-02 10:00 UTC: a warm standby``."""
+    until = f" until {minute(event.until)}" if event.until is not None else ""
+    return f"{event.act}{until} by {event.by} on {minute(event.at)}" + (f": {event.why}" if event.why else "")
+
+
+def _shown(entry: Entry, state: str | None, every: bool, now: float) -> bool:
+    own = entry.decision(now).state
+    if state is not None:
+        return own == state
+    return every or (own != "expired" and not (own == "proposed" and entry.proposal.blocked))
+
+
+def _saving(entry: Entry) -> float:
+    return entry.proposal.saving_usd_per_month or 0.0
+
+
+def _finite(value: float | None) -> float | None:
+    return round(value, 6) if value is not None and math.isfinite(value) else None
+
+
+def _storable(text: str | None) -> str | None:
+    """What a person typed as it is kept: a page at most, storable whatever the terminal gave. None: empty."""
+    stripped = (text or "").strip()[:_TYPED_MAX]
+    return stripped.encode("utf-8", "backslashreplace").decode("utf-8") or None
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # no such user here: a container's number
+        return f"user {os.getuid()}"

@@ -1,0 +1,208 @@
+"""The ledger's file: an SQLite database with one row a recommendation and a table of events that only grows.
+
+A rollback journal, not a write-ahead log: the file may lie on a read-only disk or be copied, and is written seldom.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from sqlite_utils import Database
+
+from ...rules.errors import NothingToDo, StoreError
+from .entries import Entry, Event, Proposal, stands
+
+APPLICATION_ID = 0x736B756C  # "skul"
+VERSION = 1000  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
+_BUSY_SECONDS = 10.0
+_BY_ITSELF = "skuwise"
+
+_RECOMMENDATIONS = {
+    "id": str, "action": str, "about": str, "source_config": str, "target_config": str, "saving_usd_per_month": float,
+    "freed_gpu_hours_per_month": float, "realisation": str, "risk": str, "blocked": int, "text": str, "source": str,
+    "first_proposed": float, "last_proposed": float,
+}  # fmt: skip
+_EVENTS = {"seq": int, "recommendation": str, "act": str, "at": float, "by": str, "until": float, "why": str}
+_ONLY_ADDED = (
+    "CREATE TRIGGER events_are_not_{past} BEFORE {verb} ON events "
+    "BEGIN SELECT RAISE(ABORT, 'events are only ever added'); END"
+)
+
+
+class Ledger:
+    """One ledger. Each call opens the file for as long as it takes; nothing is held in between."""
+
+    def __init__(self, path: Path, *, busy_seconds: float = _BUSY_SECONDS) -> None:
+        self.path = path
+        self._busy_seconds = busy_seconds
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All that was ever proposed, by id. Raises NothingToDo (no such file, or nothing in it yet), StoreError."""
+        with self._reading() as db:
+            events = _histories(db)
+            names = [f.name for f in fields(Proposal)]
+            found = []
+            for row in db.query("SELECT * FROM recommendations ORDER BY id"):
+                values: dict[str, Any] = {n: row[n] for n in names}
+                proposal = Proposal(**{**values, "blocked": bool(values["blocked"])})
+                history = tuple(events.get(proposal.id, ()))
+                found.append(Entry(proposal, row["first_proposed"], row["last_proposed"], history))
+            return tuple(found)
+
+    def propose(self, proposals: Sequence[Proposal], now: float) -> int:
+        """Note what was proposed at `now` (Unix seconds), and what expired meanwhile. Gives how many are new.
+
+        A ledger that is not there is begun. Raises StoreError.
+        """
+        with self._writing(create=True) as db:
+            known = {
+                row["id"]: row["last_proposed"] for row in db.query("SELECT id, last_proposed FROM recommendations")
+            }
+            history = _histories(db)
+            new = 0
+            for proposal in proposals:
+                row = {**asdict(proposal), "blocked": int(proposal.blocked), "last_proposed": now}
+                last = known.get(proposal.id)
+                if last is None:
+                    db.table("recommendations").insert({**row, "first_proposed": now})
+                    new += 1
+                else:
+                    db.table("recommendations").update(proposal.id, {**row, "last_proposed": max(now, last)})
+                if last is None or stands(history.get(proposal.id, ()), last, now).state == "expired":
+                    _add(db, proposal.id, Event("proposed", now, _BY_ITSELF))
+            again = {p.id for p in proposals}
+            for id_, last in known.items():
+                events = history.get(id_, ())
+                over = id_ not in again and stands(events, last, now).state == "expired"
+                if over and (not events or events[-1].act != "expired"):
+                    _add(db, id_, Event("expired", now, _BY_ITSELF))
+            return new
+
+    def add(self, recommendation: str, event: Event) -> None:
+        """Add an event to what was proposed before. Raises NothingToDo where there is no ledger, StoreError."""
+        with self._writing(create=False) as db:
+            _add(db, recommendation, event)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Database]:
+        if not self.path.exists():
+            raise self._nothing()
+        with self._told("read"):
+            connection = sqlite3.connect(
+                f"{self.path.absolute().as_uri()}?mode=ro", uri=True, timeout=self._busy_seconds, isolation_level=None
+            )
+            with closing(connection):
+                db = Database(connection, recursive_triggers=False, execute_plugins=False)
+                if not self._is_ours(connection):
+                    raise self._nothing()
+                db.execute("BEGIN")
+                yield db
+
+    @contextmanager
+    def _writing(self, *, create: bool) -> Iterator[Database]:
+        if not create and not self.path.exists():
+            raise self._nothing()
+        with self._told("written"):
+            if create:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            mode = "rwc" if create else "rw"
+            connection = sqlite3.connect(
+                f"{self.path.absolute().as_uri()}?mode={mode}", uri=True, timeout=self._busy_seconds,
+                isolation_level=None,
+            )  # fmt: skip
+            with closing(connection):
+                self._is_ours(connection)  # before anything is written
+                db = Database(connection, recursive_triggers=False, execute_plugins=False)
+                # The lock before the first look: what is decided on here must still be so when it is written.
+                db.execute("BEGIN IMMEDIATE")
+                if not self._is_ours(connection):
+                    if not create:
+                        raise self._nothing()
+                    _begin(db)
+                yield db
+                db.execute("COMMIT")  # without it, closing rolls back
+
+    def _is_ours(self, connection: sqlite3.Connection) -> bool:
+        """Whether the file is a ledger; False: it is empty. Raises StoreError for anything else, and for newer ones."""
+        number = int(connection.execute("PRAGMA application_id").fetchone()[0])
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        if number == APPLICATION_ID:
+            if version // 1000 > VERSION // 1000:
+                own = f"{version // 1000}.{version % 1000}"
+                raise StoreError(
+                    f"The ledger {self.path} was written by a newer skuwise (version {own}); this one knows "
+                    f"{VERSION // 1000}.x.",
+                    "Update skuwise here, or name another ledger with --ledger.",
+                )
+            return True
+        if number or version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise StoreError(
+                f"{self.path} is a database, but not a ledger; it was left untouched.",
+                "Name another file with --ledger.",
+            )
+        return False
+
+    def _nothing(self) -> NothingToDo:
+        return NothingToDo(
+            f"There is no ledger at {self.path} yet.", "'skuwise advise' begins one and notes what it proposes."
+        )
+
+    @contextmanager
+    def _told(self, done: str) -> Iterator[None]:
+        """What SQLite and the file system raise, as one sentence with its remedy."""
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(
+                f"The ledger {self.path} cannot be {done}: {error.strerror}.", "Name another file with --ledger."
+            ) from error
+        except sqlite3.Error as error:
+            raise _error(self.path, done, error) from error
+
+
+def _begin(db: Database) -> None:
+    db.table("recommendations").create(_RECOMMENDATIONS, pk="id")
+    db.table("events").create(
+        _EVENTS, pk="seq", foreign_keys=[("recommendation", "recommendations", "id")],
+        not_null={"recommendation", "act", "at", "by"},
+    )  # fmt: skip
+    for verb, past in (("UPDATE", "changed"), ("DELETE", "deleted")):
+        db.execute(_ONLY_ADDED.format(verb=verb, past=past))
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _histories(db: Database) -> dict[str, list[Event]]:
+    found: dict[str, list[Event]] = {}
+    names = [f.name for f in fields(Event)]
+    for row in db.query("SELECT * FROM events ORDER BY seq"):
+        found.setdefault(row["recommendation"], []).append(Event(**{n: row[n] for n in names}))
+    return found
+
+
+def _add(db: Database, recommendation: str, event: Event) -> None:
+    db.table("events").insert({"recommendation": recommendation, **asdict(event)})
+
+
+def _error(path: Path, done: str, error: sqlite3.Error) -> StoreError:
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return StoreError(
+            f"The ledger {path} is damaged or no database ({error}); it was left untouched.",
+            "Save what is left with: sqlite3 FILE .recover; or name another file with --ledger.",
+        )
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return StoreError(f"Another process holds the ledger {path}.", "Try again when it is done.")
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        why = "it, or its folder, may not be written here" if done == "written" else "it may not be opened here"
+        return StoreError(
+            f"The ledger {path} cannot be {done}: {why}.", "Name a file that you may write with --ledger."
+        )
+    if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+        return StoreError(f"The ledger {path} cannot be {done}: {error}.", "Look at the disk, then try again.")
+    return StoreError(f"The ledger {path} cannot be {done}: {error}.", "Name another file with --ledger.")
