@@ -51,7 +51,7 @@ def test_rules_check_names_every_wrong_part_with_its_line(tmp_path):
 def test_rules_list_gives_each_threshold_with_its_reason():
     done = skuwise("rules", "list")
     assert done.returncode == 0
-    assert "util_p995_max = 0.01 (ratio, by the second)" in done.stdout
+    assert "util_p995_max = 0.01 (ratio, by the second, shipped)" in done.stdout
     assert "99.5 % of" in done.stdout
 
 
@@ -59,9 +59,62 @@ def test_rules_list_as_json():
     done = skuwise("rules", "list", "--format", "json")
     document = json.loads(done.stdout)
     assert document["schema"] == "skuwise.rules/1"
+    assert {one["id"]: one["origin"] for one in document["exceptions"]} == dict.fromkeys(
+        ("mixture-of-experts", "disaggregated-serving", "rdma-storage", "standby-capacity"), "shipped"
+    )
     by_id = {rule["id"]: rule for rule in document["waste"]}
     assert by_id["idle-fabric"]["thresholds"]["util_p995_max"]["value"] == 0.01
     assert document["bottlenecks"]["throttled_share"]["reason"]
+
+
+OWN = """id: {id}
+severity: low
+reason: our loaders
+when:
+  - {{feature: cpu, operator: above, value: 0.8}}
+text: "\u202e[red]{{cpu}}"
+"""
+
+
+def test_rules_list_tells_what_a_site_and_a_team_set_and_nothing_in_it_has_an_effect(tmp_path):
+    for path, text in {
+        "waste/idle.yaml": "id: idle\nthresholds: {engine_max: {value: 0.1, reason: ours}}\n",
+        "teams/search/team.yaml": "namespace: [search]\n",
+        "teams/search/waste/idle.yaml": 'id: idle\nthresholds: {engine_max: {value: 0.2, reason: "\u202eevil"}}\n',
+        "custom/a.yaml": OWN.format(id="slow-input"),
+        "teams/search/custom/b.yaml": OWN.format(id="slower"),
+        "exceptions.yaml": "exceptions: {rdma-storage: {match: {node: [g1]}, reason: staging}}\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    assert skuwise("rules", "check", str(tmp_path)).returncode == 0
+    text = skuwise("rules", "list", "--rules", str(tmp_path)).stdout
+    assert "  engine_max = 0.1 (ratio, by the minute, site)" in text
+    assert "  for team search: severity" in text
+    assert "    engine_max = 0.2 (ratio, by the minute, team search)" in text
+    assert "custom/slower: severity low, from 30 h of data on, for team search" in text
+    assert "  cpu above 0.8 (ratio, by the window, site)" in text
+    assert "rdma-storage (site): silences idle-fabric" in text and "fits node g1" in text
+    assert "\u202e" not in text and "\\u202eevil" in text
+    document = json.loads(skuwise("rules", "list", "--rules", str(tmp_path), "--format", "json").stdout)
+    (team,) = next(rule for rule in document["waste"] if rule["id"] == "idle")["teams"]
+    assert list(team["thresholds"]) == ["engine_max"]
+    assert [(one["id"], one["team"]) for one in document["custom"]] == [
+        ("custom/slow-input", None),
+        ("custom/slower", "search"),
+    ]
+
+
+def test_rules_check_takes_a_price_file_with_it(tmp_path):
+    (tmp_path / "prices.yaml").write_text("power:\n  - {region: here, usd_per_kwh: -1, source: s, as_of: 2026-11-01}\n")
+    done = skuwise("rules", "check", "--prices", str(tmp_path / "prices.yaml"))
+    assert done.returncode == 2
+    assert "prices.yaml:2: 'usd_per_kwh' is -1 and must be above 0" in done.stdout
+
+
+def test_rules_features_names_what_a_custom_rule_may_ask_for():
+    text = skuwise("rules", "features").stdout
+    assert "cpu " in text and "host CPU busy" in text and "tensor_fabric_correlation" in text
 
 
 def test_rules_need_nothing_of_the_advisor():
