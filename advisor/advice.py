@@ -17,7 +17,7 @@ from .moves.groups import groups_of
 from .moves.money import PriceBook, reconcile, unique, with_costs
 from .moves.options import enumerate_options, order, recoverable
 from .moves.scene import Scene
-from .moves.waste import find_waste
+from .moves.waste.registry import find_waste
 from .verdicts.facts import Verdicts
 from .verdicts.verdict import judge
 
@@ -133,7 +133,8 @@ def _beginning(verdicts: Verdicts) -> tuple[str, ...]:
 
 def _floor_hours(rules: Mapping[str, WasteRule]) -> float:
     """Hours per GPU below which no rule gives a verdict."""
-    return min(rule.value("coverage_hours") for rule in rules.values())
+    floors = (rule.thresholds.get("coverage_hours") for rule in rules.values())
+    return min(floor.value for floor in floors if floor is not None)
 
 
 def _too_little(verdicts: Verdicts, rules: Mapping[str, WasteRule], at: float) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from ..frame import Window
 from ..model import Finding, Severity
 from ..moments import rfc3339
 from ..verdicts.facts import BareGpu, NodeFacts
+from .clocks import ClockMove
 from .groups import Group
 from .money import Premium
 
@@ -17,15 +18,37 @@ HOUR_SECONDS = 3600.0
 LISTED = 4  # names in one sentence; the rest is counted
 
 
+@dataclass(frozen=True, slots=True)
+class ClockChange:
+    """One way to run the present GPUs for less energy. `cap_watts`: None for a lower clock.
+
+    `work_hours`: GPU-hours a month at work, the hours in which energy is saved.
+    """
+
+    move: ClockMove
+    cap_watts: float | None
+    work_hours: float
+
+    @property
+    def joules_per_month(self) -> float:
+        """What it saves a month, for the same work."""
+        return (1.0 - self.move.joules_ratio) * self.move.watts_before * self.work_hours * HOUR_SECONDS
+
+
 @dataclass(frozen=True)
 class Found:
-    """A finding and what the ways out need: its group (None: bare GPUs), nodes, bare GPUs, and the fabric's premium."""
+    """A finding and what the ways out need: its group (None: bare GPUs), nodes, bare GPUs, and a link's premium.
+
+    `fault`: the bottleneck to mend first; `clock`: how else to run the GPU.
+    """
 
     finding: Finding
     group: Group | None
     nodes: tuple[NodeFacts, ...]
     bare: tuple[BareGpu, ...] = ()
     premium: Premium | None = None
+    fault: str | None = None
+    clock: ClockChange | None = None
 
 
 def listed(names: Sequence[str]) -> str:

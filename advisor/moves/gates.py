@@ -7,12 +7,11 @@ import re
 import numpy as np
 
 from ...rules.catalog import GpuSku, NodeSku
-from .groups import Group
+from .groups import LINK_IN_USE, Group
 
 # Memory a target must leave free: a tenth for growth, then the driver and the CUDA context.
 MEMORY_SHARE = 0.90
 RESERVED_BYTES = 3.5e9 + 0.4e9
-LINK_IN_USE = 0.05  # p95 of a link's use from which the work is taken to need it
 CPU_HEADROOM = 2.0  # a mean hides peaks: a host must offer twice what is busy on average
 NVLINK = ("nvswitch", "nvlink-bridge", "xgmi")
 FP8_CAPABILITY = (8, 9)

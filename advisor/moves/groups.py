@@ -20,6 +20,7 @@ CURRENT_SECONDS = 86400.0  # seen active in the last day of the window: it is st
 HOURS_PER_MONTH = 730.0
 TRAINING = ("training", "fine-tuning")
 JOBS = (*TRAINING, "batch-inference")
+LINK_IN_USE = 0.05  # p95 of a link's use from which the work is taken to need it
 AVAILABLE = ("online-inference", "interactive")  # somebody waits for these: two replicas are the least
 
 
@@ -88,9 +89,43 @@ class Group:
         return max((len(w.gpus) for w in self.now), default=0)
 
     @property
+    def unit(self) -> int:
+        """GPUs that come and go together: a replica where its GPUs talk over NVLink, else one."""
+        values = self.use.u_n[np.isfinite(self.use.u_n)]
+        # NVLink not measured: a replica of several GPUs is kept whole.
+        talks = not values.size or float(np.percentile(values, 95)) >= LINK_IN_USE
+        return max(self.gpus_per_replica, 1) if talks else 1
+
+    def right_size(self, demand: float, headroom: float, rho: float = 1.0) -> int:
+        """GPUs that carry the 95th percentile of demand at `headroom`, in whole replicas, two at least where people
+        wait.
+
+        `rho`: target time over source time, for GPUs of another kind. GPUs that do not talk to one another count
+        singly.
+        """
+        needed = math.ceil(round(self.gpu_count * demand * rho / headroom / self.unit, 9))
+        floor = min(2, self.gpu_count // self.unit) if self.kind in AVAILABLE else 1
+        return max(needed, floor, 1) * self.unit
+
+    @property
     def preallocates(self) -> bool:
         """Its memory in use says nothing of the memory it needs (a serving engine that fills what it finds)."""
         return any(w.features.get("mem_flat", 0.0) >= 1.0 for w in self.now)
+
+    @property
+    def mem_needed_max(self) -> float | None:
+        """An upper bound of the share of a GPU's memory that it needs: the most it ever took; None: not known.
+
+        An engine that fills what it finds says nothing of its need.
+        """
+        if self.preallocates or self.mem_used_max is None:
+            return None
+        return max(self.mem_used_max, self.feature("mem_max") or 0.0)
+
+    @property
+    def observed_hours(self) -> float:
+        """Hours of it that were seen: its GPU-hours over the GPUs of its largest set of replicas."""
+        return self.gpu_hours / max(self.gpu_count, 1)
 
     def feature(self, name: str) -> float | None:
         """The largest of a feature over its current workloads; None: known of none."""

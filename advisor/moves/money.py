@@ -18,6 +18,7 @@ from ..verdicts.facts import NodeFacts, Verdicts
 
 # The prior for a fabric's price where no pair tells it (rules/premiums.yaml, with the pairs behind it).
 PREMIUM = "fabric-added"
+NVLINK_PRIORS = {"nvswitch": "nvswitch", "nvlink-bridge": "nvlink-bridge"}
 # Bases that bind nobody: a node on these is given back from one hour to the next.
 UNBOUND = ("list", "negotiated")
 FREE = "capacity-freed"
@@ -49,6 +50,20 @@ class PriceBook:
     def of(self, node: NodeFacts) -> Price | None:
         return self.price(node.node_sku, node.region)
 
+    def power_of(self, node: NodeFacts) -> PowerPrice | None:
+        """What the team pays for a node's electricity; None: not told, or it is in the node's price (rented)."""
+        price = self.of(node)
+        return self.power(node.region) if price is None or price.basis == "owned" else None
+
+    def for_sale(self, provider: str, region: str) -> tuple[NodeSku, ...]:
+        """What the provider sells in the region, and what the team has a price for, by name."""
+        known = {n.name: n for n in self.catalog.candidates(provider, region)}
+        for price in self.team:
+            node = self.catalog.node(price.sku)
+            if node is not None and node.provider == provider and self.price(node.name, region) is not None:
+                known.setdefault(node.name, node)
+        return tuple(known[name] for name in sorted(known))
+
     def per_gpu_hour(self, node: NodeFacts) -> float | None:
         """A node's price shared by the GPUs it shows."""
         price = self.of(node)
@@ -57,7 +72,8 @@ class PriceBook:
 
 @dataclass(frozen=True, slots=True)
 class Premium:
-    """What a node's fabric adds to its price, US dollars per node-hour. `assumed`: from a prior, no pair was found."""
+    """What a node's fabric (or its NVLink) adds to its price, US dollars per node-hour. `assumed`: from a prior, for no
+    pair was found."""
 
     usd_per_hour: float
     share: float
@@ -80,6 +96,30 @@ def fabric_premium(book: PriceBook, node: NodeFacts, sku: NodeSku | None) -> Pre
     if not sku.fabric.rdma:
         return None
     likely = book.catalog.premiums[PREMIUM].likely
+    share = likely / (1 + likely)
+    return Premium(price.usd_per_hour * share, share, True, None, price)
+
+
+def nvlink_premium(book: PriceBook, node: NodeFacts) -> Premium | None:
+    """What NVLink adds: over PCIe cards of the same name at the same provider and region, which are a slower part as
+    well; else the prior. None: no price, or the catalog knows of no NVLink there."""
+    price = book.of(node)
+    sku = book.catalog.node(node.node_sku) if node.node_sku else None
+    if price is None or sku is None or sku.intra_node_link not in NVLINK_PRIORS:
+        return None
+    family = sku.gpu.partition("-")[0]
+    cards = [
+        twin
+        for n in book.for_sale(sku.provider, node.region or ANY_REGION)
+        if n.intra_node_link == "pcie" and n.gpu.partition("-")[0] == family and n.gpu_count == sku.gpu_count
+        and n.fabric.rdma == sku.fabric.rdma
+        and (twin := book.price(n.name, node.region)) is not None and twin.basis == price.basis
+    ]  # fmt: skip
+    if cards:
+        twin = min(cards, key=lambda t: (t.usd_per_hour, t.id))
+        usd = max(price.usd_per_hour - twin.usd_per_hour, 0.0)
+        return Premium(usd, usd / price.usd_per_hour, False, twin, price)
+    likely = book.catalog.premiums[NVLINK_PRIORS[sku.intra_node_link]].likely
     share = likely / (1 + likely)
     return Premium(price.usd_per_hour * share, share, True, None, price)
 

@@ -14,7 +14,6 @@ from .prediction import percentiles
 from .resize import no_fabric_twins, reduce_gpus, release, without_fabric
 from .scene import COUNTED_RISKS, Option, Scene, baseline
 from .targets import no_other_gpu, other_gpu
-from .waste import unit_of
 
 
 def enumerate_options(
@@ -69,7 +68,7 @@ def _ways_out(scene: Scene, group: Group, mine: Sequence[Found], groups: Sequenc
     fabric = next((f for f in mine if f.finding.rule == "idle-fabric"), None)
     named = tuple(f.finding.id for f in mine)
     kept = bool(fewer_gpus_gates(group, group.gpu_count)) or group.kind in TRAINING
-    base = baseline(scene, group, unit_of(group), fewer_forbidden=kept)
+    base = baseline(scene, group, group.unit, fewer_forbidden=kept)
     skip: frozenset[str] = frozenset()
     options: list[Option] = []
     if fabric is not None:

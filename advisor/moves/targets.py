@@ -60,7 +60,7 @@ def other_gpu(
         return None, (Rejected("any other GPU", why),)
     rejected: dict[str, Rejected] = {}
     kept: list[Candidate] = []
-    for target in _for_sale(scene, node.provider, node.region):
+    for target in scene.book.for_sale(node.provider, node.region):
         if target.name in skip or target.name == base.group.lead.node_sku:
             continue
         candidate = _weigh(scene, base, source, target)
@@ -82,16 +82,6 @@ def other_gpu(
             seen.add(candidate.node.gpu)
             rejected[candidate.node.gpu] = Rejected(candidate.node.name, _worse(candidate))
     return _option(scene, base, best, findings, tuple(rejected.values())), ()
-
-
-def _for_sale(scene: Scene, provider: str, region: str) -> list[NodeSku]:
-    """What the provider sells in the region, and what the team has a price for."""
-    known = {n.name: n for n in scene.catalog.candidates(provider, region)}
-    for price in scene.book.team:
-        node = scene.catalog.node(price.sku)
-        if node is not None and node.provider == provider and scene.book.price(node.name, region) is not None:
-            known.setdefault(node.name, node)
-    return [known[name] for name in sorted(known)]
 
 
 def _weigh(scene: Scene, base: Baseline, source: GpuSku, target: NodeSku) -> Candidate | str:

@@ -93,14 +93,16 @@ def test_a_node_that_runs_nothing_is_idle_and_its_fabric_is_not_counted_again():
     assert advice.summary.wasted_usd == pytest.approx(found.cost_usd)
 
 
-def test_a_telemetry_fault_is_no_waste():
+def test_a_telemetry_fault_is_told_as_one_and_is_no_waste():
     faulty = [bare("n1", i, telemetry_fault="power is high while every counter is zero") for i in range(8)]
     advice = advice_of(verdicts([node()], [], bare_gpus=faulty))
-    assert rules(advice) == []
+    assert rules(advice) == ["telemetry-fault"]
+    assert one(advice, "telemetry-fault").cost_usd is None
     assert any("power is high" in n for n in advice.notes)
     held = workload("held", kind="idle", features={"fault_share": 0.4})
     advice = advice_of(verdicts([node()], [held], idle_hours={"w-held": 8 * 336.0}))
-    assert rules(advice) == []
+    assert rules(advice) == ["telemetry-fault"]
+    assert advice.summary.wasted_usd == 0
     assert any("contradict" in n for n in advice.notes)
 
 

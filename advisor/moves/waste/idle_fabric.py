@@ -4,34 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...rules.templates import fill
-from ...rules.thresholds import WasteRule
-from ..frame import Window
-from ..model import Evidence, Finding, WorkloadVerdict
-from ..moments import day, span
-from ..verdicts.facts import FabricFacts, NodeFacts, Verdicts
-from ..words import dated, usd
-from .found import Found, called, certainty, listed, node_words, sampling, when_possible
-from .groups import HOURS_PER_MONTH, TRAINING, Group
-from .ids import stable_id
-from .money import Premium, PriceBook, fabric_premium
+from ....rules.templates import fill
+from ....rules.thresholds import WasteRule
+from ...frame import Window
+from ...model import Evidence, Finding, WorkloadVerdict
+from ...moments import day, span
+from ...verdicts.facts import FabricFacts, NodeFacts, Verdicts
+from ...words import dated, usd
+from ..found import Found, called, certainty, listed, node_words, sampling, when_possible
+from ..groups import HOURS_PER_MONTH, TRAINING, Group
+from ..ids import stable_id
+from ..money import Premium, PriceBook, fabric_premium
+from .scope import Scope, Told, seen_at_work
 
 RULE = "idle-fabric"
 # A kind nobody could tell leaves the fabric's purpose open, unless it is a trace of the node's hours.
 UNKNOWN_SHARE = 0.05
-# Signals that contradict one another in this share of the time are a fault of the telemetry: no verdict of waste.
-FAULT_SHARE = 0.05
-# A series that stood idle for this share of its time was not seen at work (as the judge of bottlenecks has it).
-IDLE_SHARE = 0.95
 
 
-def idle_fabric(
-    verdicts: Verdicts, groups: Sequence[Group], rule: WasteRule, book: PriceBook, *, at: float
-) -> tuple[list[Found], list[str]]:
-    """One finding per set of series that sit together on silent fabrics, and notes where no verdict is possible.
-
-    `at`: the moment of the advice, Unix seconds.
-    """
+def idle_fabric(scope: Scope, rule: WasteRule) -> Told:
+    """One finding per set of series that sit together on silent fabrics, and notes where no verdict is possible."""
+    verdicts, groups = scope.verdicts, scope.groups
     unjudged: dict[str, list[str]] = {}
     hours = _hours_by_node(verdicts, groups)
     by_series = {g.series_id: g for g in groups}
@@ -40,10 +33,10 @@ def idle_fabric(
         occupants = hours.get(node.node, {})
         # A replica on standby was never seen at its work, so what that needs of the fabric is not known: it neither
         # makes the fabric waste nor hides that it is.
-        working = {s: h for s, h in occupants.items() if _seen_at_work(by_series[s], rule)}
+        working = {s: h for s, h in occupants.items() if seen_at_work(by_series[s], rule)}
         if node.fabric is None or not working:
             continue
-        reason = _unjudged(node, node.fabric, rule, verdicts.window, at)
+        reason = _unjudged(node, node.fabric, rule, verdicts.window, scope.at)
         if reason is not None:
             unjudged.setdefault(reason, []).append(node.node)
             continue
@@ -51,7 +44,7 @@ def idle_fabric(
             continue
         if not any(_ready(verdicts, by_series[s]) for s in working):
             continue
-        if any(by_series[s].fault_share >= FAULT_SHARE for s in working):
+        if any(scope.faulty(by_series[s]) for s in working):
             continue
         sets.setdefault(tuple(sorted(working)), []).append(node)
     found = []
@@ -59,7 +52,7 @@ def idle_fabric(
         lead = max(
             (by_series[s] for s in series), key=lambda g: sum(hours[n.node].get(g.series_id, 0.0) for n in nodes)
         )
-        found.append(_finding(lead, series, nodes, hours, rule=rule, book=book))
+        found.append(_finding(lead, series, nodes, hours, rule=rule, book=scope.book))
     notes = [f"No verdict on the fabric of {listed(nodes)}: {reason}" for reason, nodes in unjudged.items() if reason]
     return found, notes
 
@@ -96,12 +89,6 @@ def _unjudged(node: NodeFacts, fabric: FabricFacts, rule: WasteRule, window: Win
 def _silent(fabric: FabricFacts, rule: WasteRule) -> bool:
     # The percentile is the upper edge of its bin, so "at or below" is "below" of what was measured.
     return fabric.util_p995 is not None and fabric.util_p995 <= rule.value("util_p995_max")
-
-
-def _seen_at_work(group: Group, rule: WasteRule) -> bool:
-    engine = group.feature("g")
-    probed_only = engine is not None and engine < rule.value("engine_mean_min")
-    return group.kind != "idle" and not probed_only and group.bottleneck_shares.get("idle", 0.0) < IDLE_SHARE
 
 
 def _may_need_it(working: Mapping[str, float], by_series: Mapping[str, Group], rule: WasteRule) -> bool:

@@ -1,0 +1,112 @@
+"""Energy spent on a clock that the work does not need: memory-bound serving, and compute at its power limit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....rules.thresholds import WasteRule
+from ...model import Evidence
+from ...words import usd
+from ..clocks import ClockMove, lower_clock, power_cap
+from ..found import ClockChange, Found
+from ..groups import HOURS_PER_MONTH, Group
+from ..prediction import Refusal
+from .scope import Scope, Told, busy_share, finding_of, percent, percentile, watts
+
+JOULES_PER_KILOWATT_HOUR = 3.6e6
+# Caps that are weighed, as shares of the rated power.
+_CAPS = (0.9, 0.8, 0.7)
+
+
+def energy(scope: Scope, rule: WasteRule) -> Told:
+    """Groups that would do the same work, nearly as fast, for less energy."""
+    found: list[Found] = []
+    for group in scope.judged:
+        if not group.current or group.observed_hours < rule.value("coverage_hours"):
+            continue
+        change = _change(scope, rule, group)
+        if change is not None and 1 - change.move.joules_ratio >= rule.value("saving_min"):
+            found.append(_finding(scope, rule, group, change))
+    return found, []
+
+
+def _change(scope: Scope, rule: WasteRule, group: Group) -> ClockChange | None:
+    memory, compute = busy_share(group, "hbm-bandwidth"), busy_share(group, "compute")
+    if max(memory, compute) < rule.value("bound_share_min"):
+        return None
+    usage = scope.verdicts.usage_of({w.id for w in group.now})
+    busy = (usage["bottleneck"].to_numpy() != "idle") & np.isfinite(usage["power_watts"].to_numpy(float))
+    drawn, seconds = usage["power_watts"].to_numpy(float)[busy], usage["seconds"].to_numpy(float)[busy]
+    over, mean = group.feature("power_over_idle"), group.feature("power_watts")
+    if not len(drawn) or seconds.sum() <= 0 or not over or not mean:
+        return None
+    sku = scope.book.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
+    if sku is None:
+        return None
+    at_work, idle_watts = float(np.average(drawn, weights=seconds)), mean / over
+    hours = float(seconds.sum()) / 3600 / scope.verdicts.window.hours * HOURS_PER_MONTH
+    if memory >= compute:
+        use = group.feature("u_c_p95") or percentile(group.use.u_c, 95)
+        if use is None or use >= rule.value("u_c_p95_max"):
+            return None
+        move = lower_clock(
+            group.use, group.phase, watts=at_work, idle_watts=idle_watts, most_loss=rule.value("clock_loss_max")
+        )
+        return None if isinstance(move, Refusal) else ClockChange(move, None, hours)
+    peak = float(np.percentile(drawn, 95))
+    if peak < rule.value("power_share_min") * sku.tdp_watts:
+        return None
+    best: tuple[ClockMove, float] | None = None
+    for share in _CAPS:
+        move = power_cap(
+            group.use, group.phase, watts=at_work, peak_watts=peak, idle_watts=idle_watts,
+            cap_watts=share * sku.tdp_watts,
+        )  # fmt: skip
+        if isinstance(move, Refusal) or move.loss > rule.value("cap_loss_max"):
+            continue
+        if best is None or move.joules_ratio < best[0].joules_ratio:
+            best = (move, share * sku.tdp_watts)
+    return None if best is None else ClockChange(best[0], best[1], hours)
+
+
+def _finding(scope: Scope, rule: WasteRule, group: Group, change: ClockChange) -> Found:
+    move = change.move
+    saved = change.joules_per_month / JOULES_PER_KILOWATT_HOUR
+    way = "a lower SM clock" if change.cap_watts is None else f"a power cap of {change.cap_watts:.0f} W"
+    finding = finding_of(
+        scope, rule, group,
+        evidence=(
+            Evidence("power_at_work", move.watts_before, None, "watts per GPU"),
+            Evidence("power_after", move.watts_after, None, "watts per GPU"),
+            Evidence("energy_saved", 1 - move.joules_ratio, rule.value("saving_min"), "ratio of its energy"),
+            Evidence("energy_saved_per_month", saved, None, "kWh"),
+            Evidence(
+                "slowdown_expected", move.loss,
+                rule.value("clock_loss_max" if change.cap_watts is None else "cap_loss_max"), "ratio",
+            ),
+        ),
+        gpu_hours=group.gpu_hours,
+        cost=_spent(scope, group, change),
+        values={"power": watts(move.watts_before), "limit": way, "share": percent(1 - move.joules_ratio)},
+        # The curve of power over clock was published for one GPU.
+        sure=0.7 * group.lead.bottleneck.confidence,
+        after=f"That is {saved:,.0f} kWh a month, {_worth(scope, group, saved)}.",
+    )  # fmt: skip
+    return Found(finding, group, group.nodes, clock=change)
+
+
+def _worth(scope: Scope, group: Group, kilowatt_hours: float) -> str:
+    price = scope.book.power_of(group.nodes[0])
+    if price is None:
+        return "worth no dollars here: the price file names no price of power for nodes of your own"
+    value = kilowatt_hours * price.usd_per_kwh
+    return f"{usd(value)} at your price of power ({price.source}, {price.as_of})"
+
+
+def _spent(scope: Scope, group: Group, change: ClockChange) -> float | None:
+    """What the energy that was not needed cost in the window; None: no price of power."""
+    price = scope.book.power_of(group.nodes[0])
+    if price is None:
+        return None
+    month = change.joules_per_month / JOULES_PER_KILOWATT_HOUR * price.usd_per_kwh
+    return month * scope.verdicts.window.hours / HOURS_PER_MONTH

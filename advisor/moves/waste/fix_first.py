@@ -1,0 +1,96 @@
+"""Work held back by what no other GPU would change: its input, its launches, one late rank, a throttled clock."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ....rules.thresholds import WasteRule
+from ...model import Evidence
+from ...words import dated, usd
+from ..found import Found
+from ..groups import JOBS, Group
+from .scope import Scope, Told, busy_share, finding_of, percent
+
+# What is done about each, as a clause after "Before anything is moved, ".
+REMEDIES = {
+    "host-input": "give it faster input: more loader processes, data on local disks, decoding on the GPU",
+    "latency": "give it larger kernels: CUDA graphs, compilation, larger batches, fused operators",
+    "straggler": "mend or replace the late GPU, or its host",
+    "throttled": "mend what throttles it: cooling, the power limit, the power supply",
+}
+_CAUSES = {
+    "host-input": "waits for its input",
+    "latency": "waits for launches",
+    "straggler": "waits for one late rank",
+    "throttled": "runs at a lowered clock",
+}
+
+
+def fix_first(scope: Scope, rule: WasteRule) -> Told:
+    """Jobs that such a fault holds back in a good part of their busy time."""
+    found: list[Found] = []
+    for group in scope.judged:
+        # A service whose engine rests lacks requests; what people try out is small by nature.
+        if group.kind not in JOBS or group.observed_hours < rule.value("hours_min"):
+            continue
+        shares = {label: busy_share(group, label) for label in REMEDIES}
+        label = max(shares, key=lambda name: shares[name])
+        if shares[label] >= rule.value("share_min"):
+            found.append(_finding(scope, rule, group, label, shares[label]))
+    return found, []
+
+
+def lost_share(scope: Scope, group: Group, label: str) -> float | None:
+    """The share of its GPU-hours that mending it brings back at most; None: what is lost was not measured."""
+    usage = scope.verdicts.usage_of({w.id for w in group.workloads})
+    held = usage["seconds"].to_numpy(float)
+    total = held.sum()
+    if total <= 0:
+        return None
+
+    def column(name: str) -> np.ndarray:
+        return usage[name].to_numpy(float) if name in usage else np.full(len(usage), math.nan)
+
+    busy = usage["bottleneck"].to_numpy() != "idle"
+    with np.errstate(invalid="ignore"):
+        lost = {
+            "host-input": 1 - column("g"),
+            "latency": 1 - column("sm"),
+            # Where no share was told, the whole row was spent in a collective.
+            "straggler": np.where(np.isfinite(column("lost")), column("lost"), 1.0),
+            "throttled": 1 - column("clock_ratio"),
+        }[label]
+    here = busy & (usage["bottleneck"].to_numpy() == label) if label != "host-input" else busy
+    known = here & np.isfinite(lost)
+    if not known.any():
+        return None
+    return float((np.clip(lost, 0.0, 1.0) * held)[known].sum() / total)
+
+
+def _finding(scope: Scope, rule: WasteRule, group: Group, label: str, share: float) -> Found:
+    lost = lost_share(scope, group, label)
+    hours = group.gpu_hours * (share if lost is None else lost)
+    cost = None if lost is None else scope.cost(hours, group.nodes)
+    price = scope.book.of(group.nodes[0])
+    told = (
+        "What it loses by that is not known."
+        if lost is None
+        else f"It loses up to {hours:,.0f} GPU-hours by that"
+        + (f", {usd(cost)} in the window, {dated((price,))}." if cost is not None and price is not None else ".")
+    )
+    finding = finding_of(
+        scope, rule, group,
+        evidence=(
+            Evidence("held_back", share, rule.value("share_min"), "ratio of busy time"),
+            Evidence("lost_at_most", lost, None, "ratio of GPU-hours"),
+            Evidence("bottleneck", label, None, "label"),
+        ),
+        gpu_hours=hours,
+        cost=cost,
+        values={"share": percent(share), "bottleneck": label, "cause": _CAUSES[label]},
+        sure=group.lead.bottleneck.confidence,
+        after=f"{told} Before anything is moved, {REMEDIES[label]}.",
+    )  # fmt: skip
+    return Found(finding, group, group.nodes, fault=label)

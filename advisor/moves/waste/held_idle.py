@@ -1,0 +1,123 @@
+"""GPUs held by work that does not use them: a process left behind, or one that never began."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from ....rules.thresholds import WasteRule
+from ...model import Evidence
+from ...moments import minute, rfc3339, span
+from ...verdicts.facts import Verdicts
+from ..found import Found, graded, when_possible
+from ..groups import AVAILABLE, Group
+from .scope import MIN_SHARE, Scope, Told, finding_of, percent, watts
+
+
+def held_idle(scope: Scope, rule: WasteRule) -> Told:
+    """Groups that held GPUs without use for a tenth of their time or more."""
+    found: list[Found] = []
+    notes: list[str] = []
+    verdicts = scope.verdicts
+    idle = verdicts.occupancy[verdicts.occupancy["class"] == "allocated_idle"]
+    for group in scope.groups:
+        if scope.faulty(group) or group.shared:
+            continue
+        held = _held_hours(verdicts, idle, group)
+        if held * 60 < rule.value("minutes") * max(group.gpu_count, 1):
+            continue
+        share = held / group.gpu_hours if group.gpu_hours else 0.0
+        least = min(group.nodes, key=lambda n: n.hours_observed, default=None)
+        if share < MIN_SHARE or least is None:
+            continue
+        if least.hours_observed < rule.value("coverage_hours"):
+            notes.append(
+                f"{group.lead.name} seems to hold GPUs without using them, in {span(least.hours_observed * 3600)} of "
+                f"data. "
+                + when_possible(least.hours_observed, rule.value("coverage_hours"), verdicts.window, scope.at, least)
+            )
+            continue
+        found.append(_finding(scope, rule, group, held, share))
+    return found, notes
+
+
+def _held_hours(verdicts: Verdicts, idle: pd.DataFrame, group: Group) -> float:
+    """GPU-hours held without use: all idle ones of what never worked, those at the end of a job that has worked.
+
+    Pauses inside a job belong to it, and a service that waits for requests does its work by waiting. `idle`: the
+    rows of occupancy that are allocated and idle.
+    """
+    if group.kind in AVAILABLE or group.kind == "unknown":
+        return 0.0
+    idle = idle[idle["workload_id"].isin({w.id for w in group.workloads})]
+    if group.kind == "idle":
+        return float(idle["gpu_hours"].sum())
+    total = 0.0
+    for w in group.workloads:
+        usage = verdicts.usage_of((w.id,))
+        own = float(idle[idle["workload_id"] == w.id]["gpu_hours"].sum())
+        total += min(_trailing_idle_hours(usage), own)
+    return total
+
+
+def _trailing_idle_hours(usage: pd.DataFrame) -> float:
+    """GPU-hours after the last interval in which any GPU of the workload worked."""
+    if usage.empty:
+        return 0.0
+    last = _last_worked(usage)
+    return float(usage["seconds"].sum() if last is None else usage.loc[usage["ts"] > last, "seconds"].sum()) / 3600
+
+
+def _last_worked(usage: pd.DataFrame) -> float | None:
+    """End of the last interval in which any GPU of it worked, Unix seconds; None: in no interval of the window."""
+    busy = usage.loc[usage["bottleneck"] != "idle", "ts"]
+    return None if busy.empty else float(busy.max())
+
+
+def _idle_since(verdicts: Verdicts, group: Group) -> float | None:
+    """Since when what it holds now has stood idle; None: it never worked in the window, or it holds nothing now."""
+    last = _last_worked(verdicts.usage_of({w.id for w in group.now}))
+    return last if group.current and last is not None and last < verdicts.window.end else None
+
+
+def _finding(scope: Scope, rule: WasteRule, group: Group, held: float, share: float) -> Found:
+    verdicts = scope.verdicts
+    usage = verdicts.usage_of({w.id for w in group.workloads})
+    rows = usage[usage["bottleneck"] == "idle"]
+
+    def mean(name: str) -> float | None:
+        value = rows[name].mean() if len(rows) and name in rows else math.nan
+        return float(value) if pd.notna(value) else None
+
+    engine, dram, power, memory = mean("g"), mean("m"), mean("power_watts"), mean("mem_used_ratio")
+    floors = [b.idle_power_watts for b in verdicts.bare if b.gpu_sku == group.lead.gpu_sku and b.idle_power_watts]
+    floor = float(np.median(floors)) if floors else None
+    over = group.feature("power_over_idle") or (power / floor if power is not None and floor else None)
+    floor = power / over if floor is None and power and over else floor
+    cost = scope.cost(held, group.nodes)
+    since = _idle_since(verdicts, group)
+    last = () if since is None else (Evidence("last_worked", rfc3339(since), None, "time (UTC)"),)
+    told = "" if since is None else f"It last worked on {minute(since)}. "
+    finding = finding_of(
+        scope, rule, group,
+        evidence=(
+            Evidence("engine_active", engine, rule.value("sm_max"), "ratio"),
+            Evidence("dram_active", dram, rule.value("dram_max"), "ratio"),
+            Evidence("power_over_idle", over, rule.value("power_over_idle_min"), "ratio"),
+            Evidence("mem_used", memory, None, "ratio"),
+            Evidence("held_idle", held, rule.value("minutes") / 60 * group.gpu_count, "GPU-hours"),
+            *last,
+        ),
+        gpu_hours=held,
+        cost=cost,
+        values={
+            "sm": percent(engine), "engine": percent(engine), "dram": percent(dram), "power": watts(power),
+            "idle_power": watts(floor), "mem_used": percent(memory),
+        },
+        sure=group.lead.kind.confidence if group.kind == "idle" else 0.9,
+        severity=graded(share, rule),
+        after=told + scope.cost_words(cost, group.nodes),
+    )  # fmt: skip
+    return Found(finding, group, group.nodes)

@@ -1,0 +1,105 @@
+"""GPUs that nobody held and that did nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....rules.templates import fill
+from ....rules.thresholds import WasteRule
+from ...model import Evidence, Finding
+from ...moments import span
+from ...verdicts.facts import BareGpu, NodeFacts
+from ..found import Found, certainty, graded, when_possible
+from ..ids import stable_id
+from .scope import MIN_SHARE, Scope, Told, percent, watts
+
+# A GPU counts as idle where nearly all of the time that nobody held it was idle: else somebody unseen worked there.
+IDLE_OF_UNHELD = 0.9
+
+
+def idle(scope: Scope, rule: WasteRule) -> Told:
+    """Nodes whose free GPUs stood idle for a tenth of their hours or more."""
+    verdicts = scope.verdicts
+    found: list[Found] = []
+    notes: list[str] = []
+    for node in verdicts.nodes:
+        bare = [b for b in verdicts.bare if b.node == node.node]
+        faults = sorted({b.telemetry_fault for b in bare if b.telemetry_fault})
+        notes += [f"No verdict on idle GPUs of {node.node}: {fault}." for fault in faults]
+        still = [
+            b
+            for b in bare
+            if not b.telemetry_fault
+            and b.idle_hours * 60 >= rule.value("minutes")
+            and b.idle_hours >= IDLE_OF_UNHELD * b.hours
+        ]
+        hours = sum(b.idle_hours for b in still)
+        share = hours / (node.gpu_count * node.span_hours) if node.gpu_count and node.span_hours else 0.0
+        if not still or share < MIN_SHARE:
+            continue
+        if node.hours_observed < rule.value("coverage_hours"):
+            notes.append(
+                f"{node.node} looks idle, but only {span(node.hours_observed * 3600)} of it were observed. "
+                + when_possible(node.hours_observed, rule.value("coverage_hours"), verdicts.window, scope.at, node)
+            )
+            continue
+        found.append(_finding(scope, rule, node, still, hours=hours, share=share))
+    return found, notes
+
+
+def _finding(
+    scope: Scope, rule: WasteRule, node: NodeFacts, idle: Sequence[BareGpu], *, hours: float, share: float
+) -> Found:
+    def mean(values: Sequence[float | None]) -> float | None:
+        known = [v for v in values if v is not None]
+        return sum(known) / len(known) if known else None
+
+    engine, dram = mean([b.engine_mean for b in idle]), mean([b.dram_mean for b in idle])
+    power, floor = mean([b.power_mean_watts for b in idle]), mean([b.idle_power_watts for b in idle])
+    rate, price = scope.book.per_gpu_hour(node), scope.book.of(node)
+    cost = None if rate is None else rate * hours
+    values = {
+        "gpu_count": len(idle),
+        "gpu_sku": node.gpu_sku or node.gpu_name,
+        "node": node.node,
+        "nodes": node.node,
+        "node_sku": node.node_sku,
+        "hours": f"{hours / len(idle):.0f}",
+        "gpu_hours": f"{hours:,.0f}",
+        "engine": percent(engine),
+        "dram": percent(dram),
+        "power": watts(power),
+        "idle_power": watts(floor),
+        **{name: threshold.value for name, threshold in rule.thresholds.items()},
+    }
+    measured = sum(v is not None for v in (engine, dram, power)) / 3
+    finding = Finding(
+        id=stable_id("f", "idle", node.cluster, node.node),
+        rule="idle",
+        severity=graded(share, rule),
+        workload=None,
+        node=node.node,
+        gpus=tuple(b.gpu_uuid for b in idle),
+        evidence=(
+            Evidence("engine_active", engine, rule.value("engine_max"), "ratio"),
+            Evidence("dram_active", dram, rule.value("dram_max"), "ratio"),
+            Evidence(
+                "power_over_idle",
+                power / floor if power and floor else None,
+                rule.value("power_over_idle_max"),
+                "ratio",
+            ),
+            Evidence("idle_hours", hours, rule.value("minutes") / 60, "GPU-hours"),
+            Evidence("hours_observed", node.hours_observed, rule.value("coverage_hours"), "hours"),
+        ),
+        gpu_hours=hours,
+        cost_usd=cost,
+        price=price.id if price else None,
+        confidence=certainty(
+            0.95, 0.6 + 0.4 * measured, node.hours_observed / node.span_hours if node.span_hours else 0
+        ),
+        would_change_if=tuple(fill(w, values) for w in rule.would_change_if),
+        text=f"{fill(rule.text, values)} {scope.cost_words(cost, [node])}",
+        nodes=(node.node,),
+    )
+    return Found(finding, None, (node,), tuple(idle))

@@ -1,0 +1,62 @@
+"""NVLink that nothing crosses: work on single GPUs of a node that was built, and is paid, for more."""
+
+from __future__ import annotations
+
+from ....rules.thresholds import WasteRule
+from ...model import Evidence
+from ...words import dated, usd
+from ..found import Found
+from ..groups import TRAINING, Group
+from ..money import Premium, nvlink_premium
+from .scope import Scope, Told, finding_of, percent, seen_at_work
+
+
+def idle_nvlink(scope: Scope, rule: WasteRule) -> Told:
+    """Groups at work on nodes whose NVLink was silent in all but a few seconds, whoever ran there."""
+    found: list[Found] = []
+    limit = rule.value("util_p995_max")
+    for group in scope.judged:
+        if group.kind in TRAINING and group.gpus_per_replica > 1:
+            continue
+        peaks = [n.nvlink_util_p995 for n in group.nodes]
+        known = [p for p in peaks if p is not None]
+        if len(known) < len(peaks) or max(known) > limit or not seen_at_work(group, rule):
+            continue
+        if min(n.hours_observed for n in group.nodes) < rule.value("coverage_hours"):
+            continue
+        premiums = [nvlink_premium(scope.book, n) for n in group.nodes]
+        priced = [p for p in premiums if p is not None]
+        found.append(_finding(scope, rule, group, max(known), priced if len(priced) == len(premiums) else []))
+    return found, []
+
+
+def _finding(scope: Scope, rule: WasteRule, group: Group, util: float, premiums: list[Premium]) -> Found:
+    share = sum(p.share for p in premiums) / len(premiums) if premiums else None
+    whole = scope.cost(group.gpu_hours, group.nodes)
+    cost = None if share is None or whole is None else whole * share
+    evidence = [
+        Evidence("nvlink_util_p995", util, rule.value("util_p995_max"), "ratio of one-way NVLink"),
+        Evidence("hours_observed", min(n.hours_observed for n in group.nodes), rule.value("coverage_hours"), "hours"),
+    ]
+    if premiums:
+        evidence.append(Evidence("nvlink_premium", share, None, "ratio of the node's price"))
+    finding = finding_of(
+        scope, rule, group,
+        evidence=evidence,
+        gpu_hours=group.gpu_hours,
+        cost=cost,
+        values={"util": percent(util)},
+        sure=group.lead.kind.confidence,
+        after=_cost_words(cost, premiums),
+    )  # fmt: skip
+    return Found(finding, group, group.nodes, premium=premiums[0] if premiums else None)
+
+
+def _cost_words(cost: float | None, premiums: list[Premium]) -> str:
+    if cost is None or not premiums:
+        return "What NVLink adds to the price is not known."
+    first = premiums[0]
+    share = f"{first.share * 100:.0f} % of the node's price, {usd(cost)} in the window, {dated((first.price,))}"
+    if first.twin is not None:
+        return f"Over {first.twin.sku}, the same GPU as a PCIe card and a slower part as well, it adds {share}."
+    return f"What it adds is assumed, from pairs at other providers: {share}."

@@ -1,0 +1,44 @@
+"""Memory that is paid and never needed: smaller cards or slices of one would do."""
+
+from __future__ import annotations
+
+from ....rules.thresholds import WasteRule
+from ...model import Evidence
+from ..found import Found
+from ..groups import Group
+from .scope import Scope, Told, finding_of, percent, seen_at_work
+
+
+def memory_unused(scope: Scope, rule: WasteRule) -> Told:
+    """Groups that never took half of their GPUs' memory. What they took bounds what they need from above.
+
+    An engine that fills whatever it finds says nothing of its need: no finding.
+    """
+    found: list[Found] = []
+    for group in scope.judged:
+        most = group.mem_needed_max
+        if most is None or most >= rule.value("mem_max") or not seen_at_work(group, rule):
+            continue
+        if group.observed_hours < rule.value("coverage_hours"):
+            continue
+        found.append(_finding(scope, rule, group, most))
+    return found, []
+
+
+def _finding(scope: Scope, rule: WasteRule, group: Group, most: float) -> Found:
+    sku = scope.book.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
+    size = None if sku is None else sku.mem_bytes
+    finding = finding_of(
+        scope, rule, group,
+        evidence=(
+            Evidence("mem_used_max", most, rule.value("mem_max"), "ratio of the GPU's memory"),
+            Evidence("mem_total", None if size is None else float(size), None, "bytes"),
+            Evidence("hours_observed", group.observed_hours, rule.value("coverage_hours"), "hours"),
+        ),
+        gpu_hours=group.gpu_hours,
+        cost=None,
+        values={"mem_used": percent(most), "mem_gb": None if size is None else f"{most * size / 1e9:.0f}"},
+        sure=group.lead.kind.confidence,
+        after="Memory has no price of its own; what a smaller card or a slice would save stands with the ways out.",
+    )  # fmt: skip
+    return Found(finding, group, group.nodes)

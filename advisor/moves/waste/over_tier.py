@@ -1,0 +1,94 @@
+"""A GPU whose compute is not used by work that waits for memory, where a cheaper one reads its memory as fast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....rules.catalog import GpuSku, NodeSku, Price
+from ....rules.thresholds import WasteRule
+from ...model import Evidence
+from ...words import dated, usd
+from ..found import Found
+from ..gates import gates
+from ..groups import Group
+from .scope import Scope, Told, busy_share, finding_of, percent, percentile
+
+
+@dataclass(frozen=True, slots=True)
+class _Cheaper:
+    """`usd_less`: how much less a GPU-hour costs there. `bandwidth`: what its memory sustains, over the present."""
+
+    node: NodeSku
+    price: Price
+    usd_less: float
+    bandwidth: float
+
+
+def over_tier(scope: Scope, rule: WasteRule) -> Told:
+    """Groups bound by memory bandwidth whose compute stays low, for which nothing forbids a cheaper GPU as fast."""
+    found: list[Found] = []
+    for group in scope.judged:
+        if group.observed_hours < rule.value("coverage_hours"):
+            continue
+        compute = group.feature("u_c_p95") or percentile(group.use.u_c, 95)
+        bound = busy_share(group, "hbm-bandwidth")
+        if compute is None or compute >= rule.value("u_c_p95_max") or bound < rule.value("hbm_share_min"):
+            continue
+        cheaper = _cheaper(scope, rule, group)
+        if cheaper is not None:
+            found.append(_finding(scope, rule, group, compute=compute, bound=bound, cheaper=cheaper))
+    return found, []
+
+
+def _cheaper(scope: Scope, rule: WasteRule, group: Group) -> _Cheaper | None:
+    """The cheapest such node of the same provider and region; None: there is none, or too little is known."""
+    here, catalog = group.nodes[0], scope.book.catalog
+    source = catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
+    rate = scope.book.per_gpu_hour(here)
+    own = _sustained(source)
+    if source is None or rate is None or own is None or not here.provider or not here.region:
+        return None
+    present = catalog.node(here.node_sku) if here.node_sku else None
+    best: _Cheaper | None = None
+    for node in scope.book.for_sale(here.provider, here.region):
+        price, gpu = scope.book.price(node.name, here.region), catalog.gpu(node.gpu)
+        there = _sustained(gpu)
+        if price is None or gpu is None or there is None or gpu.name == source.name:
+            continue
+        less = rate - price.usd_per_hour / node.gpu_count
+        if there < rule.value("bandwidth_min") * own or less < rule.value("price_drop_min") * rate:
+            continue
+        if (best is None or less > best.usd_less) and not gates(group, source, present, gpu, node):
+            best = _Cheaper(node, price, less, there / own)
+    return best
+
+
+def _sustained(sku: GpuSku | None) -> float | None:
+    """Bytes per second that memory-bound work reaches; None: nobody measured it."""
+    return sku.mem_bandwidth_bytes_per_second * sku.achieved.mem if sku is not None and sku.achieved.mem else None
+
+
+def _finding(scope: Scope, rule: WasteRule, group: Group, *, compute: float, bound: float, cheaper: _Cheaper) -> Found:
+    cost = cheaper.usd_less * group.gpu_hours
+    finding = finding_of(
+        scope, rule, group,
+        evidence=(
+            Evidence("compute_use_p95", compute, rule.value("u_c_p95_max"), "ratio of what the SKU sustains"),
+            Evidence("bound_by_memory", bound, rule.value("hbm_share_min"), "ratio of busy time"),
+            Evidence("cheaper_sku", cheaper.node.name, None, "node SKU"),
+            Evidence(
+                "cheaper_sku_bandwidth", cheaper.bandwidth, rule.value("bandwidth_min"),
+                "ratio of the present SKU's sustained bandwidth",
+            ),
+            Evidence("price_less", cheaper.usd_less, None, "USD per GPU-hour"),
+        ),
+        gpu_hours=group.gpu_hours,
+        cost=cost,
+        values={"u_max": percent(compute), "share": percent(bound), "cheaper_sku": cheaper.node.gpu},
+        sure=group.lead.kind.confidence * group.lead.bottleneck.confidence,
+        after=(
+            f"{cheaper.node.name} reads {cheaper.bandwidth:.2f} times as fast for {usd(cheaper.usd_less)} less a "
+            f"GPU-hour: {usd(cost)} in the window, {dated((scope.book.of(group.nodes[0]), cheaper.price))}."
+        ),
+    )  # fmt: skip
+    return Found(finding, group, group.nodes)

@@ -1,0 +1,84 @@
+"""Signals that contradict one another: a fault of the telemetry, never waste."""
+
+from __future__ import annotations
+
+from ....rules.templates import fill
+from ....rules.thresholds import WasteRule
+from ...model import Evidence, Finding
+from ...verdicts.facts import BareGpu, NodeFacts
+from ..found import Found, certainty
+from ..groups import Group
+from ..ids import stable_id
+from .scope import Scope, Told, finding_of, percent, watts
+
+
+def telemetry_fault(scope: Scope, rule: WasteRule) -> Told:
+    """Groups and free GPUs whose counters stand still while they draw power, or the other way round."""
+    found: list[Found] = []
+    notes: list[str] = []
+    for group in scope.groups:
+        if group.nodes and scope.faulty(group) and group.observed_hours >= rule.value("hours_min"):
+            found.append(_of_group(scope, rule, group))
+            notes.append(
+                f"No verdict on waste of {group.lead.name}: its signals contradict one another in "
+                f"{group.fault_share * 100:.0f} % of the time, a fault of the telemetry."
+            )
+    for node in scope.verdicts.nodes:
+        bare = [b for b in scope.verdicts.bare if b.node == node.node and b.telemetry_fault]
+        if bare and max(b.hours for b in bare) >= rule.value("hours_min"):
+            found.append(_of_node(rule, node, bare))
+    return found, notes
+
+
+def _of_group(scope: Scope, rule: WasteRule, group: Group) -> Found:
+    share = group.fault_share
+    finding = finding_of(
+        scope, rule, group,
+        evidence=(
+            Evidence("contradiction", share, rule.value("share_min"), "ratio of observed time"),
+            Evidence("engine_active", group.feature("g"), None, "ratio"),
+            Evidence("tensor_active", group.feature("c"), None, "ratio"),
+            Evidence("power_over_idle", group.feature("power_over_idle"), None, "ratio"),
+        ),
+        gpu_hours=share * group.gpu_hours,
+        cost=None,
+        values={"share": percent(share)},
+        after="",
+    )  # fmt: skip
+    return Found(finding, group, group.nodes)
+
+
+def _of_node(rule: WasteRule, node: NodeFacts, bare: list[BareGpu]) -> Found:
+    hours = sum(b.hours for b in bare)
+    power = [b.power_mean_watts for b in bare if b.power_mean_watts is not None]
+    floor = [b.idle_power_watts for b in bare if b.idle_power_watts is not None]
+    over = sum(power) / sum(floor) if power and len(power) == len(floor) and sum(floor) else None
+    values = {
+        "workload": f"{len(bare)} free GPUs",
+        "node": node.node,
+        "nodes": f"node {node.node}",
+        "gpu_count": len(bare),
+        "gpu_sku": node.gpu_sku or node.gpu_name,
+        "power": watts(sum(power) / len(power)) if power else None,
+        **{name: threshold.value for name, threshold in rule.thresholds.items()},
+    }
+    finding = Finding(
+        id=stable_id("f", rule.id, node.cluster, node.node),
+        rule=rule.id,
+        severity=rule.severity,  # type: ignore[arg-type]
+        workload=None,
+        node=node.node,
+        gpus=tuple(b.gpu_uuid for b in bare),
+        evidence=(
+            Evidence("power_over_idle", over, None, "ratio"),
+            Evidence("hours_without_workload", hours, None, "GPU-hours"),
+        ),
+        gpu_hours=hours,
+        cost_usd=None,
+        price=None,
+        confidence=certainty(0.9),
+        would_change_if=tuple(fill(w, values) for w in rule.would_change_if),
+        text=fill(rule.text, values) + f" {bare[0].telemetry_fault}",
+        nodes=(node.node,),
+    )
+    return Found(finding, None, (node,))

@@ -1,0 +1,46 @@
+"""Training that waits for links its nodes lack: a fabric between them, or NVLink within."""
+
+from __future__ import annotations
+
+from ....rules.thresholds import WasteRule
+from ...model import Evidence
+from ..found import Found
+from ..groups import TRAINING, Group
+from .scope import Scope, Told, busy_share, finding_of, percent, percentile
+
+
+def under_tier(scope: Scope, rule: WasteRule) -> Told:
+    """Training bound by the network on nodes without RDMA, or by PCIe on nodes without NVLink."""
+    found: list[Found] = []
+    for group in scope.judged:
+        if group.kind not in TRAINING:
+            continue
+        if group.observed_hours < rule.value("coverage_hours"):
+            continue
+        network = busy_share(group, "network") if scope.without_rdma(group.nodes[0]) else 0.0
+        within = scope.without_nvlink(group.nodes[0])
+        inside = busy_share(group, "pcie") + busy_share(group, "nvlink") if within else 0.0
+        share = network + inside
+        if share < rule.value("share_min"):
+            continue
+        link, use = ("network", group.use.u_i) if network >= inside else ("PCIe", group.use.u_p)
+        found.append(_finding(scope, rule, group, share=share, link=link, line=percentile(use, 50)))
+    return found, []
+
+
+def _finding(scope: Scope, rule: WasteRule, group: Group, *, share: float, link: str, line: float | None) -> Found:
+    # The use of the line is the least share of the time that it takes; the rest of the wait may overlap with work.
+    lost = None if line is None else group.gpu_hours * min(line, share)
+    finding = finding_of(
+        scope, rule, group,
+        evidence=(
+            Evidence("bound_by_link", share, rule.value("share_min"), "ratio of busy time"),
+            Evidence("link_use_p50", line, None, "ratio of line rate"),
+            Evidence("hours_observed", group.observed_hours, rule.value("coverage_hours"), "hours"),
+        ),
+        gpu_hours=group.gpu_hours if lost is None else lost,
+        cost=None if lost is None else scope.cost(lost, group.nodes),
+        values={"share": percent(share), "link": link, "lost": None if lost is None else f"{lost:,.0f}"},
+        sure=group.lead.kind.confidence * group.lead.bottleneck.confidence,
+    )  # fmt: skip
+    return Found(finding, group, group.nodes)
