@@ -10,12 +10,12 @@ from ..rules.catalog import PowerPrice, Price
 from ..rules.catalog_loader import Catalog
 from ..rules.thresholds import Threshold, WasteRule
 from .frame import Frame
-from .model import Advice, Summary
+from .model import Advice, Decision, Summary
 from .moments import minute, span
 from .moves.found import HOUR_SECONDS, Found, listed, when_possible
 from .moves.groups import groups_of
 from .moves.money import PriceBook, reconcile, unique, with_costs
-from .moves.options import enumerate_options, order, recoverable
+from .moves.options import decided, enumerate_options, order, recoverable
 from .moves.scene import Scene
 from .moves.waste.registry import find_waste
 from .verdicts.facts import Verdicts
@@ -33,17 +33,20 @@ def advise(
     kinds: Mapping[str, Threshold] | None = None,
     bottlenecks: Mapping[str, Threshold] | None = None,
     power: Sequence[PowerPrice] = (),
+    decisions: Mapping[str, Decision] | None = None,
 ) -> Advice:
     """Everything there is to say about a frame. `prices` are a team's own, before the catalog's list prices; `power`
     is what it pays for electricity.
 
     `generated_at`: Unix seconds; `rng` draws the intervals, so a seed makes the advice repeatable.
-    `kinds`, `bottlenecks`: thresholds of the verdicts; the packaged ones where None.
+    `kinds`, `bottlenecks`: thresholds of the verdicts; the packaged ones where None. `decisions`: what people decided
+    on recommendations (the ledger), by id: what they dismissed or snoozed is marked and not counted.
     """
     verdicts = judge(frame, catalog, kinds, bottlenecks, floor_hours=_floor_hours(rules))
     return advise_on(
-        verdicts, catalog, rules, prices, generated_at=generated_at, rng=rng, source=frame.source, power=power
-    )
+        verdicts, catalog, rules, prices, generated_at=generated_at, rng=rng, source=frame.source, power=power,
+        decisions=decisions,
+    )  # fmt: skip
 
 
 def advise_on(
@@ -56,6 +59,7 @@ def advise_on(
     rng: np.random.Generator,
     source: Mapping[str, object],
     power: Sequence[PowerPrice] = (),
+    decisions: Mapping[str, Decision] | None = None,
 ) -> Advice:
     """The moves and the money of verdicts that are already given."""
     book = PriceBook(catalog, tuple(prices), tuple(power))
@@ -71,6 +75,7 @@ def advise_on(
         rng=rng,
     )
     options, over = enumerate_options(scene, groups, found, window.end)
+    options = decided(options, decisions or {})
     reconciliation, money_notes = reconcile(verdicts, book)
     cash, interval = recoverable(options)
     recommendations = order(options)

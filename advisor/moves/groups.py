@@ -6,7 +6,7 @@ Advice is about next month, so it is about the series (a service with its replic
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -159,7 +159,7 @@ def groups_of(verdicts: Verdicts) -> tuple[Group, ...]:
     current_on: dict[str, set[str]] = {}
     ever_on: dict[str, set[str]] = {}
     series: dict[str, list[WorkloadVerdict]] = {}
-    keys = _keys(verdicts.workloads)
+    keys = group_keys(verdicts.workloads)
     for w in verdicts.workloads:
         series.setdefault(keys[w.id], []).append(w)
         for node in w.nodes:
@@ -174,7 +174,7 @@ def groups_of(verdicts: Verdicts) -> tuple[Group, ...]:
     return tuple(sorted(found, key=lambda g: (-g.gpu_hours, g.series_id)))
 
 
-def _keys(workloads: Iterable[WorkloadVerdict]) -> dict[str, str]:
+def group_keys(workloads: Iterable[WorkloadVerdict]) -> dict[str, str]:
     """Workload id to group: its series, parted by hardware where a series ran on several kinds."""
     kinds: dict[str, set[tuple[str | None, str | None]]] = {}
     for w in workloads:
@@ -194,8 +194,8 @@ def _group(
     members = sorted(members, key=lambda w: (w.end, w.start, w.id))
     lead = members[-1]
     end = verdicts.window.end
-    live = tuple(w for w in members if w.end >= end - CURRENT_SECONDS)
-    now = _together(live) or (lead,)
+    now = holding_now(members, end)
+    live = now[-1].end >= end - CURRENT_SECONDS
     names = sorted({n for w in now for n in w.nodes})
     nodes = tuple(facts for facts in (verdicts.node(n) for n in names) if facts is not None)
     frame = pd.concat([verdicts.usage_of((w.id,)) for w in members], ignore_index=True)
@@ -210,8 +210,8 @@ def _group(
         gpus=tuple(sorted({g for w in now for g in w.gpus})),
         nodes=nodes,
         alone=frozenset(n for n in names if others_on.get(n, set()) <= {key}),
-        current=bool(live),
-        recurs=bool(live) or len(members) > 1,
+        current=live,
+        recurs=live or len(members) > 1,
         shared=any(w.shared for w in now),
         use=use,
         load_ts=load_ts,
@@ -221,12 +221,14 @@ def _group(
     )
 
 
-def _together(live: tuple[WorkloadVerdict, ...]) -> tuple[WorkloadVerdict, ...]:
-    """Of the runs seen in the last day, those that ran at the same time as the newest (a restart replaces the old)."""
-    if not live:
-        return ()
-    newest = live[-1]
-    return tuple(w for w in live if w.end > newest.start or w is newest)
+def holding_now(members: Sequence[WorkloadVerdict], end: float) -> tuple[WorkloadVerdict, ...]:
+    """Of runs in order of their ends, those that hold GPUs at `end`, else the last.
+
+    Of the runs seen in the last day, those that ran at the same time as the newest: a restart replaces the old.
+    """
+    live = tuple(w for w in members if w.end >= end - CURRENT_SECONDS)
+    newest = members[-1]
+    return tuple(w for w in live if w.end > newest.start or w is newest) or (newest,)
 
 
 def _shares(workloads: Iterable[WorkloadVerdict]) -> dict[str, float]:

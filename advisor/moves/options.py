@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..model import Interval, Recommendation
+from ..model import Decision, Interval, Recommendation
 from .found import Found
 from .gates import fewer_gpus_gates
 from .groups import TRAINING, Group
@@ -44,6 +44,14 @@ def enumerate_options(
             continue
         options += _exclusive(_ways_out(scene, group, mine, groups))
     return tuple(options), tuple(notes)
+
+
+def decided(options: Sequence[Option], decisions: Mapping[str, Decision]) -> tuple[Option, ...]:
+    """The options with what people decided on them, by recommendation's id."""
+    return tuple(
+        replace(o, recommendation=replace(o.recommendation, decision=decisions.get(o.recommendation.id)))
+        for o in options
+    )
 
 
 def recoverable(options: Sequence[Option]) -> tuple[float, Interval | None]:
@@ -108,11 +116,11 @@ def _p50(option: Option) -> float:
 
 
 def order(options: Sequence[Option]) -> tuple[Recommendation, ...]:
-    """Recommendations as people should read them: what can be had now first, what is blocked last."""
+    """Recommendations as people should read them: what can be had now first, what was set aside last."""
 
     def key(option: Option) -> tuple[int, float, float, str]:
         r = option.recommendation
-        standing = 0 if option.counts else 1 if not r.blocked_by else 2
+        standing = 0 if option.counts else 3 if r.set_aside else 2 if r.blocked_by else 1
         return (standing, -_p50(option), -r.freed_gpu_hours_per_month, r.id)
 
     return tuple(o.recommendation for o in sorted(options, key=key))
