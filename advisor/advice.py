@@ -8,6 +8,8 @@ import numpy as np
 
 from ..rules.catalog import PowerPrice, Price
 from ..rules.catalog_loader import Catalog
+from ..rules.custom import CustomRules
+from ..rules.exceptions import Exceptions, load_exceptions
 from ..rules.thresholds import Threshold, WasteRule
 from .frame import Frame
 from .model import Advice, Decision, Summary
@@ -17,7 +19,8 @@ from .moves.groups import groups_of
 from .moves.money import PriceBook, reconcile, unique, with_costs
 from .moves.options import decided, enumerate_options, order, recoverable
 from .moves.scene import Scene
-from .moves.waste.registry import find_waste
+from .moves.waste.registry import find_custom, find_waste
+from .moves.waste.scope import Scope
 from .verdicts.facts import Verdicts
 from .verdicts.verdict import judge
 
@@ -34,18 +37,21 @@ def advise(
     bottlenecks: Mapping[str, Threshold] | None = None,
     power: Sequence[PowerPrice] = (),
     decisions: Mapping[str, Decision] | None = None,
+    custom: CustomRules | None = None,
+    exceptions: Exceptions | None = None,
 ) -> Advice:
     """Everything there is to say about a frame. `prices` are a team's own, before the catalog's list prices; `power`
     is what it pays for electricity.
 
     `generated_at`: Unix seconds; `rng` draws the intervals, so a seed makes the advice repeatable.
     `kinds`, `bottlenecks`: thresholds of the verdicts; the packaged ones where None. `decisions`: what people decided
-    on recommendations (the ledger), by id: what they dismissed or snoozed is marked and not counted.
+    on recommendations (the ledger), by id: what they dismissed or snoozed is marked and not counted. `custom`: a site's
+    own rules (None: none); `exceptions`: whose work a rule does not speak of (None: the packaged ones).
     """
     verdicts = judge(frame, catalog, kinds, bottlenecks, floor_hours=_floor_hours(rules))
     return advise_on(
         verdicts, catalog, rules, prices, generated_at=generated_at, rng=rng, source=frame.source, power=power,
-        decisions=decisions,
+        decisions=decisions, custom=custom, exceptions=exceptions,
     )  # fmt: skip
 
 
@@ -60,12 +66,18 @@ def advise_on(
     source: Mapping[str, object],
     power: Sequence[PowerPrice] = (),
     decisions: Mapping[str, Decision] | None = None,
+    custom: CustomRules | None = None,
+    exceptions: Exceptions | None = None,
 ) -> Advice:
     """The moves and the money of verdicts that are already given."""
     book = PriceBook(catalog, tuple(prices), tuple(power))
     window = verdicts.window
     groups = groups_of(verdicts)
-    found, waste_notes = find_waste(verdicts, groups, rules, book, at=generated_at)
+    if exceptions is None:
+        exceptions = load_exceptions(known_rules=rules)
+    scope = Scope(verdicts, groups, rules, book, generated_at)
+    found, waste_notes = find_waste(scope, exceptions)
+    own, own_notes = find_custom(scope, custom or CustomRules({}), exceptions)
     scene = Scene(
         catalog=catalog,
         book=book,
@@ -102,9 +114,9 @@ def advise_on(
         ),
         prices=tuple(p for p in unique(named) if p.id in used | fleet),
         workloads=with_costs(verdicts, book),
-        findings=tuple(f.finding for f in found),
+        findings=tuple(f.finding for f in (*found, *own)),
         recommendations=recommendations,
-        notes=(*verdicts.notes, *short, *waste_notes, *over, *money_notes),
+        notes=(*verdicts.notes, *short, *waste_notes, *own_notes, *over, *money_notes),
     )
 
 

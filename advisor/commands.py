@@ -156,6 +156,8 @@ def advise_from(
     import numpy as np  # noqa: PLC0415
 
     from ..rules.catalog_loader import load_catalog  # noqa: PLC0415
+    from ..rules.custom import load_custom_rules  # noqa: PLC0415
+    from ..rules.exceptions import load_exceptions  # noqa: PLC0415
     from ..rules.price_files import TeamPrices, load_prices  # noqa: PLC0415
     from ..rules.thresholds import load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules  # noqa: PLC0415
     from .advice import advise  # noqa: PLC0415
@@ -164,12 +166,13 @@ def advise_from(
     catalog = load_catalog(rules_dir)
     today = datetime.fromtimestamp(now, UTC).date()
     own = load_prices(prices, catalog.nodes.keys(), today=today) if prices is not None else TeamPrices()
-    rules = load_waste_rules(rules_dir)
+    rules, custom = load_waste_rules(rules_dir), load_custom_rules(rules_dir)
+    exceptions = load_exceptions(rules_dir, known_rules=(*rules, *custom.ids))
     kinds, bottlenecks = load_kind_thresholds(rules_dir), load_bottleneck_thresholds(rules_dir)
     frame = read_frame(databases, since_seconds=since, until=until, now=now, processes=processes)
     return advise(
         frame, catalog, rules, own.prices, generated_at=now, rng=np.random.default_rng(SEED), kinds=kinds,
-        bottlenecks=bottlenecks, power=own.power, decisions=decisions,
+        bottlenecks=bottlenecks, power=own.power, custom=custom, exceptions=exceptions, decisions=decisions,
     )  # fmt: skip
 
 

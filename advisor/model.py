@@ -108,7 +108,8 @@ class WorkloadVerdict:
     """One workload of the window and what it is. Times are Unix seconds; `cost_usd` None: price unknown.
 
     `basis` is allocation, process or activity (how its hold on the GPUs is known), `shared` whether another workload
-    held the same GPUs. `features` are named numbers (advisor/verdicts/features.py), absent where they cannot be told.
+    held the same GPUs. `features` are named numbers (rules/features.py), absent where they cannot be told. `command` is
+    its command line, redacted by the agent; None: not kept.
     """
 
     id: str
@@ -131,6 +132,7 @@ class WorkloadVerdict:
     basis: str = "process"
     shared: bool = False
     framework: str | None = None
+    command: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

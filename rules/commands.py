@@ -53,7 +53,7 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
 def _list(options: argparse.Namespace) -> int:
     rules = load_waste_rules(options.rules)
     custom = load_custom_rules(options.rules)
-    exceptions = load_exceptions(options.rules, known_rules=_ids(rules, custom))
+    exceptions = load_exceptions(options.rules, known_rules=(*rules, *custom.ids))
     groups = {
         "kinds": load_kind_thresholds(options.rules),
         "bottlenecks": load_bottleneck_thresholds(options.rules),
@@ -122,11 +122,7 @@ def _exceptions(rules_dir: Path | None) -> Exceptions:
     custom = CustomRules({})
     with suppress(RulesError):
         custom = load_custom_rules(rules_dir)
-    return load_exceptions(rules_dir, known_rules=_ids(load_waste_rules(), custom))
-
-
-def _ids(rules: Mapping[str, WasteRule], custom: CustomRules) -> set[str]:
-    return {*rules, *(rule.rule.id for rule, _ in _every(custom))}
+    return load_exceptions(rules_dir, known_rules=(*load_waste_rules(), *custom.ids))
 
 
 def _every(custom: CustomRules) -> list[tuple[CustomRule, str | None]]:

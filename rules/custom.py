@@ -84,6 +84,10 @@ class CustomRules:
         own = next((rules for one, rules in self.teams if one is team), {})
         return tuple((dict(self.site) | dict(own)).values())
 
+    @property
+    def ids(self) -> frozenset[str]:
+        return frozenset(self.site).union(*(rules for _, rules in self.teams))
+
     def __len__(self) -> int:
         return len(self.site) + sum(len(rules) for _, rules in self.teams)
 

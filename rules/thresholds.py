@@ -22,6 +22,8 @@ from .templates import check_template
 SEVERITIES = ("low", "medium", "high")
 RESOLUTIONS = ("sample", "second", "minute", "hour", "window")
 UNITS = ("ratio", "hours", "minutes", "seconds", "count", "correlation", "bytes", "watts")
+# What these speak of is a node and its telemetry, which are nobody's workload: no team can set them apart.
+OF_NODES = ("idle", "telemetry-fault")
 SHIPPED = "shipped"
 SITE = "site"
 
@@ -92,6 +94,8 @@ def _waste_layer(layer: Traversable | Path, base: Mapping[str, WasteRule], origi
         fields.where = f"rule {rule_id!r}"
         if base and rule_id not in base:
             raise fields.fault("id", f"unknown rule {rule_id!r}", suggest(rule_id, base) or "It cannot be new.")
+        if rule_id in OF_NODES and origin not in (SHIPPED, SITE):
+            raise fields.fault("id", f"rule {rule_id!r} speaks of nodes, not of workloads", "Only a site can set it.")
         if rule_id in rules:
             raise fields.fault("id", f"{files[rule_id]} sets rule {rule_id!r} already", "Keep one file a rule.")
         rules[rule_id], files[rule_id] = _waste_rule(fields, rule_id, base.get(rule_id), origin), str(file)

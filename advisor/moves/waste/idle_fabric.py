@@ -33,14 +33,18 @@ def idle_fabric(scope: Scope, rule: WasteRule) -> Told:
         occupants = hours.get(node.node, {})
         # A replica on standby was never seen at its work, so what that needs of the fabric is not known: it neither
         # makes the fabric waste nor hides that it is.
-        working = {s: h for s, h in occupants.items() if seen_at_work(by_series[s], rule)}
+        own = {s: rule.of(by_series[s].lead.owner) for s in occupants}
+        working = {s: h for s, h in occupants.items() if seen_at_work(by_series[s], own[s])}
         if node.fabric is None or not working:
             continue
-        reason = _unjudged(node, node.fabric, rule, verdicts.window, scope.at)
+        # The strictest of those who work there decides.
+        judged = [_unjudged(node, node.fabric, own[s], verdicts.window, scope.at) for s in working]
+        reason = next((one for one in judged if one is not None), None)
         if reason is not None:
             unjudged.setdefault(reason, []).append(node.node)
             continue
-        if not _silent(node.fabric, rule) or _may_need_it(working, by_series, rule):
+        silent = all(_silent(node.fabric, own[s]) for s in working)
+        if not silent or _may_need_it(working, by_series, own):
             continue
         if not any(_ready(verdicts, by_series[s]) for s in working):
             continue
@@ -52,7 +56,7 @@ def idle_fabric(scope: Scope, rule: WasteRule) -> Told:
         lead = max(
             (by_series[s] for s in series), key=lambda g: sum(hours[n.node].get(g.series_id, 0.0) for n in nodes)
         )
-        found.append(_finding(lead, series, nodes, hours, rule=rule, book=scope.book))
+        found.append(_finding(lead, series, nodes, hours, rule=rule.of(lead.lead.owner), book=scope.book))
     notes = [f"No verdict on the fabric of {listed(nodes)}: {reason}" for reason, nodes in unjudged.items() if reason]
     return found, notes
 
@@ -91,14 +95,14 @@ def _silent(fabric: FabricFacts, rule: WasteRule) -> bool:
     return fabric.util_p995 is not None and fabric.util_p995 <= rule.value("util_p995_max")
 
 
-def _may_need_it(working: Mapping[str, float], by_series: Mapping[str, Group], rule: WasteRule) -> bool:
+def _may_need_it(working: Mapping[str, float], by_series: Mapping[str, Group], rules: Mapping[str, WasteRule]) -> bool:
     total = sum(working.values())
     for series, value in working.items():
         group = by_series[series]
         if any(w.kind.label in TRAINING for w in group.workloads):
             return True
         likely = max((_training_confidence(w) for w in group.workloads), default=0.0)
-        if likely >= rule.value("training_confidence_max"):
+        if likely >= rules[series].value("training_confidence_max"):
             return True
         # The hours in which it trained, or nobody can tell what it did, though most of its time is something else.
         shares = group.kind_shares

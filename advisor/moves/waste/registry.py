@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
-from ....rules.thresholds import WasteRule
-from ...verdicts.facts import Verdicts
+from ....rules.custom import CustomRules
+from ....rules.exceptions import Exceptions
+from ....rules.thresholds import OF_NODES, WasteRule
 from ..found import Found
-from ..groups import Group
-from ..money import PriceBook
+from .custom import custom_findings
 from .energy import energy
+from .exempt import without_exceptions
 from .fix_first import fix_first
 from .held_idle import held_idle
 from .idle import idle
+from .idle_fabric import RULE as IDLE_FABRIC
 from .idle_fabric import idle_fabric
 from .idle_nvlink import idle_nvlink
 from .memory_unused import memory_unused
@@ -38,19 +41,37 @@ RULES: Mapping[str, Rule] = MappingProxyType({
 })  # fmt: skip
 
 
-def find_waste(
-    verdicts: Verdicts, groups: Sequence[Group], rules: Mapping[str, WasteRule], book: PriceBook, *, at: float
-) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+def find_waste(scope: Scope, exceptions: Exceptions) -> tuple[tuple[Found, ...], tuple[str, ...]]:
     """Every finding of the window, and the notes that say where no verdict was possible and from when one will be.
 
-    `at`: the moment of the advice, Unix seconds. A rule fires on numbers it can show; a telemetry fault, too little
-    data or an unknown kind silences it.
+    A rule fires on numbers it can show; a telemetry fault, too little data, an unknown kind or an exception silences
+    it. A team's work is held against the team's thresholds.
     """
-    scope = Scope(verdicts, groups, rules, book, at)
     found: list[Found] = []
     notes: list[str] = []
     for rule_id, judge in RULES.items():
-        mine, told = judge(scope, rules[rule_id])
-        found += mine
-        notes += told
-    return tuple(found), tuple(dict.fromkeys(notes))
+        for own, part in _by_team(scope, scope.rules[rule_id]):
+            mine, told = judge(part, own)
+            found += mine
+            notes += told
+    kept, silenced = without_exceptions(found, scope.groups, exceptions, scope.at)
+    return tuple(kept), tuple(dict.fromkeys((*notes, *silenced)))
+
+
+def find_custom(scope: Scope, custom: CustomRules, exceptions: Exceptions) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+    """What a site's and its teams' own rules find: beside the waste, for they claim no money and start no move."""
+    found, notes = custom_findings(scope, custom)
+    kept, silenced = without_exceptions(found, scope.groups, exceptions, scope.at)
+    return tuple(kept), tuple(dict.fromkeys((*notes, *silenced)))
+
+
+def _by_team(scope: Scope, rule: WasteRule) -> Iterator[tuple[WasteRule, Scope]]:
+    """The rule with the part of the work for which it holds: as the site has it, and as each team that changed it.
+
+    A node's fabric is judged with all who work there in sight, so that rule asks each for its own.
+    """
+    if not rule.teams or rule.id in OF_NODES or rule.id == IDLE_FABRIC:
+        yield rule, scope
+        return
+    for own in (rule, *(one for _, one in rule.teams)):
+        yield own, replace(scope, groups=[g for g in scope.groups if rule.of(g.lead.owner) is own])

@@ -1,0 +1,73 @@
+"""Rules of one's own (``rules/custom/*.yaml``): each series held against named features, with no claim on money."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ....rules.custom import RISING, Condition, CustomRule, CustomRules
+from ...model import Evidence
+from ...moments import span
+from ...words import figure
+from ..found import Found, called
+from ..groups import Group
+from .scope import Scope, Told, finding_of, percent
+
+
+def custom_findings(scope: Scope, custom: CustomRules) -> Told:
+    """What the custom rules find. A rule speaks of a series of its kinds where every condition holds in every run it
+    has now; a feature that cannot be told, a shared GPU or faulty telemetry silences it.
+    """
+    found: list[Found] = []
+    notes: list[str] = []
+    if not len(custom):
+        return found, notes
+    for group in scope.groups:
+        if not group.nodes or group.shared or scope.faulty(group):
+            continue
+        for own in custom.of(group.lead.owner):
+            values = _met(own, group) if group.kind in own.kinds else None
+            if values is None:
+                continue
+            hours = sum(w.features.get("hours", 0.0) for w in group.workloads) / max(group.gpu_count, 1)
+            if hours < own.coverage_hours:
+                notes.append(
+                    f"{own.rule.id} seems to hold for {called(group)}, in {span(hours * 3600)} of data; it speaks from "
+                    f"{own.coverage_hours:g} h on."
+                )
+                continue
+            found.append(_found(scope, own, group, values))
+    return found, notes
+
+
+def _met(own: CustomRule, group: Group) -> Mapping[Condition, float] | None:
+    """Each condition with the value nearest to its threshold; None: one of them does not hold, or cannot be told."""
+    values: dict[Condition, float] = {}
+    for condition in own.conditions:
+        told = [w.features.get(condition.feature) for w in group.now]
+        known = [value for value in told if value is not None]
+        if len(known) < len(told) or not all(condition.holds(value) for value in known):
+            return None
+        values[condition] = min(known) if condition.operator in RISING else max(known)
+    return values
+
+
+def _found(scope: Scope, own: CustomRule, group: Group, values: Mapping[Condition, float]) -> Found:
+    finding = finding_of(
+        scope,
+        own.rule,
+        group,
+        evidence=[Evidence(c.feature, value, c.value, c.unit) for c, value in values.items()],
+        gpu_hours=group.gpu_hours,
+        cost=None,
+        values={c.feature: _words(c, value) for c, value in values.items()},
+        sure=group.lead.kind.confidence,
+        after="",
+    )
+    return Found(finding, group, group.nodes)
+
+
+def _words(condition: Condition, value: float) -> str | None:
+    if condition.unit == "ratio":
+        return percent(value)
+    bare = condition.unit in ("count", "correlation", "0 or 1")
+    return figure(value) if bare else f"{figure(value)} {condition.unit}"
