@@ -38,6 +38,7 @@ WASTE_FLOOR_HOURS = 30.0
 _USAGE = (
     "c", "m", "n", "i", "p", "u_c", "u_m", "u_n", "u_p", "g", "sm", "o", "duty", "i_share", "n_share", "p_share",
     "tensor_nvlink_correlation", "tensor_fabric_correlation", "power", "clock_ratio", "idle",
+    "g_max", "lost",
 )  # fmt: skip
 # What a verdict wants to see of a workload, the measure that shows it, and the columns it comes from.
 _WANTED = {
