@@ -95,7 +95,7 @@ def _waste_layer(layer: Traversable | Path, base: Mapping[str, WasteRule], origi
         if base and rule_id not in base:
             raise fields.fault("id", f"unknown rule {rule_id!r}", suggest(rule_id, base) or "It cannot be new.")
         if rule_id in OF_NODES and origin not in (SHIPPED, SITE):
-            raise fields.fault("id", f"rule {rule_id!r} speaks of nodes, not of workloads", "Only a site can set it.")
+            raise fields.fault("id", "findings are about nodes, which teams share,", "Set it in the site's own waste/.")
         if rule_id in rules:
             raise fields.fault("id", f"{files[rule_id]} sets rule {rule_id!r} already", "Keep one file a rule.")
         rules[rule_id], files[rule_id] = _waste_rule(fields, rule_id, base.get(rule_id), origin), str(file)

@@ -80,7 +80,7 @@ def test_rules_list_tells_what_a_site_and_a_team_set_and_nothing_in_it_has_an_ef
     for path, text in {
         "waste/idle.yaml": "id: idle\nthresholds: {engine_max: {value: 0.1, reason: ours}}\n",
         "teams/search/team.yaml": "namespace: [search]\n",
-        "teams/search/waste/idle.yaml": 'id: idle\nthresholds: {engine_max: {value: 0.2, reason: "\u202eevil"}}\n',
+        "teams/search/waste/idle.yaml": 'id: held-idle\nthresholds: {sm_max: {value: 0.2, reason: "\u202eevil"}}\n',
         "custom/a.yaml": OWN.format(id="slow-input"),
         "teams/search/custom/b.yaml": OWN.format(id="slower"),
         "exceptions.yaml": "exceptions: {rdma-storage: {match: {node: [g1]}, reason: staging}}\n",
@@ -91,14 +91,14 @@ def test_rules_list_tells_what_a_site_and_a_team_set_and_nothing_in_it_has_an_ef
     text = skuwise("rules", "list", "--rules", str(tmp_path)).stdout
     assert "  engine_max = 0.1 (ratio, by the minute, site)" in text
     assert "  for team search: severity" in text
-    assert "    engine_max = 0.2 (ratio, by the minute, team search)" in text
+    assert "    sm_max = 0.2 (ratio, by the minute, team search)" in text
     assert "custom/slower: severity low, from 30 h of data on, for team search" in text
     assert "  cpu above 0.8 (ratio, by the window, site)" in text
     assert "rdma-storage (site): silences idle-fabric" in text and "fits node g1" in text
     assert "\u202e" not in text and "\\u202eevil" in text
     document = json.loads(skuwise("rules", "list", "--rules", str(tmp_path), "--format", "json").stdout)
-    (team,) = next(rule for rule in document["waste"] if rule["id"] == "idle")["teams"]
-    assert list(team["thresholds"]) == ["engine_max"]
+    (team,) = next(rule for rule in document["waste"] if rule["id"] == "held-idle")["teams"]
+    assert list(team["thresholds"]) == ["sm_max"]
     assert [(one["id"], one["team"]) for one in document["custom"]] == [
         ("custom/slow-input", None),
         ("custom/slower", "search"),

@@ -10,7 +10,7 @@ from skuwise.rules.errors import RulesError
 from skuwise.rules.loader import rules_root
 from skuwise.rules.thresholds import load_kind_thresholds, load_waste_rules
 
-IDLE = "id: idle\nthresholds: {engine_max: {value: %s, reason: %s}}\n"
+HELD = "id: held-idle\nthresholds: {sm_max: {value: %s, reason: %s}}\n"
 
 
 def folder(root: Path, files: dict[str, str]) -> Path:
@@ -33,35 +33,35 @@ def test_a_team_lies_over_its_site_and_a_site_over_what_ships(tmp_path):
         folder(
             tmp_path,
             {
-                "waste/idle.yaml": "id: idle\nthresholds:\n  engine_max: {value: 0.1}\n  minutes: {value: 60}\n",
-                "teams/search/waste/idle.yaml": IDLE % (0.2, "our probes"),
+                "waste/held.yaml": "id: held-idle\nthresholds:\n  sm_max: {value: 0.1}\n  minutes: {value: 60}\n",
+                "teams/search/waste/held.yaml": HELD % (0.2, "our probes"),
                 "teams/search/team.yaml": "namespace: [search, search-staging]\naccount: [srch]\n",
             },
         )
     )
-    idle = rules["idle"]
-    own = idle.of(Owner(namespace="search"))
-    assert [r.value("engine_max") for r in (idle, own)] == [0.1, 0.2]
+    held = rules["held-idle"]
+    own = held.of(Owner(namespace="search"))
+    assert [r.value("sm_max") for r in (held, own)] == [0.1, 0.2]
     assert own.value("minutes") == 60  # the site's, which the team left alone
-    assert [own.thresholds[n].origin for n in ("engine_max", "minutes", "dram_max")] == [
+    assert [own.thresholds[n].origin for n in ("sm_max", "minutes", "dram_max")] == [
         "team search",
         "site",
         "shipped",
     ]
-    assert own.thresholds["engine_max"].source.endswith("teams/search/waste/idle.yaml:2), in place of 0.1")
-    assert idle.of(Owner(namespace="Search")) is idle  # names match whole and as they are
-    assert idle.of(Owner(user="ann")) is idle
-    assert rules["held-idle"].of(Owner(namespace="search")) is rules["held-idle"]
+    assert own.thresholds["sm_max"].source.endswith("teams/search/waste/held.yaml:2), in place of 0.1")
+    assert held.of(Owner(namespace="Search")) is held  # names match whole and as they are
+    assert held.of(Owner(user="ann")) is held
+    assert rules["idle"].of(Owner(namespace="search")) is rules["idle"]
 
 
 def test_a_label_or_namespace_decides_before_an_account_and_that_before_a_user(tmp_path):
     files = {
         "teams/a/team.yaml": "user: [ann]\nnamespace: [one]\n",
         "teams/b/team.yaml": "account: [acc]\nnamespace: [two]\n",
-        "teams/a/waste/idle.yaml": IDLE % (0.2, "a"),
-        "teams/b/waste/idle.yaml": IDLE % (0.3, "b"),
+        "teams/a/waste/held.yaml": HELD % (0.2, "a"),
+        "teams/b/waste/held.yaml": HELD % (0.3, "b"),
     }
-    idle = load_waste_rules(folder(tmp_path, files))["idle"]
+    held = load_waste_rules(folder(tmp_path, files))["held-idle"]
     values = {
         Owner(user="ann"): 0.2,
         Owner(user="ann", account="acc"): 0.3,
@@ -69,7 +69,7 @@ def test_a_label_or_namespace_decides_before_an_account_and_that_before_a_user(t
         Owner(namespace="one", team="b"): 0.3,  # telemetry labels it with the team's name
         Owner(): 0.05,
     }
-    assert {owner: idle.of(owner).value("engine_max") for owner in values} == values
+    assert {owner: held.of(owner).value("sm_max") for owner in values} == values
 
 
 def test_two_teams_cannot_claim_one_owner(tmp_path):
@@ -81,6 +81,7 @@ def test_two_teams_cannot_claim_one_owner(tmp_path):
     ("files", "part"),
     [
         ({"teams/a/waste/x.yaml": "id: idel\n"}, "a/waste/x.yaml:1: unknown rule 'idel'"),
+        ({"teams/a/waste/x.yaml": "id: idle\n"}, "a/waste/x.yaml:1: findings are about nodes, which teams share, in"),
         ({"teams/a/kinds.yaml": "thresholds: {}\n"}, "a/kinds.yaml: this is no part of the rules."),
         ({"teams/a/gpus/x.yaml": "vendor: x\n"}, "a/gpus: this is no part of the rules."),
         ({"teams/a.yaml": "user: [x]\n"}, "a.yaml: this is no part of the rules. A team has a folder"),
