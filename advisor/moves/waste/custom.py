@@ -28,11 +28,10 @@ def custom_findings(scope: Scope, custom: CustomRules) -> Told:
             values = _met(own, group) if group.kind in own.kinds else None
             if values is None:
                 continue
-            hours = sum(w.features.get("hours", 0.0) for w in group.workloads) / max(group.gpu_count, 1)
-            if hours < own.coverage_hours:
+            if group.observed_hours < own.coverage_hours:
                 notes.append(
-                    f"{own.rule.id} seems to hold for {called(group)}, in {span(hours * 3600)} of data; it speaks from "
-                    f"{own.coverage_hours:g} h on."
+                    f"{own.rule.id} seems to hold for {called(group)}, in {span(group.observed_hours * 3600)} of data; "
+                    f"it speaks from {own.coverage_hours:g} h on."
                 )
                 continue
             found.append(_found(scope, own, group, values))

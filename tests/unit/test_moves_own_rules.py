@@ -1,0 +1,177 @@
+# pyright: reportOptionalMemberAccess=false
+"""A site's own rules, its teams' thresholds and its exceptions, in the advice that they lead to."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+from moves_builders import END, catalog, fabric, node, usage, verdicts, workload
+from skuwise.advisor.advice import advise_on
+from skuwise.advisor.model import Advice, Coverage, Owner
+from skuwise.advisor.render import FORMATS, render
+from skuwise.advisor.render.explained import render_explained
+from skuwise.advisor.render.json import load_schema
+from skuwise.rules.custom import load_custom_rules
+from skuwise.rules.exceptions import load_exceptions
+from skuwise.rules.thresholds import load_waste_rules
+
+RULE = """id: slow-input
+severity: medium
+reason: our loaders
+when:
+  - {feature: cpu, operator: above, value: 0.8}
+  - {feature: power_watts, operator: below, value: 300}
+text: "{workload}: CPUs {cpu} busy at {power_watts}."
+would_change_if:
+  - The loader is given more than {gpu_count} cores.
+"""
+SLOW = {"cpu": 0.9, "power_watts": 250.0}
+
+
+def advice(given, root: Path, files: dict[str, str] | None = None) -> Advice:
+    for name, text in (files or {}).items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    rules, custom = load_waste_rules(root), load_custom_rules(root)
+    return advise_on(
+        given, catalog(), rules, (), generated_at=END, rng=np.random.default_rng(1), source={"kind": "sqlite"},
+        custom=custom, exceptions=load_exceptions(root, known_rules=(*rules, *custom.ids)),
+    )  # fmt: skip
+
+
+def found(told: Advice, rule: str) -> list:
+    return [f for f in told.findings if f.rule == rule]
+
+
+def train(features=SLOW, **changes):
+    return workload("job", kind="training", features=features, **changes)
+
+
+def one(w):
+    return verdicts([node()], [w], uses=[usage(w, u_c=0.3, u_m=0.3, label="compute")])
+
+
+def test_a_custom_rule_tells_its_evidence_with_unit_and_threshold_and_claims_no_money(tmp_path):
+    told = advice(one(train()), tmp_path, {"custom/a.yaml": RULE})
+    (finding,) = found(told, "custom/slow-input")
+    assert [(e.metric, e.value, e.threshold, e.unit) for e in finding.evidence] == [
+        ("cpu", 0.9, 0.8, "ratio"),
+        ("power_watts", 250.0, 300.0, "watts"),
+    ]
+    assert finding.text == "The training job job (ann): CPUs 90 % busy at 250 watts."
+    assert (finding.severity, finding.cost_usd, finding.gpu_hours) == ("medium", None, 8 * 336)
+    assert finding.would_change_if == ("The loader is given more than 8 cores.",)
+    without = advice(one(train()), tmp_path / "none_of_its_own", {"waste/idle.yaml": "id: idle\n"})
+    assert told.summary == without.summary
+    assert told.recommendations == without.recommendations
+    jsonschema.validate(json.loads(render(told, "json")), load_schema())
+
+
+@pytest.mark.parametrize(
+    "w",
+    [
+        train({"cpu": 0.9}),
+        train({**SLOW, "cpu": 0.8}),
+        train({**SLOW, "fault_share": 0.5}),
+        train(shared=True),
+        workload("job", kind="unknown", features=SLOW),
+    ],
+    ids=["not-told", "not-above", "faulty", "shared", "kind-unknown"],
+)
+def test_a_custom_rule_is_silent_where_it_cannot_hold(tmp_path, w):
+    assert not found(advice(one(w), tmp_path, {"custom/a.yaml": RULE}), "custom/slow-input")
+
+
+def test_every_run_must_meet_it_and_the_one_nearest_the_threshold_is_shown(tmp_path):
+    files = {"custom/a.yaml": RULE}
+    pair = [train(id=f"w-{i}", nodes=(f"n{i}",), features={**SLOW, "cpu": cpu}) for i, cpu in ((1, 0.95), (2, 0.85))]
+    given = verdicts([node("n1"), node("n2")], pair, uses=[usage(w) for w in pair])
+    (finding,) = found(advice(given, tmp_path, files), "custom/slow-input")
+    assert finding.evidence[0].value == 0.85
+    worse = [pair[0], replace(pair[1], features={**SLOW, "cpu": 0.5})]
+    assert not found(advice(replace(given, workloads=tuple(worse)), tmp_path), "custom/slow-input")
+
+
+def test_below_its_coverage_a_custom_rule_says_what_it_lacks(tmp_path):
+    told = advice(one(train()), tmp_path, {"custom/a.yaml": RULE + "coverage_hours: 400\n"})
+    assert not found(told, "custom/slow-input")
+    (note,) = [n for n in told.notes if n.startswith("custom/slow-input seems to hold for The training job job")]
+    assert note.endswith("it speaks from 400 h on.")
+
+
+def test_confidence_falls_with_coverage(tmp_path):
+    files = {"custom/a.yaml": RULE}
+    sure, less = (
+        found(advice(one(train(coverage=Coverage(share, 1.0))), tmp_path, files), "custom/slow-input")[0].confidence
+        for share in (1.0, 0.5)
+    )
+    assert 0 < less < sure <= 0.95
+
+
+def test_a_rule_for_one_team_speaks_of_its_work_alone(tmp_path):
+    files = {"teams/ml/custom/a.yaml": RULE, "teams/ml/team.yaml": "account: [ml]\n"}
+    assert not found(advice(one(train()), tmp_path, files), "custom/slow-input")
+    assert found(advice(one(train(owner=Owner(account="ml"))), tmp_path), "custom/slow-input")
+
+
+def silent(**changes):
+    w = workload(**changes)
+    return verdicts([node(fabric=fabric(util_p995=0.008))], [w], uses=[usage(w, u_n=0.2)])
+
+
+def test_a_teams_threshold_holds_for_its_work_and_on_the_nodes_it_shares(tmp_path):
+    files = {
+        "teams/strict/waste/idle-fabric.yaml": "id: idle-fabric\nthresholds: {util_p995_max: {value: 0.005}}\n",
+        "teams/strict/team.yaml": "namespace: [strict]\n",
+    }
+    assert found(advice(silent(), tmp_path, files), "idle-fabric")
+    assert not found(advice(silent(owner=Owner(namespace="strict")), tmp_path), "idle-fabric")
+    both = [workload("a", shared=True), workload("b", shared=True, owner=Owner(namespace="strict"))]
+    given = verdicts([node(fabric=fabric(util_p995=0.008))], both, uses=[usage(w, u_n=0.2) for w in both])
+    assert not found(advice(given, tmp_path), "idle-fabric")
+
+
+@pytest.mark.parametrize(
+    ("changes", "exceptions", "why"),
+    [
+        ({"command": "vllm serve big --enable-expert-parallel"}, None, "mixture-of-experts (shipped)"),
+        ({}, "rdma-storage: {match: {node: [n1]}}", "rdma-storage (site)"),
+        ({}, "spare: {rules: [idle-fabric], reason: kept, match: {user: [ann]}}", "spare (site)"),
+        ({}, "spare: {rules: [idle-fabric], reason: kept, match: {user: [ann]}, until: 2020-01-01}", None),
+        ({}, None, None),
+    ],
+)
+def test_an_exception_silences_a_rule_and_says_so(tmp_path, changes, exceptions, why):
+    files = {"exceptions.yaml": f"exceptions:\n  {exceptions}\n"} if exceptions else {"waste/a.yaml": "id: idle\n"}
+    told = advice(silent(**changes), tmp_path, files)
+    assert bool(found(told, "idle-fabric")) is (why is None)
+    said = [n for n in told.notes if n.startswith("idle-fabric says nothing of")]
+    assert len(said) == (why is not None)
+    assert all(f"by the exception {why}: " in n for n in said)
+
+
+HOSTILE = "\u202e[red]x[/red]<script>alert(1)</script>|=cmd|' /C calc'!A0 {workload}"
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_hostile_rules_have_no_effect_in_any_format(tmp_path, form):
+    own = RULE.replace('"{workload}: CPUs {cpu} busy at {power_watts}."', json.dumps("=1+1 " + HOSTILE))
+    told = advice(one(train()), tmp_path, {"custom/a.yaml": own})
+    text = render(told, form)
+    assert "\u202e" not in text
+    assert "\u202e" not in render_explained(told, found(told, "custom/slow-input")[0], None, width=100)
+    if form in ("markdown", "html"):
+        assert "<script" not in text
+    if form == "table":
+        assert "[red]x[/red]" in " ".join(text.split())
+    if form == "csv":
+        (row,) = [r for r in csv.DictReader(io.StringIO(text)) if r["rule_or_action"] == "custom/slow-input"]
+        assert row["text"].startswith("'=1+1")
