@@ -136,9 +136,16 @@ def test_nodes_of_another_host_or_offer_are_no_twins(name):
 def test_what_rested_on_memory_is_unknown():
     fabric = CATALOG.nodes["oci/BM.GPU.H100.8"].fabric
     assert (fabric.kind, fabric.bytes_per_second, fabric.nics) == ("roce", None, None)
-    assert CATALOG.nodes["aws/p4d.24xlarge"].fabric.rdma is None
+    assert CATALOG.nodes["azure/Standard_ND40rs_v2"].fabric.bytes_per_second is None
     assert CATALOG.nodes["gcp/a4-highgpu-8g"].vcpus is None
     assert "bare-metal/DGX A100 640GB" not in CATALOG.nodes
+
+
+@pytest.mark.parametrize(("name", "rdma"), [("p4d.24xlarge", True), ("p6-b200.48xlarge", True), ("g5.48xlarge", False)])
+def test_rdma_over_efa_is_as_the_provider_documents_it(name, rdma):
+    node = CATALOG.nodes[f"aws/{name}"]
+    assert node.fabric.rdma is rdma
+    assert "EC2 User Guide" in node.source.text
 
 
 def test_fabric_rates_are_bytes_one_way():
