@@ -24,6 +24,11 @@ from .moves.waste.scope import Scope
 from .verdicts.facts import Verdicts
 from .verdicts.verdict import judge
 
+# Findings of GPU-hours that nobody used, of links that carried nothing, and of GPUs better than the work needs.
+_UNUSED = ("idle", "held-idle", "too-many-gpus")
+_LINKS = ("idle-fabric", "idle-nvlink")
+_TIERS = ("over-tier",)
+
 
 def advise(
     frame: Frame,
@@ -86,7 +91,7 @@ def advise_on(
         window_hours=window.hours,
         rng=rng,
     )
-    options, over = enumerate_options(scene, groups, found, window.end)
+    options, over = enumerate_options(scene, verdicts, groups, found)
     options = decided(options, decisions or {})
     reconciliation, money_notes = reconcile(verdicts, book)
     cash, interval = recoverable(options)
@@ -123,20 +128,30 @@ def advise_on(
 def wasted(found: Sequence[Found]) -> float:
     """US dollars of the window that bought nothing, each once.
 
-    The fabric under GPUs that are wasted themselves is part of their price: of its cost only the rest is added.
+    GPU-hours without use count whole. What is paid too much for the others (the fabric, NVLink, a GPU of too high a
+    tier) counts for the rest of them, and a tier's difference only beyond what its links add. What work loses by
+    waiting is no part of it: nobody knows how much of that another node or a mended input would give back.
     """
     total = 0.0
     surplus: dict[str, float] = {}
+    links: dict[str, dict[str, float]] = {}  # node -> rule -> what its link adds to a GPU-hour
     for item in found:
-        if item.finding.rule != "idle-fabric":
-            total += item.finding.cost_usd or 0.0
-            if item.group is not None:
-                series = item.group.series_id
-                surplus[series] = surplus.get(series, 0.0) + item.finding.gpu_hours
+        f, group = item.finding, item.group
+        if f.rule in _UNUSED:
+            total += f.cost_usd or 0.0
+            if group is not None:
+                surplus[group.series_id] = surplus.get(group.series_id, 0.0) + f.gpu_hours
+        elif f.rule in _LINKS and f.gpu_hours > 0:
+            for node in f.nodes:
+                links.setdefault(node, {})[f.rule] = (f.cost_usd or 0.0) / f.gpu_hours
     for item in found:
-        if item.finding.rule == "idle-fabric" and item.group is not None and item.finding.gpu_hours > 0:
-            share = min(surplus.get(item.group.series_id, 0.0) / item.finding.gpu_hours, 1.0)
-            total += (item.finding.cost_usd or 0.0) * (1 - share)
+        f, group = item.finding, item.group
+        if f.rule not in (*_LINKS, *_TIERS) or group is None or f.gpu_hours <= 0:
+            continue
+        cost = f.cost_usd or 0.0
+        if f.rule in _TIERS:
+            cost = max(cost - f.gpu_hours * max(sum(links.get(n, {}).values()) for n in f.nodes), 0.0)
+        total += cost * (1 - min(surplus.get(group.series_id, 0.0) / f.gpu_hours, 1.0))
     return total
 
 

@@ -2,47 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..model import Decision, Interval, Recommendation
+from ..verdicts.facts import Verdicts
+from .clocking import slower_clock
+from .consolidate import consolidate
 from .found import Found
 from .gates import fewer_gpus_gates
 from .groups import TRAINING, Group
-from .placement import swap
+from .mend import mend, mend_first
+from .placement import swaps_of
 from .prediction import percentiles
 from .resize import no_fabric_twins, reduce_gpus, release, without_fabric
 from .scene import COUNTED_RISKS, Option, Scene, baseline
+from .schedule import schedule_off
+from .slicing import mig_slice
 from .targets import no_other_gpu, other_gpu
+
+# The findings that each kind of way out answers; a way out that none asks for is told only where it gains by itself.
+_ANSWERS = {
+    "count": ("too-many-gpus", "idle-fabric"),
+    "slice": ("too-many-gpus", "memory-unused"),
+    "gpu": ("idle-fabric", "idle-nvlink", "over-tier", "under-tier", "too-many-gpus", "memory-unused"),
+}
 
 
 def enumerate_options(
-    scene: Scene, groups: Sequence[Group], found: Sequence[Found], window_end: float
+    scene: Scene, verdicts: Verdicts, groups: Sequence[Group], found: Sequence[Found]
 ) -> tuple[tuple[Option, ...], tuple[str, ...]]:
     """All recommendations of a window with their draws, and notes on what brings nothing because it is over.
 
-    The swap is looked at first: it needs no purchase. A finished series that did not recur gets no way out.
+    The swap is looked at first: it needs no purchase. What has to be mended comes before any move of the same work. A
+    finished series that did not recur gets no way out.
     """
     options: list[Option] = []
     notes: list[str] = []
     by_group: dict[str, list[Found]] = {}
     for item in found:
-        if item.group is None or item.finding.rule == "held-idle":
-            released = release(scene, item, window_end)
+        if item.finding.rule == "telemetry-fault":
+            options.append(mend(scene, item))
+        elif item.group is None or item.finding.rule == "held-idle":
+            released = release(scene, item, verdicts.window.end)
             options += [released] if released else []
         if item.group is not None:
             by_group.setdefault(item.group.series_id, []).append(item)
+    swaps = swaps_of(scene, groups, found)
     for group in groups:
-        mine = by_group.get(group.series_id, [])
+        mine = {f.finding.rule: f for f in by_group.get(group.series_id, ())}
         if not group.recurs:
-            if mine:
+            if mine.keys() - {"telemetry-fault"}:
                 notes.append(
                     f"{group.lead.name} has ended and did not recur: what it wasted cannot be saved next month."
                 )
             continue
-        if not group.nodes or group.kind in ("idle", "unknown") or any(f.finding.rule == "held-idle" for f in mine):
+        if not group.nodes or group.kind in ("idle", "unknown") or mine.keys() & {"held-idle", "telemetry-fault"}:
             continue
-        options += _exclusive(_ways_out(scene, group, mine, groups))
+        options += _exclusive(_ways_out(scene, verdicts, group, mine, swaps.get(group.series_id)))
+    freed = {n.node for o, g in _claiming(options, groups) for n in g.nodes}
+    options += consolidate(scene, groups, found, freed)
     return tuple(options), tuple(notes)
 
 
@@ -72,27 +91,50 @@ def recoverable(options: Sequence[Option]) -> tuple[float, Interval | None]:
     return total.p50, total
 
 
-def _ways_out(scene: Scene, group: Group, mine: Sequence[Found], groups: Sequence[Group]) -> list[Option]:
-    fabric = next((f for f in mine if f.finding.rule == "idle-fabric"), None)
-    named = tuple(f.finding.id for f in mine)
+def _ways_out(
+    scene: Scene, verdicts: Verdicts, group: Group, mine: Mapping[str, Found], swapped: Option | None
+) -> list[Option]:
+    """`mine`: the group's findings by rule. `swapped`: its change of places with training, or why there is none."""
     kept = bool(fewer_gpus_gates(group, group.gpu_count)) or group.kind in TRAINING
     base = baseline(scene, group, group.unit, fewer_forbidden=kept)
     skip: frozenset[str] = frozenset()
-    options: list[Option] = []
+    options: list[Option] = [swapped] if swapped is not None else []
+    fabric = mine.get("idle-fabric")
     if fabric is not None:
-        options.append(swap(scene, base, fabric, groups, (fabric.finding.id,)))
-        twin = without_fabric(scene, base, fabric, (fabric.finding.id,))
-        options.append(twin)
+        options.append(without_fabric(scene, base, fabric, (fabric.finding.id,)))
         skip = frozenset(t.name for t in no_fabric_twins(scene, base))
-    fewer = reduce_gpus(scene, base, named)
-    other, rejected = other_gpu(scene, base, named, skip)
-    if named or not fewer.recommendation.blocked_by:
+    fewer = reduce_gpus(scene, base, _ids(mine, "count"))
+    if fewer.recommendation.findings or not fewer.recommendation.blocked_by:
         options.append(fewer)
+    sliced = mig_slice(scene, base, _ids(mine, "slice"))
+    if sliced is not None and (sliced.recommendation.findings or _worth_telling(sliced)):
+        options.append(sliced)
+    named = _ids(mine, "gpu")
+    other, rejected = other_gpu(scene, base, named, skip)
     if other is not None and (named or _worth_telling(other)):
         options.append(other)
     if rejected and named:
         options.append(no_other_gpu(base, named, rejected))
-    return options
+    off = schedule_off(scene, base, verdicts, ())
+    clock = slower_clock(scene, base, mine["energy"]) if "energy" in mine else None
+    options += [o for o in (off, clock) if o is not None]
+    if "fix-first" not in mine:
+        return options
+    return [mend(scene, mine["fix-first"]), *(mend_first(o, mine["fix-first"]) for o in options)]
+
+
+def _ids(mine: Mapping[str, Found], way: str) -> tuple[str, ...]:
+    return tuple(mine[rule].finding.id for rule in _ANSWERS[way] if rule in mine)
+
+
+def _claiming(options: Sequence[Option], groups: Sequence[Group]) -> Iterator[tuple[Option, Group]]:
+    """The ways out that claim cash for nodes of a group, with the group."""
+    by_workload = {w.id: g for g in groups for w in g.workloads}
+    for option in options:
+        r = option.recommendation
+        cash = option.draws is not None and r.realisation in ("cash-now", "cash-at") and not r.blocked_by
+        if cash and r.saving_usd_per_month is not None and r.saving_usd_per_month.p50 > 0 and r.workload in by_workload:
+            yield option, by_workload[r.workload]
 
 
 def _worth_telling(option: Option) -> bool:
@@ -118,9 +160,11 @@ def _p50(option: Option) -> float:
 def order(options: Sequence[Option]) -> tuple[Recommendation, ...]:
     """Recommendations as people should read them: what can be had now first, what was set aside last."""
 
-    def key(option: Option) -> tuple[int, float, float, str]:
+    def key(option: Option) -> tuple[int, bool, float, float, str]:
         r = option.recommendation
         standing = 0 if option.counts else 3 if r.set_aside else 2 if r.blocked_by else 1
-        return (standing, -_p50(option), -r.freed_gpu_hours_per_month, r.id)
+        # On fleets that are owned or bound a swap is tried before anything that frees GPUs alone.
+        tried = standing == 1 and r.action != "swap-placement"
+        return (standing, tried, -_p50(option), -r.freed_gpu_hours_per_month, r.id)
 
     return tuple(o.recommendation for o in sorted(options, key=key))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,25 +13,59 @@ from .found import Found, called, node_words
 from .groups import HOURS_PER_MONTH, TRAINING, Group
 from .ids import stable_id
 from .prediction import SIGMA_ACHIEVED_KNOWN, Prediction
-from .scene import Baseline, Option, Scene
+from .scene import Option, Scene
 
 STARVES = 0.2  # share of its time that training waits for the network (communication takes 0.15 to 0.30 of large jobs)
 _WAITS = ("network", "pcie")
 
 
-def swap(scene: Scene, base: Baseline, found: Found, groups: Sequence[Group], findings: tuple[str, ...]) -> Option:
-    """The best swap for the serving group of `found`, or the reason why there is none."""
+def swaps_of(scene: Scene, groups: Sequence[Group], found: Sequence[Found]) -> dict[str, Option]:
+    """For each series of serving on a silent fabric: its best swap, or why there is none.
+
+    A training changes places once: the largest service comes first, and takes the partner that gains most.
+    """
+    starved = {f.group.series_id: f.finding.id for f in found if f.group is not None and f.finding.rule == "under-tier"}
+    taken: set[str] = set()
+    swaps: dict[str, Option] = {}
+    for item in found:
+        group = item.group
+        if group is None or item.finding.rule != "idle-fabric" or not group.recurs:
+            continue
+        if not group.nodes or group.kind in ("idle", "unknown"):
+            continue
+        partner, option = _best(scene, group, item, groups, taken)
+        if partner is not None:
+            taken.add(partner)
+            both = (item.finding.id, *((starved[partner],) if partner in starved else ()))
+            option = replace(option, recommendation=replace(option.recommendation, findings=both))
+        swaps[group.series_id] = option
+    return swaps
+
+
+def _best(
+    scene: Scene, group: Group, found: Found, groups: Sequence[Group], taken: set[str]
+) -> tuple[str | None, Option]:
+    """The partner of the swap that frees most, and the swap; None with the reason where there is no partner."""
+    named = (found.finding.id,)
     reasons: list[str] = []
+    open_: list[tuple[float, str, Option]] = []
     for training in groups:
         if training.kind not in TRAINING or not training.recurs or not training.nodes:
             continue
-        reason = _unfit(scene, base.group, training, groups)
-        if reason is None:
-            return _option(scene, base, found, findings, training=training, groups=groups)
-        reasons.append(f"{training.lead.name}: {reason}")
+        reason = _unfit(scene, group, training, groups)
+        if reason is None and training.series_id in taken:
+            reason = "it changes places with another service already"
+        if reason is not None:
+            reasons.append(f"{training.lead.name}: {reason}")
+            continue
+        option = _option(scene, group, found, named, training=training, groups=groups)
+        open_.append((option.recommendation.freed_gpu_hours_per_month, training.series_id, option))
+    if open_:
+        _, partner, option = max(open_, key=lambda one: (one[0], one[1]))
+        return partner, option
     why = "no training in this fleet starves for want of a fabric"
     blocked = (f"{why} ({'; '.join(reasons[:3])})" if reasons else why,)
-    return _blocked(base, findings, blocked)
+    return None, _blocked(group, named, blocked)
 
 
 def _unfit(scene: Scene, serving: Group, training: Group, groups: Sequence[Group]) -> str | None:
@@ -106,11 +141,11 @@ def _starved_hours(training: Group, groups: Sequence[Group]) -> tuple[float, int
 
 
 def _option(
-    scene: Scene, base: Baseline, found: Found, findings: tuple[str, ...], *, training: Group, groups: Sequence[Group]
+    scene: Scene, serving: Group, found: Found, findings: tuple[str, ...], *, training: Group, groups: Sequence[Group]
 ) -> Option:
-    serving = base.group
     prediction = _predicted(scene, serving, training)
     count = len(training.nodes)
+    gpus = count * max(serving.nodes[0].gpu_count, 1)
     starved_hours, others = _starved_hours(training, groups)
     month = starved_hours / scene.window_hours * HOURS_PER_MONTH if scene.window_hours > 0 else 0.0
     freed = month * max(1.0 - prediction.median, 0.0) if prediction else 0.0
@@ -132,8 +167,8 @@ def _option(
             findings=findings,
             workload=serving.lead.id,
             action="swap-placement",
-            source=Configuration(serving.lead.gpu_sku, serving.lead.node_sku, count * base.gpus_per_node),
-            target=Configuration(training.lead.gpu_sku, training.lead.node_sku, count * base.gpus_per_node),
+            source=Configuration(serving.lead.gpu_sku, serving.lead.node_sku, gpus),
+            target=Configuration(training.lead.gpu_sku, training.lead.node_sku, gpus),
             time_ratio=prediction.interval if prediction else None,
             saving_usd_per_month=None,
             freed_gpu_hours_per_month=freed,
@@ -153,16 +188,16 @@ def _option(
     )
 
 
-def _blocked(base: Baseline, findings: tuple[str, ...], blocked: tuple[str, ...]) -> Option:
-    group = base.group
+def _blocked(group: Group, findings: tuple[str, ...], blocked: tuple[str, ...]) -> Option:
+    held = Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
     return Option(
         Recommendation(
             id=stable_id("r", group.series_id, "swap-placement", group.series_id, "nobody"),
             findings=findings,
             workload=group.lead.id,
             action="swap-placement",
-            source=base.configuration,
-            target=base.configuration,
+            source=held,
+            target=held,
             time_ratio=None,
             saving_usd_per_month=None,
             freed_gpu_hours_per_month=0.0,
