@@ -30,8 +30,8 @@ class Clock(Protocol):
 class SystemClock:
     """The real clocks. The monotonic one goes on while the machine sleeps, so a suspend is a gap like any other.
 
-    `attend` is called at least once in every wait and every few seconds of a long one, and whenever `wake` was called;
-    the wait ends early where it returns True.
+    `attend` is called at the beginning of every wait and every few seconds of a long one, and whenever `wake` was
+    called; the wait ends early where it returns True.
     """
 
     def __init__(self) -> None:
@@ -64,6 +64,8 @@ class SystemClock:
             woken, _, _ = select.select((self._wake_fd,), (), (), min(left, _ATTEND_SECONDS))
             if woken:
                 os.eventfd_read(self._wake_fd)
+            elif left <= _ATTEND_SECONDS:
+                return
 
 
 class SteppedClock:

@@ -194,6 +194,8 @@ def run_loop(
 ) -> int:
     """Sample every `sampler.interval_seconds` until `duration_seconds` are over or `stopped()`. Returns ticks kept.
 
+    `stopped` is asked once a tick, when its time has come or the clock was woken.
+
     Ticks stand on a fixed monotonic grid: a late one does not shift the rest, and ticks that could not be taken are
     counted as missed, never made up. No two are closer than `MIN_SPACING_SECONDS`, so that each has a GPM value: an
     interval of 0.1 s gives some 9.8 ticks a second. `stepped` hears of every step of the wall clock: by how many
@@ -206,7 +208,7 @@ def run_loop(
     last_report, last_cpu = start.monotonic_seconds, clock.cpu_seconds()
     last_began = start.monotonic_seconds
     kept, missed, number, worst_late, worst_tick = 0, 0, 0, 0.0, 0.0
-    while not stopped():
+    while True:
         number += 1
         on_grid = start.monotonic_seconds + number * interval
         if duration_seconds is not None and on_grid - start.monotonic_seconds > duration_seconds + interval / 2:

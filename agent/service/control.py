@@ -58,10 +58,7 @@ class ControlServer:
         self._thread.start()
 
     def next_request(self) -> Request | None:
-        try:
-            return self._requests.get_nowait()
-        except queue.Empty:
-            return None
+        return None if self._requests.empty() else self._requests.get()  # nobody else takes from it
 
     def mend(self) -> None:
         """Listen anew where the socket's name was taken away; where that fails nothing changes."""
