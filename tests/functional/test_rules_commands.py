@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -31,7 +32,7 @@ def skus(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_rules_check_passes_for_what_ships_wherever_it_is_called(tmp_path):
     done = skuwise("rules", "check", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "gpus: 30, right" in done.stdout
+    assert re.search(r"^gpus: \d+, right$", done.stdout, re.MULTILINE)
     assert "grade C" in done.stdout
 
 
@@ -43,7 +44,7 @@ def test_rules_check_names_every_wrong_part_with_its_line(tmp_path):
     assert done.returncode == 2
     assert "idle.yaml:2: unknown key 'fooo' in rule 'idle'" in done.stdout
     assert "kinds.yaml:1: tags" in done.stdout
-    assert "gpus: 30, right" in done.stdout
+    assert re.search(r"^gpus: \d+, right$", done.stdout, re.MULTILINE)
     assert done.stderr.startswith("skuwise: 2 parts of the rules cannot be used.")
     assert "Traceback" not in done.stderr
 
@@ -174,7 +175,7 @@ def test_skus_show_a_node_names_its_twin(capsys):
 
 def test_skus_show_says_unknown_where_nothing_is_known(capsys):
     assert "No list price is known." in skus(capsys, "show", "bare-metal/DGX H100")
-    assert "RDMA                     unknown" in skus(capsys, "show", "aws/p4d.24xlarge")
+    assert "RDMA                     unknown" in skus(capsys, "show", "azure/Standard_NC6s_v3")
     assert "information only" in skus(capsys, "show", "groq-lpu")
 
 
