@@ -1,4 +1,4 @@
-"""``skuwise skus list`` and ``skus show``: the catalog as people read it, every dollar with its source and its date."""
+"""``skuwise skus``: the catalog as people read it, every dollar with its source and its date."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from ..rules.columns import columns
 from ..rules.errors import EXIT_DONE, UsageError
 from ..rules.fields import suggest
 from ..rules.gpu_files import Accelerator
+from .compare import configure_compare
 
 _UNKNOWN = "unknown"
 _SHOWN = ("fp16", "fp8")
 
 
-def configure_skus(parser: argparse.ArgumentParser) -> argparse._SubParsersAction[argparse.ArgumentParser]:
-    """Add ``list`` and ``show``; returns the actions, for those that other modules bring (``compare``, ``plan``)."""
+def configure_skus(parser: argparse.ArgumentParser) -> None:
+    """Add ``list`` and ``show``, and those that other modules bring (``compare``, ``plan``)."""
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="GPUs, nodes and list prices")
     listing.add_argument("--provider", metavar="P", help="only nodes of this provider")
@@ -31,7 +32,7 @@ def configure_skus(parser: argparse.ArgumentParser) -> argparse._SubParsersActio
     show.add_argument("name", metavar="NAME", help="a GPU (H100-SXM5, 'NVIDIA L40S') or node (aws/p5.48xlarge)")
     _common(show)
     show.set_defaults(run=_show)
-    return actions
+    configure_compare(actions.add_parser("compare", help="how long typical work takes on another GPU"))
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
@@ -154,6 +155,7 @@ def _gpu_text(gpu: GpuSku, catalog: Catalog) -> str:
                 ("FP8 matrix", eta.fp8_gemm),
                 ("memory", eta.mem),
                 ("all-reduce", eta.link_allreduce),
+                ("FP32 matrix", eta.fp32_gemm),
             )
         ),
         ("also called", ", ".join(gpu.aliases) or "nothing else"),

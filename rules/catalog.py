@@ -27,6 +27,7 @@ class Achieved:
     fp8_gemm: float | None = None
     mem: float | None = None
     link_allreduce: float | None = None
+    fp32_gemm: float | None = None
 
 
 MEMORY_SLICES = 8  # the memory of a GPU with MIG is cut into eighths

@@ -104,7 +104,7 @@ def _quiet(values: np.ndarray) -> bool:
 
 
 def _precision(source: GpuSku, target: GpuSku) -> str | None:
-    here, there = _capability(source), _capability(target)
+    here, there = capability(source), capability(target)
     if here is None or there is None:
         return None
     if there < BF16_CAPABILITY <= here:
@@ -164,6 +164,7 @@ def _p95(values: np.ndarray) -> float:
     return float(np.percentile(finite, 95)) if finite.size else 0.0
 
 
-def _capability(sku: GpuSku) -> tuple[int, int] | None:
+def capability(sku: GpuSku) -> tuple[int, int] | None:
+    """Compute capability as numbers; None where the catalog has none (other vendors)."""
     match = re.fullmatch(r"(\d+)\.(\d+)", sku.compute_capability)
     return (int(match.group(1)), int(match.group(2))) if match else None

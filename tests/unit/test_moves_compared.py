@@ -1,0 +1,166 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalSubscript=false
+"""The model behind `skus compare`: published medians, what forbids a move, and always an answer."""
+
+import math
+
+import pytest
+from skuwise.advisor.moves.compared import compare, group_of
+from skuwise.advisor.moves.rates import rates_of
+from skuwise.advisor.moves.work import Question, batch_on, parts_of
+from skuwise.rules.catalog_loader import load_catalog
+from skuwise.rules.errors import RulesError
+from skuwise.rules.move_model import load_move_model, load_profiles, read_move_model
+
+CATALOG = load_catalog()
+MODEL = load_move_model()
+REFERENCE = CATALOG.gpus[MODEL.profiles.reference]
+CHAT = {"params": 70e9, "gpus": 8, "input_tokens": 1024, "output_tokens": 1024}
+
+
+def asked(source, target, phase, precision="bf16", **more):
+    question = Question(phase, precision, **more)
+    return compare(question, CATALOG.gpu_asked(source), CATALOG.gpu_asked(target), REFERENCE, MODEL)
+
+
+def speedup(*given, **more):
+    return 1 / asked(*given, **more).time_ratio.p50
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "phase", "precision", "published"),
+    [
+        ("H100", "H200-SXM", "decode", "fp8", 1.28),
+        ("H100", "H200-SXM", "prefill", "fp8", 1.05),
+        ("H100", "H200-SXM", "training", "bf16", 1.09),
+        ("A100", "H100", "decode", "fp16", 1.76),
+        ("A100", "H100", "prefill", "fp16", 2.38),
+        ("A100", "H100", "training", "bf16", 2.16),
+        ("L40S", "H100", "decode", "fp8", 4.4),
+        ("L40S", "H100", "prefill", "fp8", 3.5),
+        ("H200-SXM", "B200-SXM", "training", "bf16", 1.55),
+    ],
+)
+def test_published_medians_are_met_where_nothing_else_is_said(source, target, phase, precision, published):
+    assert speedup(source, target, phase, precision) == pytest.approx(published, rel=0.12)
+
+
+@pytest.mark.parametrize(("target", "low", "high"), [("H200-SXM", 1.02, 1.27), ("B200-SXM", 1.28, 2.05)])
+@pytest.mark.parametrize("batch", [4, 16, 64, 128])
+def test_time_per_token_at_a_batch_lies_where_most_matched_configurations_did(target, low, high, batch):
+    assert low < speedup("H100", target, "decode", "fp8", batch=batch, **CHAT) < high
+
+
+def test_a_larger_batch_gains_more_from_memory_bandwidth():
+    gains = [speedup("H100", "B200-SXM", "decode", "fp8", batch=b, params=70e9, gpus=8) for b in (4, 16, 64, 128)]
+    assert gains == sorted(gains)
+    assert gains[-1] - gains[0] > 0.2
+
+
+@pytest.mark.parametrize(("batch", "share"), [(4, 0.45), (16, 0.33), (64, 0.21), (128, 0.10)])
+def test_the_share_that_does_not_scale_is_the_published_one(batch, share):
+    question = Question("decode", "fp8", params=70e9, gpus=8, batch=batch, input_tokens=1, output_tokens=1000)
+    parts = parts_of(question, REFERENCE, REFERENCE, MODEL.profiles)
+    assert parts["latency"] / (parts["latency"] + parts["memory"]) == pytest.approx(share, abs=0.01)
+
+
+def test_there_and_back_is_where_one_began():
+    there = asked("A100", "H100", "mixed", "fp16", params=13e9).time_ratio.p50
+    back = asked("H100", "A100", "mixed", "fp16", params=13e9).time_ratio.p50
+    assert there * back == pytest.approx(1.0)
+
+
+def test_the_way_over_a_third_gpu_is_as_long():
+    direct = asked("A100", "B200-SXM", "training").time_ratio.p50
+    detour = asked("A100", "H100", "training").time_ratio.p50 * asked("H100", "B200-SXM", "training").time_ratio.p50
+    assert direct == pytest.approx(detour)
+
+
+def test_the_same_gpu_takes_the_same_time():
+    found = asked("H100", "H100", "decode")
+    assert (found.time_ratio.p10, found.time_ratio.p90) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("phase", ["training", "prefill", "decode", "mixed"])
+@pytest.mark.parametrize("precision", ["bf16", "fp8", "int8", "fp4", "fp32", "int4", "fp64"])
+def test_every_pair_of_gpus_gets_an_answer(phase, precision):
+    names = sorted(CATALOG.gpus)
+    for a, b in zip(names, [*names[1:], names[0]], strict=True):
+        ratio = asked(a, b, phase, precision, params=13e9).time_ratio
+        assert 0 < ratio.p10 < ratio.p50 < ratio.p90 < math.inf
+
+
+def test_what_nobody_published_is_assumed_and_widens_the_interval():
+    known, unknown = asked("H100", "H200-SXM", "prefill", "fp8"), asked("H100", "H100-NVL", "prefill", "fp8")
+    assert known.assumed == ()
+    assert "assumed" in unknown.basis
+    assert "H100-NVL" in unknown.basis
+    assert unknown.sigma > known.sigma
+
+
+def test_an_unmeasured_part_with_less_power_is_not_taken_for_its_siblings_equal():
+    weak, strong = rates_of(CATALOG.gpus["H100-PCIe"]), rates_of(CATALOG.gpus["H100-SXM5"])
+    peaks = CATALOG.gpus["H100-PCIe"].dense_flops["bf16"] / CATALOG.gpus["H100-SXM5"].dense_flops["bf16"]
+    assert weak.matrix / strong.matrix < peaks
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "more", "reason"),
+    [
+        ("H100", "L40S", {"phase": "decode", "precision": "fp8", "params": 70e9, "gpus": 4}, "PCIe only"),
+        ("H100", "A100", {"phase": "decode", "precision": "fp8"}, "no FP8"),
+        ("H100", "T4", {"phase": "training", "precision": "bf16"}, "no BF16"),
+        ("H200-SXM", "H100", {"phase": "decode", "precision": "bf16", "params": 70e9}, "GPUs at least"),
+        ("H100", "B200-SXM", {"phase": "decode", "precision": "fp8", "params": 8e9, "batch": 128}, "bound by its host"),
+        ("H100", "MI300X", {"phase": "decode", "precision": "fp8"}, "software stack"),
+        ("H100", "GH200-96GB", {"phase": "decode", "precision": "fp8"}, "Arm host"),
+    ],
+)
+def test_what_forbids_a_move_is_named(source, target, more, reason):
+    assert any(reason in sentence for sentence in asked(source, target, **more).blocked_by)
+
+
+def test_tensor_parallelism_over_two_pcie_gpus_is_slower_but_not_forbidden():
+    found = asked("H100", "L40S", "decode", "fp8", params=13e9, gpus=2)
+    assert found.blocked_by == ()
+    assert found.time_ratio.p50 > asked("H100", "L40S", "decode", "fp8", params=13e9).time_ratio.p50
+
+
+def test_more_memory_holds_more_sequences_and_a_batch_that_is_told_stays():
+    question = Question("decode", "fp16", params=30e9)
+    h100, h200 = (batch_on(question, CATALOG.gpus[n].mem_bytes, MODEL.profiles) for n in ("H100-SXM5", "H200-SXM"))
+    assert h100 < h200
+    told = Question("decode", "fp16", params=8e9, batch=8)
+    assert batch_on(told, CATALOG.gpus["H200-SXM"].mem_bytes, MODEL.profiles) == 8
+
+
+def test_groups_tell_links_batches_and_generations_apart():
+    h100, l40s, b200 = (CATALOG.gpus[n] for n in ("H100-SXM5", "L40S", "B200-SXM"))
+    assert group_of(Question("decode", "fp8", gpus=4), h100, l40s) == "tensor parallelism over PCIe"
+    assert group_of(Question("decode", "fp8", batch=4), h100, b200) == "decode at a batch, across generations"
+    assert group_of(Question("training", "bf16", params=1e11, active_params=1e10), h100, b200).endswith("experts")
+
+
+def test_every_group_that_can_be_asked_for_has_an_error():
+    for phase in ("training", "prefill", "decode", "mixed"):
+        for precision in ("bf16", "int8", "fp32"):
+            for target in ("H200-SXM", "L40S"):
+                for more in ({}, {"batch": 8}, {"gpus": 4}, {"params": 1e11, "active_params": 1e10}):
+                    question = Question(phase, precision, **more)
+                    assert group_of(question, REFERENCE, CATALOG.gpus[target]) in MODEL.groups
+
+
+def test_a_calibration_that_is_damaged_is_refused_by_line(tmp_path):
+    file = tmp_path / "m.yaml"
+    file.write_text("schema: skuwise.move-model/1\noffsets: {}\ngroups:\n  x: {sigma: -1}\nmade: {}\n")
+    with pytest.raises(RulesError, match=r"m\.yaml:4"):
+        read_move_model(file)
+
+
+def test_profiles_whose_shares_do_not_sum_to_one_are_refused(tmp_path):
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        "schema: skuwise.move-profiles/1\nreference: H100-SXM5\nprofiles:\n"
+        "  training: {matrix: 0.9, memory: 0.9, vector: 0, latency: 0, reason: none}\n"
+    )
+    with pytest.raises(RulesError, match="do not sum to 1"):
+        load_profiles(file)
