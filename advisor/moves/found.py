@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...rules.interconnect import Premium
 from ...rules.thresholds import WasteRule
 from ..frame import Window
 from ..model import Finding, Severity
@@ -12,7 +13,6 @@ from ..moments import rfc3339
 from ..verdicts.facts import BareGpu, NodeFacts
 from .clocks import ClockMove
 from .groups import Group
-from .money import Premium
 
 HOUR_SECONDS = 3600.0
 LISTED = 4  # names in one sentence; the rest is counted

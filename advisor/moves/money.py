@@ -10,15 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 
+from ...rules import interconnect
 from ...rules.catalog import NodeSku, PowerPrice, Price
 from ...rules.catalog_loader import Catalog
+from ...rules.interconnect import Premium
 from ...rules.node_files import ANY_REGION
 from ..model import Realisation, Reconciliation, WorkloadVerdict
 from ..verdicts.facts import NodeFacts, Verdicts
 
-# The prior for a fabric's price where no pair tells it (rules/premiums.yaml, with the pairs behind it).
-PREMIUM = "fabric-added"
-NVLINK_PRIORS = {"nvswitch": "nvswitch", "nvlink-bridge": "nvlink-bridge"}
 # Bases that bind nobody: a node on these is given back from one hour to the next.
 UNBOUND = ("list", "negotiated")
 FREE = "capacity-freed"
@@ -70,63 +69,16 @@ class PriceBook:
         return price.usd_per_hour / node.gpu_count if price and node.gpu_count else None
 
 
-@dataclass(frozen=True, slots=True)
-class Premium:
-    """What a node's fabric (or its NVLink) adds to its price, US dollars per node-hour. `assumed`: from a prior, for no
-    pair was found."""
-
-    usd_per_hour: float
-    share: float
-    assumed: bool
-    twin: Price | None
-    price: Price
-
-
-def fabric_premium(book: PriceBook, node: NodeFacts, sku: NodeSku | None) -> Premium | None:
-    """From the pair with and without the fabric at the same provider and region, else the prior. None: no price."""
-    price = book.of(node)
-    if price is None or sku is None:
-        return None
-    twins = [book.price(twin.name, node.region) for twin in twins_without_fabric(book.catalog, sku)]
-    known = [t for t in twins if t is not None and t.basis == price.basis]
-    if known:
-        twin = min(known, key=lambda t: (t.usd_per_hour, t.id))
-        usd = max(price.usd_per_hour - twin.usd_per_hour, 0.0)
-        return Premium(usd, usd / price.usd_per_hour if price.usd_per_hour else 0.0, False, twin, price)
-    if not sku.fabric.rdma:
-        return None
-    likely = book.catalog.premiums[PREMIUM].likely
-    share = likely / (1 + likely)
-    return Premium(price.usd_per_hour * share, share, True, None, price)
+def fabric_premium(book: PriceBook, node: NodeFacts) -> Premium | None:
+    """What a node's fabric adds to its price; None: no price is known, or there is no such fabric."""
+    sku = book.catalog.node(node.node_sku) if node.node_sku else None
+    return interconnect.fabric_premium(book.catalog, book.price, sku, node.region) if sku else None
 
 
 def nvlink_premium(book: PriceBook, node: NodeFacts) -> Premium | None:
-    """What NVLink adds: over PCIe cards of the same name at the same provider and region, which are a slower part as
-    well; else the prior. None: no price, or the catalog knows of no NVLink there."""
-    price = book.of(node)
+    """What a node's NVLink adds to its price; None: no price is known, or there is no NVLink."""
     sku = book.catalog.node(node.node_sku) if node.node_sku else None
-    if price is None or sku is None or sku.intra_node_link not in NVLINK_PRIORS:
-        return None
-    family = sku.gpu.partition("-")[0]
-    cards = [
-        twin
-        for n in book.for_sale(sku.provider, node.region or ANY_REGION)
-        if n.intra_node_link == "pcie" and n.gpu.partition("-")[0] == family and n.gpu_count == sku.gpu_count
-        and n.fabric.rdma == sku.fabric.rdma
-        and (twin := book.price(n.name, node.region)) is not None and twin.basis == price.basis
-    ]  # fmt: skip
-    if cards:
-        twin = min(cards, key=lambda t: (t.usd_per_hour, t.id))
-        usd = max(price.usd_per_hour - twin.usd_per_hour, 0.0)
-        return Premium(usd, usd / price.usd_per_hour, False, twin, price)
-    likely = book.catalog.premiums[NVLINK_PRIORS[sku.intra_node_link]].likely
-    share = likely / (1 + likely)
-    return Premium(price.usd_per_hour * share, share, True, None, price)
-
-
-def twins_without_fabric(catalog: Catalog, sku: NodeSku) -> tuple[NodeSku, ...]:
-    """The same node without an RDMA fabric; a fabric of another rate is no way out of paying for one."""
-    return tuple(t for t in catalog.fabric_twins(sku) if t.fabric.rdma is False)
+    return interconnect.nvlink_premium(book.catalog, book.price, sku, node.region) if sku else None
 
 
 def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...rules.catalog import NodeSku, Price
+from ...rules.interconnect import twins_without_fabric
 from ..model import Configuration, Recommendation, Risk
 from ..verdicts.facts import NodeFacts
 from ..words import usd
@@ -15,7 +16,7 @@ from .found import Found, called, node_words
 from .gates import fewer_gpus_gates
 from .groups import HOURS_PER_MONTH, Group
 from .ids import stable_id
-from .money import realisation, twins_without_fabric
+from .money import realisation
 from .prediction import SIGMA_SAME_GPU, Prediction, percentiles
 from .scene import DRAWS, Baseline, Option, Scene, gpus_needed, load_words, nodes_for, saving_sentence
 

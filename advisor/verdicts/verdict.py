@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ...rules.kind_model import KindModel
 from ...rules.thresholds import Threshold, load_bottleneck_thresholds, load_kind_thresholds
 from ..frame import Frame
 from ..model import BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
@@ -17,7 +18,7 @@ from ..moments import minute, span
 from .bottlenecks import label_rows
 from .facts import BareGpu, FabricFacts, NodeFacts, Verdicts
 from .features import FlatRule, features
-from .kinds import judge_kind
+from .kinds import judge_kind, shipped_model
 from .measures import MeasureRule, measures
 from .nodes import bare_gpus, node_facts
 from .occupancy import occupancy
@@ -60,6 +61,7 @@ class _Context:
     rows: pd.DataFrame
     labels: pd.Series
     kinds: Mapping[str, Threshold]
+    kind_model: KindModel
     facts: Mapping[str, NodeFacts]
     floor_hours: float
     dominant_share: float
@@ -94,7 +96,7 @@ def judge(
     ends = frame.gpu["ts"].to_numpy(float)[attribution.mine["row"].to_numpy(int)]
     observed = series_hours(attribution.sessions, attribution.mine, ends)
     context = _Context(
-        frame, index, rows, labels, kinds, {fact.node: fact for fact in facts}, floor_hours, dominant,
+        frame, index, rows, labels, kinds, shipped_model(), {fact.node: fact for fact in facts}, floor_hours, dominant,
         bottlenecks["capacity_kv_p95_min"].value, observed, _shared_rows(frame, attribution),
     )  # fmt: skip
     groups = {str(k): v for k, v in attribution.mine.groupby("workload_id", sort=False)}
@@ -168,6 +170,7 @@ def _workload(session: Session, mine: pd.DataFrame, context: _Context) -> Worklo
         basis=session.basis,
         shared=session.shared,
         framework=session.framework,
+        command=session.command,
     )
 
 
@@ -186,7 +189,7 @@ def _judged(session: Session, mine: pd.DataFrame, context: _Context) -> Judgemen
     peaks = [f.fabric.util_p995 for f in own_facts if f.fabric and f.fabric.util_p995 is not None]
     if peaks:
         found["i_p995"] = max(peaks)
-    kind = _with_faults(judge_kind(session, found, t), found)
+    kind = judge_kind(session, found, t, context.kind_model)
     bottleneck = judge_bottleneck(
         context.labels, context.rows, mine, kind=kind.label, coverage=_fraction(session, mine),
         dominant=context.dominant_share,
@@ -282,18 +285,6 @@ def _reason(session: Session, metric: str, context: _Context) -> str:
                 return row["detail"]
             return str(row["reason"])
     return "It was not measured on these GPUs, and no reason was left."
-
-
-def _with_faults(kind: KindVerdict, found: Mapping[str, float]) -> KindVerdict:
-    share = found.get("fault_share", 0.0)
-    if share < 0.05:
-        return kind
-    sentence = (
-        f"Its signals contradict one another in {share:.0%} of the time (power or engine high, activity zero): a fault "
-        "of the telemetry, not idleness."
-    )
-    confidence = round(kind.confidence * (1 - 0.5 * share), 3)
-    return KindVerdict(kind.label, confidence, (sentence, *kind.evidence), kind.alternatives)
 
 
 def _with_floor(kind: KindVerdict, session: Session, context: _Context) -> KindVerdict:

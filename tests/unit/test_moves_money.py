@@ -58,11 +58,11 @@ def test_a_teams_price_comes_before_the_list_price():
 
 def test_the_premium_comes_from_a_pair_else_from_a_prior_that_is_labelled():
     book = PriceBook(catalog())
-    paired = fabric_premium(book, node(), catalog().node(IB))
+    paired = fabric_premium(book, node())
     assert not paired.assumed
     assert paired.usd_per_hour == pytest.approx(HOUR - PLAIN_HOUR)
     lone = "azure/Standard_ND96isr_H200_v5"
-    assumed = fabric_premium(book, node("h", lone, region="eastus2"), catalog().node(lone))
+    assumed = fabric_premium(book, node("h", lone, region="eastus2"))
     assert assumed.assumed
     assert assumed.share == pytest.approx(0.105 / 1.105)
 

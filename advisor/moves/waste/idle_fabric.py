@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ....rules.interconnect import Premium
 from ....rules.templates import fill
 from ....rules.thresholds import WasteRule
 from ...frame import Window
@@ -14,7 +15,7 @@ from ...words import dated, usd
 from ..found import Found, called, certainty, listed, node_words, sampling, when_possible
 from ..groups import HOURS_PER_MONTH, TRAINING, Group
 from ..ids import stable_id
-from ..money import Premium, PriceBook, fabric_premium
+from ..money import PriceBook, fabric_premium
 from .scope import Scope, Told, seen_at_work
 
 RULE = "idle-fabric"
@@ -131,7 +132,7 @@ def _finding(
     book: PriceBook,
 ) -> Found:
     fabrics = [n.fabric for n in nodes if n.fabric is not None]
-    premiums = [fabric_premium(book, n, book.catalog.node(n.node_sku) if n.node_sku else None) for n in nodes]
+    premiums = [fabric_premium(book, n) for n in nodes]
     known = [p for p in premiums if p is not None]
     cost = (
         sum(p.usd_per_hour * f.hours for p, f in zip(known, fabrics, strict=True)) if len(known) == len(nodes) else None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from ....rules.interconnect import Premium
 from ....rules.thresholds import WasteRule
 from ...model import Evidence
 from ...words import dated, usd
 from ..found import Found
 from ..groups import TRAINING, Group
-from ..money import Premium, nvlink_premium
+from ..money import nvlink_premium
 from .scope import Scope, Told, finding_of, percent, seen_at_work
 
 
