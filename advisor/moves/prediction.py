@@ -16,29 +16,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...rules.catalog import GpuSku
+from ...rules.move_model import MoveModel, load_move_model
 from ..model import Interval, Risk
+from .rates import family, rates_of
 
 Phase = Literal["training", "serving"]
 Array = NDArray[np.float64]
 
 NORM = 3.0  # soft-max exponent with the least error on 96 published SKU pairs (12.9 %)
 CLOCK_LIMITS = (0.8, 1.25)  # latency follows the clock, within what was ever seen
-LINK_EFFICIENCY = 0.7  # sustained share of an NVLink all-reduce where the catalog has no figure (measured 0.66 to 0.80)
 # Serving on Hopper and newer never scaled wholly: 0.10 of the time per token did not, even above batch 64
 # (593 matched configurations, H100 to H200 and to B200).
 SERVING_FLOOR = 0.10
 EXPOSED = -0.3  # tensor activity falls when the link is busy: communication nothing hides
 Z90 = 1.2815515655446004  # standard normal quantile of 0.9
 
-# Standard deviation of the log of the time ratio, by class (priors, see docs/moves.md).
+# Standard deviations of the log of the time ratio where no published pair tells (docs/moves.md); the others are in
+# rules/move_model.yaml.
 SIGMA_SAME_GPU = 0.01
-SIGMA_TRAINING_HOPPER_BLACKWELL = 0.12
 SIGMA_ACHIEVED_KNOWN = 0.16
-SIGMA_DECODE_SAME_GENERATION = 0.18
-SIGMA_DECODE_ACROSS = 0.27
 SIGMA_CHANGED_PARALLELISM = 0.40
 _MODERN = ("hopper", "blackwell")
-_GENERATION = {"ampere": "ampere", "ada": "ada", "hopper": "hopper"}
 
 
 @dataclass(frozen=True)
@@ -115,9 +113,12 @@ def predict(
     phase: Phase,
     *,
     network: tuple[Link, Link] = (Link(None), Link(None)),
-    moe_or_changed_parallelism: bool = False,
+    model: MoveModel | None = None,
 ) -> Prediction | Refusal:
-    """Target time over source time for the work that `use` describes; a refusal where a needed figure is missing."""
+    """Target time over source time for the work that `use` describes; a refusal where a needed figure is missing.
+
+    `model`: the calibration whose residuals give the spread; None: the one that ships.
+    """
     same_network = network[0] == network[1]
     if source.name == target.name and (same_network or not matters(use.u_i)):
         return Prediction(1.0, SIGMA_SAME_GPU, "same GPU")
@@ -132,7 +133,7 @@ def predict(
         return Refusal("the work uses the network between nodes, and the target's is not known")
     floor = SERVING_FLOOR if phase == "serving" and _modern(source) and _modern(target) else 0.0
     ratio = time_ratio(use, phase, rho, floor)
-    sigma, basis = _sigma(source, target, use, phase, moe_or_changed_parallelism)
+    sigma, basis = _sigma(source, target, use, phase, model or load_move_model())
     return Prediction(max(ratio, 1e-6), sigma, basis)
 
 
@@ -211,38 +212,33 @@ def _norm(parts: list[Array]) -> Array:
 
 def factors_between(source: GpuSku, target: GpuSku, network: tuple[Link, Link]) -> Factors | Refusal:
     """The ratios of what the two SKUs sustain; a refusal where nobody published it."""
-    for sku in (source, target):
-        if sku.achieved.mem is None or sku.achieved.bf16_gemm is None:
-            what = "memory bandwidth" if sku.achieved.mem is None else "matrix rate"
-            return Refusal(f"nobody has published the {what} that {sku.name} sustains, and printed peaks mislead")
-    flops_s, flops_t = _flops(source), _flops(target)
-    if flops_s is None or flops_t is None:
-        return Refusal(f"the catalog has no 16-bit tensor rate for {(source if flops_s is None else target).name}")
-    eta_s, eta_t = source.achieved, target.achieved
-    assert eta_s.mem and eta_t.mem and eta_s.bf16_gemm and eta_t.bf16_gemm
-    bandwidth_s, bandwidth_t = source.mem_bandwidth_bytes_per_second, target.mem_bandwidth_bytes_per_second
-    nvlink = (source.nvlink_bytes_per_second, target.nvlink_bytes_per_second)
+    here, there = rates_of(source), rates_of(target)
+    for sku, rates in ((source, here), (target, there)):
+        if rates is None:
+            return Refusal(f"the catalog has no 16-bit tensor rate for {sku.name}")
+        if rates.assumed:
+            return Refusal(f"nobody has published {' or '.join(rates.assumed)}, and printed peaks mislead")
+    assert here is not None
+    assert there is not None
     return Factors(
-        c=flops_s * eta_s.bf16_gemm / (flops_t * eta_t.bf16_gemm),
-        m=bandwidth_s * eta_s.mem / (bandwidth_t * eta_t.mem),
-        p=source.pcie_bytes_per_second / target.pcie_bytes_per_second,
-        n=_over(*nvlink, eta_s.link_allreduce, eta_t.link_allreduce),
-        i=_over(network[0].bytes_per_second, network[1].bytes_per_second, None, None),
-        latency=min(max(source.boost_hertz / target.boost_hertz, CLOCK_LIMITS[0]), CLOCK_LIMITS[1]),
+        c=here.matrix / there.matrix,
+        m=here.memory / there.memory,
+        p=here.pcie / there.pcie,
+        n=_nvlink(source, target),
+        i=_over(network[0].bytes_per_second, network[1].bytes_per_second),
+        latency=min(max(here.clock_hertz / there.clock_hertz, CLOCK_LIMITS[0]), CLOCK_LIMITS[1]),
     )
 
 
-def _over(here: float | None, there: float | None, eta_here: float | None, eta_there: float | None) -> float | None:
-    if not here or not there:
-        return None
+def _nvlink(source: GpuSku, target: GpuSku) -> float | None:
+    peaks = _over(source.nvlink_bytes_per_second, target.nvlink_bytes_per_second)
+    here, there = source.achieved.link_allreduce, target.achieved.link_allreduce
     # Two measured efficiencies, or none: a measured one against a prior would compare methods, not links.
-    if eta_here is None or eta_there is None:
-        eta_here = eta_there = LINK_EFFICIENCY
-    return here * eta_here / (there * eta_there)
+    return peaks * here / there if peaks is not None and here is not None and there is not None else peaks
 
 
-def _flops(sku: GpuSku) -> float | None:
-    return sku.dense_flops.get("bf16") or sku.dense_flops.get("fp16")
+def _over(here: float | None, there: float | None) -> float | None:
+    return here / there if here and there else None
 
 
 def matters(u: Array) -> bool:
@@ -252,29 +248,17 @@ def matters(u: Array) -> bool:
 
 
 def _modern(sku: GpuSku) -> bool:
-    return sku.architecture.lower().startswith(_MODERN)
+    return family(sku) in _MODERN
 
 
-def generation(sku: GpuSku) -> str:
-    """The architecture's family, so that Blackwell and Blackwell Ultra count as one."""
-    name = sku.architecture.lower()
-    return "blackwell" if name.startswith("blackwell") else _GENERATION.get(name, name)
-
-
-def _sigma(source: GpuSku, target: GpuSku, use: Use, phase: Phase, changed: bool) -> tuple[float, str]:
-    if changed:
-        return SIGMA_CHANGED_PARALLELISM, "parallelism changes: benchmark first"
+def _sigma(source: GpuSku, target: GpuSku, use: Use, phase: Phase, model: MoveModel) -> tuple[float, str]:
     if source.name == target.name:
         return SIGMA_ACHIEVED_KNOWN, "same GPU, another network"
-    if phase == "training":
-        if _modern(source) and _modern(target):
-            return SIGMA_TRAINING_HOPPER_BLACKWELL, "dense training between Hopper and Blackwell"
-        return SIGMA_ACHIEVED_KNOWN, "sustained rates of both GPUs known"
-    if np.nanmean(use.u_c) > np.nanmean(use.u_m):
-        return SIGMA_ACHIEVED_KNOWN, "compute-heavy serving, sustained rates of both GPUs known"
-    if generation(source) == generation(target):
-        return SIGMA_DECODE_SAME_GENERATION, "memory-bound serving within a generation"
-    return SIGMA_DECODE_ACROSS, "memory-bound serving across generations"
+    compute_heavy = np.nanmean(use.u_c) > np.nanmean(use.u_m)
+    # Counters show the load as it is: the same batch there, so that more memory brings no more sequences.
+    kind = "training" if phase == "training" else "prefill" if compute_heavy else "decode at a batch"
+    group = f"{kind}, {'within' if family(source) == family(target) else 'across'} generations"
+    return model.groups[group].sigma, group
 
 
 def percentiles(draws: Array) -> Interval:
