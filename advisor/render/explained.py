@@ -9,12 +9,12 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from ...rules.columns import columns
+from ...rules.features import FEATURES
 from ...rules.plain import clean
 from .. import words
 from ..model import Advice, Configuration, Finding, Recommendation, WorkloadVerdict
 from ..moments import minute, span
 from ..roofline import Roofline
-from ..verdicts.features import CATALOGUE
 from . import roofline as roofline_lines
 from .phases import phase_reasons, phase_rows
 
@@ -127,7 +127,7 @@ def _workload(page: _Page, w: WorkloadVerdict) -> None:
     )
     page.items(f"{metric} is missing: {reason}" for metric, reason in w.coverage.missing.items())
     page.head("Measured")
-    rows = [(n, words.figure(value), *CATALOGUE.get(n, ("", ""))) for n, value in w.features.items()]
+    rows = [(n, words.figure(value), *FEATURES.get(n, ("", ""))) for n, value in w.features.items()]
     page.table(("feature", "value", "unit", "meaning"), rows, right=(1,))
 
 

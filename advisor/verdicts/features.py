@@ -1,4 +1,4 @@
-"""What is known of a workload, as named numbers: the catalogue, and how each is formed.
+"""What is known of a workload, as named numbers (rules/features.py has their names and units): how each is formed.
 
 A feature that cannot be told is absent. Means are weighted by observed seconds; "busy" rows are those not idle.
 """
@@ -31,77 +31,6 @@ SYNC_ROWS_MIN = 6
 DRIFT_HOURS_MIN = 8
 # An autocorrelation peak is looked for only where the samples are fine enough (agent/store/dynamics.py: 1 s).
 PERIOD_INTERVAL_MAX_SECONDS = 1.5
-
-# name -> (unit, meaning)
-CATALOGUE: Mapping[str, tuple[str, str]] = {
-    "hours": ("hours", "observed GPU-hours"),
-    "elapsed_hours": ("hours", "from the first to the last moment in the window"),
-    "span_hours": ("hours", "from first to last seen, also beyond the window"),
-    "chain_hours": ("hours", "the same over runs of its series and name that follow one another within ten minutes"),
-    "ended": ("0 or 1", "1 if it ended before the window's end"),
-    "gpus": ("count", "GPUs held"),
-    "nodes": ("count", "nodes used"),
-    "resolution_seconds": ("seconds", "median distance of the samples behind the rows"),
-    "idle_share": ("ratio", "share of the observed time in which the GPU stood idle"),
-    "fault_share": ("ratio", "share of the observed time in which the signals contradict one another"),
-    "g": ("ratio", "engine active, mean"),
-    "g_max": ("ratio", "engine active, highest"),
-    "g_hour_p95": ("ratio", "engine active, 95th percentile of the rows"),
-    "sm": ("ratio", "SM active, mean"),
-    "o": ("ratio", "SM occupancy, mean"),
-    "c": ("ratio", "tensor active x SM clock over the clock behind the peak, mean"),
-    "v": ("ratio", "FP32 or FP64 pipe active x clock ratio, mean"),
-    "m": ("ratio", "DRAM active x memory clock ratio, mean"),
-    "n": ("ratio", "NVLink, larger direction over the one-way peak, mean"),
-    "i": ("ratio", "compute fabric of its nodes, larger direction over line rate, mean"),
-    "q": ("ticks per second", "port_xmit_wait of its nodes' compute ports, mean (rank only)"),
-    "p": ("ratio", "PCIe, larger direction over the one-way peak, mean"),
-    "u_c": ("ratio", "c over what the SKU sustains, mean"),
-    "u_m": ("ratio", "m over what the SKU sustains, mean"),
-    "u_n": ("ratio", "n over what all-reduce sustains, mean"),
-    "u_i": ("ratio", "i (nobody measured what a fabric sustains: the line rate), mean"),
-    "u_p": ("ratio", "p, mean"),
-    "u_c_p95": ("ratio", "95th percentile of u_c from the merged bins (upper bound)"),
-    "u_m_p95": ("ratio", "95th percentile of u_m from the merged bins (upper bound)"),
-    "u_c_p99": ("ratio", "99th percentile of u_c from the merged bins (upper bound)"),
-    "u_m_p99": ("ratio", "99th percentile of u_m from the merged bins (upper bound)"),
-    "sm_p99": ("ratio", "99th percentile of SM active from the merged bins (upper bound)"),
-    "n_p995": ("ratio", "99.5th percentile of NVLink use from the merged bins (upper bound)"),
-    "i_p995": ("ratio", "99.5th percentile of use of its nodes' busiest compute port (upper bound)"),
-    "u_m_busy_p95": ("ratio", "95th percentile over busy rows of their mean u_m"),
-    "u_c_busy_p95": ("ratio", "95th percentile over busy rows of their mean u_c"),
-    "memory_over_compute": ("ratio", "u_m over u_c in busy rows"),
-    "c_per_engine": ("ratio", "c over engine active (SM active where that is missing), means of busy rows"),
-    "m_per_engine": ("ratio", "m over engine active (SM active where that is missing), means of busy rows"),
-    "c_per_sm": ("ratio", "c over SM active, means of busy rows"),
-    "period_share": ("ratio", "share of the busy time with a period of 1 to 120 s"),
-    "period_seconds": ("seconds", "median period where there is one"),
-    "period_strength": ("correlation", "median height of the autocorrelation peak where there is one"),
-    "sync": ("correlation", "median correlation of tensor activity (else SM activity) between its GPUs, over the rows"),
-    "diu": ("ratio", "share of the variance of hourly load that a 24 h wave (and its harmonic) explains"),
-    "swing": ("ratio", "standard deviation over mean of hourly load, of the measure that moves most"),
-    "drift": ("correlation", "of hourly load with that of the hour before, of the measure that moves most"),
-    "day_level": ("ratio", "standard deviation of the 24 h wave over the mean of hourly load"),
-    "cv1": ("ratio", "coefficient of variation of SM activity at 1 s, median of busy rows"),
-    "duty": ("ratio", "share of seconds with the SMs busy, mean"),
-    "idle_run_hours": ("hours", "longest unbroken idle run within an hour, mean"),
-    "idle_stretch_hours": ("hours", "longest run of idle rows that follow one another on one GPU, median of its GPUs"),
-    "mem_flat": ("0 or 1", "1 if memory in use was constant and at the level of a preallocated pool"),
-    "mem_cv": ("ratio", "coefficient of variation of memory in use, first and last rows left out"),
-    "mem_level": ("ratio", "memory in use over the total, median"),
-    "mem_max": ("ratio", "memory in use over the total, highest"),
-    "nvlink_symmetry": ("ratio", "smaller over larger direction of NVLink traffic, median where there is traffic"),
-    "fabric_symmetry": ("ratio", "smaller over larger direction of fabric traffic, median where there is traffic"),
-    "tensor_fabric_correlation": ("correlation", "of tensor activity with fabric traffic, median of busy rows"),
-    "tensor_nvlink_correlation": ("correlation", "of tensor activity with NVLink traffic, median of busy rows"),
-    "write_bursts": ("ratio", "share of the busy rows with a disk write burst (checkpoints)"),
-    "cpu": ("ratio", "host CPU busy, mean of busy rows"),
-    "io_wait": ("ratio", "host IO wait, mean of busy rows"),
-    "power_watts": ("watts", "power per GPU, mean"),
-    "power_over_idle": ("ratio", "power over the SKU's idle power, mean"),
-    "throttled": ("ratio", "share of time with a throttle reason that costs speed"),
-    "clock_ratio": ("ratio", "SM clock over the clock behind the peak, mean of busy rows"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +166,10 @@ def _memory_features(
     memory = shape["mem"]
     if np.isnan(memory).all():
         return
+    # What was let go for the night says nothing of what the work takes.
+    working = ~shape["idle"].astype(bool) & ~np.isnan(memory)
+    if working.any():
+        memory, index = memory[working], index[working]
     _put(out, "mem_level", float(np.nanmedian(memory)))
     _put(out, "mem_max", _max(shape["mem_max"]))
     # Loading and unloading are no part of the level: of each GPU the first and last row are left out where there are
