@@ -10,7 +10,7 @@ WEEKS ?= 0-2
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint types contracts check bench accuracy evaluate picture build lock format clean standalone image
+.PHONY: help setup demo test test-all lint types contracts check bench accuracy evaluate model picture build lock format clean standalone image
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -59,6 +59,9 @@ accuracy: setup ## kinds and bottlenecks over 20 simulated fleets, with the conf
 
 evaluate: setup ## verdicts on both generators, the recordings and two weeks' backtest (about half an hour); SEEDS, WEEKS
 	$(BIN)/python benchmarks/evaluate.py --seeds $(SEEDS) --weeks $(WEEKS)
+
+model: setup ## fit the weights of kinds anew from simulated fleets (some ten minutes): rules/kind_model.yaml
+	$(BIN)/python benchmarks/train_kinds.py
 
 picture: setup ## draw the pictures of the documentation anew
 	$(BIN)/python docs/tools/picture.py

@@ -93,11 +93,14 @@ def _person(b: Builder, kind: str, places: Places, rng: np.random.Generator) -> 
 def _training(node: SimNode, gpus: int) -> Draw:
     def drawn(rng: np.random.Generator, at: float) -> Model:
         sorts: list[Draw] = [
-            training.draw, jobs.on_one_gpu, jobs.starved, jobs.small_kernels, _memory_bound, training.pcie_bound,
+            training.draw, jobs.on_one_gpu, jobs.starved, jobs.small_kernels, training.pcie_bound,
         ]  # fmt: skip
         if gpus > 1 and node.gpu.nvlink:
             sorts.append(jobs.between_gpus)
-        return _varied(rng, sorts[int(rng.integers(0, len(sorts)))](rng, at), gpus)  # type: ignore[arg-type]
+        pick = sorts[int(rng.integers(0, len(sorts)))]
+        if rng.random() < 0.06:
+            pick = _memory_bound
+        return _varied(rng, pick(rng, at), gpus)  # type: ignore[arg-type]
 
     return drawn
 

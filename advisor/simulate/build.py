@@ -209,6 +209,7 @@ class Builder:
         drawn: Callable[[np.random.Generator, int], Model],
         *,
         bottleneck: BottleneckLabel,
+        kind: KindLabel = "online-inference",
         waste: tuple[str, ...] = (),
         engine: str | None = None,
         names: tuple[str, ...] = (),
@@ -224,7 +225,7 @@ class Builder:
             workload = identities.pod(
                 rng, sim.node.cluster, namespace, deployment, replica=number, silent=silent, command=command
             )
-            truth = Truth(workload.workload_id, "online-inference", bottleneck, waste)
+            truth = Truth(workload.workload_id, kind, bottleneck, waste)
             runs = self.runs(rng, since, self.end, restarts=restarts, pause=(60, 600))
             self.add(Placed(workload, model, {sim.node.node: gpus}, runs, "allocation", truth))
 

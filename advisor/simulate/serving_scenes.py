@@ -77,14 +77,14 @@ def standby(b: Builder) -> None:
         usual = light.lightly_loaded(rng, 1, node.gpu).inner
         return _own(light.standby(rng, usual, load_seconds=usual.load_seconds, drills=False), number)
 
-    b.deployment("standby", [(node, (0,))], waits, bottleneck="idle", restarts=0)
+    b.deployment("standby", [(node, (0,))], waits, kind="idle", bottleneck="idle", restarts=0)
     nodes = b.nodes("gpu-h200-ib", 2, H200_IB)
 
     def drills(rng: np.random.Generator, number: int) -> Model:  # noqa: ARG001 - the group acts as one
         usual = _experts(rng, nodes)
         return light.standby(rng, usual, load_seconds=usual.load_seconds, drills=True)
 
-    b.deployment("standby", [(n, whole(n)) for n in nodes], drills, bottleneck="idle", restarts=0)
+    b.deployment("standby", [(n, whole(n)) for n in nodes], drills, kind="idle", bottleneck="idle", restarts=0)
 
 
 def mixture_of_experts(b: Builder) -> None:

@@ -20,6 +20,8 @@ from .workloads import Session
 
 # Memory against compute, in the mean of a behaviour: where it is so many times that of another, something else runs.
 OTHER_COMPUTATION = 2.0
+# A kind stays possible where it is at least so likely as this share of the likeliest.
+POSSIBLE_SHARE = 0.5
 # Kinds that wait for demand: their hours without any are not idle, they are waiting.
 DEMANDED = ("online-inference", "interactive")
 LEARNING = ("training", "fine-tuning")
@@ -100,7 +102,8 @@ def _typical_hours(turned: tuple[Turn, ...], behaviour: Behaviour) -> float:
 
 def _by_shape(named: Judgement, shape: Judgement, lead: Judgement, *, hours: float) -> Judgement:
     """What a phase is by its shape, where that tells; by name where its shape leaves the kind of the rest possible."""
-    likely = [a.label for a in shape.kind.alternatives]
+    best = max((a.confidence for a in shape.kind.alternatives), default=0.0)
+    likely = [a.label for a in shape.kind.alternatives if a.confidence >= POSSIBLE_SHARE * best]
     known = shape.kind.label not in ("unknown", "idle")
     first = shape.kind.label if known else likely[0] if likely else None
     if first in INFERENCE and hours < PHASE_HOURS_MIN and lead.kind.label in LEARNING:
@@ -108,7 +111,9 @@ def _by_shape(named: Judgement, shape: Judgement, lead: Judgement, *, hours: flo
         return dataclasses.replace(shape, kind=kind)
     if known:
         return shape
-    return named if not likely or lead.kind.label in likely else shape
+    if likely and lead.kind.label not in likely:
+        return shape
+    return dataclasses.replace(named, kind=lead.kind) if named.kind.label == "unknown" else named
 
 
 def _computes_otherwise(found: Mapping[str, float], lead: Mapping[str, float]) -> bool:

@@ -84,7 +84,7 @@ def _agreed(known: list[WorkloadVerdict], open_: list[WorkloadVerdict]) -> KindV
     for verdict in known:
         hours[verdict.kind.label] = hours.get(verdict.kind.label, 0.0) + verdict.gpu_hours
     total = sum(hours.values())
-    if total <= 0 or total < max(v.gpu_hours for v in open_):
+    if total <= 0 or total < sum(v.gpu_hours for v in open_):
         return None
     label = max(hours, key=lambda name: hours[name])
     if hours[label] < AGREEMENT_MIN * total:

@@ -30,7 +30,7 @@ def test_the_rules_ask_for_more_than_a_day_of_data():
 def test_kinds_and_bottlenecks_have_their_thresholds():
     kinds, bottlenecks = load_kind_thresholds(), load_bottleneck_thresholds()
     assert kinds["abstain_below"].value == 0.6
-    assert kinds["interactive_active_max"].value == 0.2
+    assert kinds["idle_share_min"].value == 0.95
     assert bottlenecks["throttled_share"].value == 0.2
     assert bottlenecks["network_correlation"].value == -0.3
     assert bottlenecks["hbm_dominance"].value == 1.25
@@ -85,7 +85,7 @@ def test_a_site_replaces_one_threshold_and_keeps_the_rest(tmp_path):
         ("waste/x.yaml", "id: idle\ntext: 'on {nod}'\n", "x.yaml:2: unknown placeholder {nod}"),
         ("waste/x.yaml", "id: idle\nwould_change_if: ['{x}']\n", "unknown placeholder {x}"),
         ("kinds.yaml", "thresholds: {abstain_bellow: {value: 0.5}}\n", "Did you mean abstain_below?"),
-        ("kinds.yaml", "thresholds: {period_strength_min: {value: 1.5}}\n", "impossible for unit correlation"),
+        ("bottlenecks.yaml", "thresholds: {network_correlation: {value: 1.5}}\n", "impossible for unit correlation"),
         ("kinds.yaml", "threshold: {}\n", "'thresholds' is missing"),
         ("bottlenecks.yaml", "thresholds: {}\norder: [idle]\n", "unknown key 'order'"),
         ("kind.yaml", "thresholds: {}\n", "kind.yaml: this is no part of the rules."),

@@ -34,7 +34,8 @@ def test_a_service_that_crashes_again_and_again_is_one_thing(catalog: Catalog) -
     assert len(verdicts.workloads) == 80
     assert {round(w.features["chain_hours"]) for w in verdicts.workloads} == {80}
     assert {w.kind.label for w in verdicts.workloads} == {"online-inference"}
-    assert "80 short runs of the same series" in verdicts.workloads[0].kind.evidence[0]
+    together = [w for w in verdicts.workloads if "short runs of the same series" in w.kind.evidence[0]]
+    assert len(together) > 70  # the others told it by themselves
     # No run has the thirty hours that a verdict on waste needs, the series has.
     assert all(verdicts.waste_ready.values())
     (group,) = groups_of(verdicts)
