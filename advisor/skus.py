@@ -15,6 +15,8 @@ from ..rules.columns import columns
 from ..rules.errors import EXIT_DONE, UsageError
 from ..rules.fields import suggest
 from ..rules.gpu_files import Accelerator
+from ..rules.interconnect import Premium, fabric_premium, nvlink_premium
+from ..rules.plain import clean
 from .compare import configure_compare
 
 _UNKNOWN = "unknown"
@@ -173,9 +175,34 @@ def _node_text(node: NodeSku, catalog: Catalog) -> str:
         ("CPUs", f"{node.vcpus} virtual" if node.vcpus is not None else _UNKNOWN),
         ("host memory", f"{node.host_mem_bytes / 1024**3:g} GiB" if node.host_mem_bytes is not None else _UNKNOWN),
         ("other fabric, same host", ", ".join(twin.name for twin in catalog.fabric_twins(node)) or "none known"),
+        *_interconnect_rows(node, catalog),
         ("source", _source(node.source)),
     ]
     return "\n".join([node.name, _pairs(rows), "", _prices(node.prices)])
+
+
+def _interconnect(node: NodeSku, catalog: Catalog) -> list[tuple[str, Premium]]:
+    """What each interconnect of a node costs on its own, by region; its part is ``fabric`` or ``NVLink``."""
+    found = []
+    for price in node.prices:
+        for part, premium_of in (("fabric", fabric_premium), ("NVLink", nvlink_premium)):
+            premium = premium_of(catalog, catalog.price, node, price.region)
+            if premium is not None:
+                found.append((part, premium))
+    return found
+
+
+def _interconnect_rows(node: NodeSku, catalog: Catalog) -> list[tuple[str, str]]:
+    rows = []
+    for part, premium in _interconnect(node, catalog):
+        cost = f"{premium.usd_per_hour:.3f} USD/h, {premium.share * 100:.1f} % of the price in {premium.price.region}"
+        basis = f"assumed ({premium.prior}, from pairs elsewhere): no pair here tells it"
+        if premium.twin is not None:
+            twin = catalog.nodes[premium.twin.sku]
+            slower = f" of {twin.gpu}, a slower part as well" if twin.gpu != node.gpu else f", {_fabric(twin)}"
+            basis = f"over {twin.name}{slower} ({premium.twin.usd_per_hour:.3f} USD/h, {premium.twin.as_of})"
+        rows.append((f"{part} alone", f"{cost}, {basis}"))
+    return rows
 
 
 def _accelerator_text(one: Accelerator) -> str:
@@ -249,7 +276,22 @@ def _gpu_json(gpu: GpuSku) -> dict[str, object]:
 
 
 def _node_json(node: NodeSku, catalog: Catalog) -> dict[str, object]:
-    return {**asdict(node), "fabric_twins": [twin.name for twin in catalog.fabric_twins(node)]}
+    return {
+        **asdict(node),
+        "fabric_twins": [twin.name for twin in catalog.fabric_twins(node)],
+        "interconnect": [
+            {
+                "part": part.casefold(),
+                "region": premium.price.region,
+                "usd_per_hour": premium.usd_per_hour,
+                "share_of_price": premium.share,
+                "basis": "assumed" if premium.assumed else "pair",
+                "prior": premium.prior,
+                "over": premium.twin.sku if premium.twin else None,
+            }
+            for part, premium in _interconnect(node, catalog)
+        ],
+    }
 
 
 def _accelerator_json(one: Accelerator) -> dict[str, object]:
@@ -265,4 +307,5 @@ def _accelerator_json(one: Accelerator) -> dict[str, object]:
 
 
 def _out(text: str) -> None:
-    sys.stdout.write(text + "\n")
+    """Print lines; what stands in a site's files has no effect on the terminal."""
+    sys.stdout.write("\n".join(clean(line) for line in text.split("\n")) + "\n")

@@ -20,7 +20,8 @@ PriceOf = Callable[[str, str | None], Price | None]
 class Premium:
     """What a node's fabric (or its NVLink) adds to its price, US dollars per node-hour. `share`: of the node's price.
 
-    `twin` is the price of the node without it; None: no pair was found, and a prior stands in (`assumed`).
+    `twin` is the price of the node without it; None: no pair was found, and a prior stands in (`assumed`), `prior` in
+    the catalog's premiums.
     """
 
     usd_per_hour: float
@@ -28,6 +29,7 @@ class Premium:
     assumed: bool
     twin: Price | None
     price: Price
+    prior: str | None = None
 
 
 def fabric_premium(catalog: Catalog, price_of: PriceOf, sku: NodeSku, region: str | None) -> Premium | None:
@@ -82,4 +84,4 @@ def _over(price: Price, twin: Price) -> Premium:
 def _assumed(catalog: Catalog, price: Price, prior: str) -> Premium:
     likely = catalog.premiums[prior].likely
     share = likely / (1 + likely)
-    return Premium(price.usd_per_hour * share, share, True, None, price)
+    return Premium(price.usd_per_hour * share, share, True, None, price, prior)

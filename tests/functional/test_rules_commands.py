@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.skus import configure_skus
+from skuwise.rules.catalog_loader import load_catalog
 from skuwise.rules.errors import UsageError
+from skuwise.rules.interconnect import twins_without_fabric
 
 
 def skuwise(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -171,6 +173,25 @@ def test_skus_show_a_gpu_as_json(capsys):
 def test_skus_show_a_node_names_its_twin(capsys):
     text = skus(capsys, "show", "Standard_ND96isr_H100_v5")
     assert "other fabric, same host  azure/Standard_ND96is_H100_v5" in text
+
+
+def test_skus_show_tells_the_price_of_the_interconnect_alone(capsys):
+    paired = skus(capsys, "show", "azure/Standard_ND96isr_H100_v5")
+    assert "9.832 USD/h, 10.0 % of the price in eastus, over azure/Standard_ND96is_H100_v5, ethernet" in paired
+    document = json.loads(skus(capsys, "show", "hyperstack/n3-H100-SXM5x8", "--format", "json"))
+    (nvlink,) = document["node"]["interconnect"]
+    assert (nvlink["part"], nvlink["basis"], nvlink["over"]) == ("nvlink", "pair", "hyperstack/n3-H100x8")
+    assert nvlink["usd_per_hour"] == pytest.approx(5.6)
+    alone = skus(capsys, "show", "aws/p5.48xlarge")
+    assert "fabric alone" in alone and "assumed (fabric-added, from pairs elsewhere)" in alone
+    assert "alone" not in skus(capsys, "show", "azure/Standard_NC6s_v3")
+
+
+def test_a_slower_network_is_the_pair_of_a_faster_one_and_not_the_other_way_round():
+    catalog = load_catalog()
+    mega, high = (catalog.nodes[f"gcp/a3-{size}gpu-8g"] for size in ("mega", "high"))
+    assert twins_without_fabric(catalog, mega) == (high,)
+    assert twins_without_fabric(catalog, high) == ()
 
 
 def test_skus_show_says_unknown_where_nothing_is_known(capsys):
