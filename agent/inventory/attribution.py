@@ -57,6 +57,7 @@ _NOT_WORK_CUT = frozenset(name[:15] for name in _NOT_WORK)
 # PIDs that are looked at again at one scan: all of them on an ordinary node. A node with more processes on its GPUs is
 # gone through in turn, so that a scan never takes more than some milliseconds.
 _CHECKED_PER_SCAN = 128
+_MOST_SERVERS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class Attribution:
         self._allocations = allocations
         self._variables = variables or (lambda pid: read_variables(procfs, pid))
         self._known: dict[int, _Known] = {}
+        self._servers: dict[int, _Known] = {}  # processes that hold no GPU and were asked for
         self._first: dict[str, Workload] = {}  # the first description of what runs; its leader may end before it does
         self._current: dict[str, Workload] = {}
         self._named: dict[str, Workload] = {}  # by the id they were first called by
@@ -155,13 +157,24 @@ class Attribution:
         context = _Context(self._procfs)
         found: set[str] = set()
         for pid in sorted(pids)[:_MAX_CLIMB]:
-            held = self._known.get(pid)
-            if held is None and (process := context.process(pid)) is not None:
-                held = self._describe(process, context)
+            held = self._known.get(pid) or self._server(pid, context)
             workload = self._named.get(held.workload.workload_id) if held is not None else None
             if workload is not None:
                 found.add(workload.workload_id)
         return found.pop() if len(found) == 1 else None
+
+    def _server(self, pid: int, context: _Context) -> _Known | None:
+        held = self._servers.get(pid)
+        if held is not None and read_start_ticks(str(self._procfs), pid) == held.start_ticks:
+            return held
+        process = context.process(pid)
+        if process is None:
+            self._servers.pop(pid, None)
+            return None
+        if len(self._servers) >= _MOST_SERVERS:
+            self._servers.clear()  # those that are still there are looked at again
+        held = self._servers[pid] = self._describe(process, context)
+        return held
 
     def _look(self, processes: Sequence[GpuProcess]) -> frozenset[int]:
         """Bring `_known` up to date; the PIDs that are hidden from this user."""

@@ -332,3 +332,7 @@ def test_a_servers_front_end_belongs_to_the_work_on_the_gpus(proc: Procfs) -> No
     assert found.holder_of([900]) is None
     assert found.holder_of([]) is None
     assert found.holder_of([700, 800]) is None  # two at one port are nobody's for certain
+    proc.process(700, ppid=600, argv=["python", "-m", "http.server"], start=3000)  # its number was given again
+    assert found.holder_of([700]) is None
+    shutil.rmtree(proc.root / "700")
+    assert found.holder_of([700]) is None
