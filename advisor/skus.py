@@ -18,6 +18,7 @@ from ..rules.gpu_files import Accelerator
 from ..rules.interconnect import Premium, fabric_premium, nvlink_premium
 from ..rules.plain import clean
 from .compare import configure_compare
+from .plan import configure_plan
 
 _UNKNOWN = "unknown"
 _SHOWN = ("fp16", "fp8")
@@ -35,6 +36,7 @@ def configure_skus(parser: argparse.ArgumentParser) -> None:
     _common(show)
     show.set_defaults(run=_show)
     configure_compare(actions.add_parser("compare", help="how long typical work takes on another GPU"))
+    configure_plan(actions.add_parser("plan", help="what a model needs to be trained, and what to be served"))
 
 
 def _common(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...rules.catalog import GpuSku
@@ -134,6 +134,38 @@ def parts_of(question: Question, sku: GpuSku, reference: GpuSku, profiles: Profi
         "links": here["links"],
         "latency": fixed * clock_ratio(standard.clock_hertz, rates.clock_hertz),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class ServingTimes:
+    """What one replica reaches with `batch` sequences in flight; a request alone waits `first_token_seconds`."""
+
+    batch: float
+    first_token_seconds: float
+    token_seconds: float
+    requests_per_second: float
+
+
+def serving_times(
+    question: Question, sku: GpuSku, reference: GpuSku, profiles: Profiles, token_seconds: float | None = None
+) -> ServingTimes | None:
+    """The times of a language model's requests on `sku`. `token_seconds`: the longest a token may take; fewer sequences
+    are put in flight until that is kept. None: no rate for the precision, or not even one sequence keeps it."""
+    batch = math.floor(batch_on(question, sku.mem_bytes, profiles))
+    while True:
+        tried = replace(question, batch=batch)
+        parts = parts_of(tried, sku, reference, profiles)
+        if parts is None:
+            return None
+        alone = parts_of(replace(question, batch=1, output_tokens=1), sku, reference, profiles)
+        assert alone is not None
+        each = sum(parts.values())
+        per_token = each * batch / max(tried.tokens[1], 1)
+        if token_seconds is None or per_token <= token_seconds:
+            return ServingTimes(batch, sum(alone.values()), per_token, 1.0 / each)
+        if batch == 1:
+            return None
+        batch = max(batch * 3 // 4, 1)
 
 
 def profile_of(question: Question) -> str | None:

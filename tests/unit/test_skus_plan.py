@@ -1,0 +1,153 @@
+"""`skuwise skus plan`: memory, counts, fabrics, and refusals in a sentence."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from skuwise.__main__ import main
+from skuwise.advisor.moves.gates import room_bytes
+from skuwise.advisor.moves.planning import Wanted, plan_serving, plan_training
+from skuwise.rules.catalog_loader import load_catalog
+from skuwise.rules.move_model import load_profiles
+
+CATALOG = load_catalog()
+PROFILES = load_profiles()
+LLAMA = Wanted(70e9, None, "fp8", "bf16", input_tokens=7680, output_tokens=512)
+
+
+def nodes(**wanted):
+    return [n for n in CATALOG.nodes.values() if all(getattr(n, k) == v for k, v in wanted.items())]
+
+
+def training(wanted=LLAMA, **which):
+    return plan_training(wanted, CATALOG, PROFILES, nodes(**which))
+
+
+def serving(wanted=LLAMA, **which):
+    return plan_serving(wanted, CATALOG, PROFILES, nodes(**which))
+
+
+def test_states_of_training_are_sixteen_bytes_a_parameter_over_all_gpus():
+    for plan in training():
+        assert plan.memory.parts["states"] * plan.gpus == pytest.approx(16 * 70e9)
+        assert plan.memory.needed <= plan.memory.room == room_bytes(plan.offer.gpu.mem_bytes)
+
+
+def test_training_across_nodes_has_an_rdma_fabric_and_serving_pays_for_none():
+    spanning = [p for p in training() if p.needs_fabric]
+    assert spanning
+    assert all(p.offer.node.fabric.rdma for p in spanning)
+    served = serving(replace(LLAMA, load_requests=20.0))[0]
+    assert not served.needs_fabric
+    assert served.usd_per_hour <= min(p.usd_per_hour for p in serving(replace(LLAMA, load_requests=20.0)))
+
+
+def test_weights_and_cache_fit_and_no_four_gpus_serve_over_pcie():
+    for plan in serving():
+        assert plan.memory.parts["weights"] * plan.group_gpus == pytest.approx(70e9)
+        assert plan.memory.needed <= plan.memory.room
+        if plan.group_gpus >= 4:
+            assert plan.offer.node.intra_node_link in ("nvswitch", "nvlink-bridge")
+
+
+def test_more_load_takes_more_replicas_and_two_at_least():
+    few, many = serving(replace(LLAMA, load_requests=0.01))[0], serving(replace(LLAMA, load_requests=50.0))[0]
+    assert few.figures["replicas"] == 2
+    assert many.figures["requests_per_second"] >= 50 / 0.7 > 50
+    assert many.usd_per_hour > few.usd_per_hour
+
+
+def test_a_stricter_time_per_token_puts_fewer_sequences_in_flight():
+    slow = serving(gpu="H100-SXM5", provider="azure")[0]
+    fast = serving(replace(LLAMA, token_seconds=0.04), gpu="H100-SXM5", provider="azure")[0]
+    assert fast.figures["token_seconds"] <= 0.04 < slow.figures["token_seconds"]
+    assert fast.figures["batch"] < slow.figures["batch"]
+
+
+def test_a_batch_that_must_be_held_needs_room_for_its_cache():
+    held = serving(replace(LLAMA, batch=64))
+    assert held
+    assert all(p.memory.parts["key-value cache"] * p.group_gpus == pytest.approx(64 * 8192 * 80 * 2048, rel=0.02)
+               for p in held)  # fmt: skip
+
+
+def test_longer_contexts_need_more_memory():
+    short, long = training(), training(replace(LLAMA, input_tokens=65_000))
+    by_gpu = {p.offer.gpu.name: p.gpus for p in short}
+    assert long
+    assert all(p.gpus >= by_gpu[p.offer.gpu.name] for p in long if p.offer.gpu.name in by_gpu)
+
+
+def test_a_month_to_train_takes_more_gpus_than_memory_alone():
+    month = replace(LLAMA, train_tokens=1e12, train_days=30.0)
+    assert all(p.figures["days"] <= 30 for p in training(month))
+    assert min(p.gpus for p in training(month)) > min(p.gpus for p in training())
+
+
+def test_a_gpu_of_which_no_rate_is_known_is_never_proposed():
+    named = {p.offer.gpu.name for p in (*training(), *serving())}
+    assert named
+    assert not named & {"H100-NVL", "A10G", "L4", "MI300X"}
+
+
+def run(capsys, *words):
+    try:
+        status = main(["skus", "plan", *words])
+    except SystemExit as stopped:
+        status = stopped.code
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_json_holds_both_configurations_with_prices_and_their_dates(capsys):
+    status, out, _ = run(capsys, "--params", "70B", "--precision", "fp8", "--load", "5rps", "--format", "json")
+    document = json.loads(out)
+    assert status == 0
+    assert document["schema"] == "skuwise.plan/1"
+    for part in ("training", "serving"):
+        best = document[part][0]
+        assert best["usd_per_hour"] == pytest.approx(best["nodes"] * best["price"]["usd_per_hour"])
+        assert best["price"]["as_of"]
+        assert best["price"]["source"]
+        assert best["memory_bytes_per_gpu"]["needed"] <= best["memory_bytes_per_gpu"]["room"]
+
+
+def test_the_table_names_fabric_memory_and_price(capsys):
+    status, out, _ = run(capsys, "--params", "8B", "--provider", "azure", "--gpu", "H100")
+    assert status == 0
+    assert "Training, bf16" in out
+    assert "Serving, bf16" in out
+    assert "at list price, 2026" in out
+    assert "benchmark before you buy" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "--params"),
+        (("--params", "0"), "no amount"),
+        (("--params", "7B", "--active-params", "9B"), "larger than --params"),
+        (("--params", "7B", "--load", "many"), "no rate"),
+        (("--params", "7B", "--load", "0rps"), "no rate"),
+        (("--params", "7B", "--latency", "soon"), "not a span of time"),
+        (("--params", "7B", "--context", "100000000"), "longer than any"),
+        (("--params", "7B", "--context", "8", "--output-tokens", "8"), "no room for a prompt"),
+        (("--params", "7B", "--train-time", "3d"), "needs --train-tokens"),
+        (("--params", "7B", "--provider", "nobody"), "no provider"),
+        (("--params", "7B", "--gpu", "H999"), "no GPU"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(capsys, words, told):
+    status, _, err = run(capsys, *words)
+    assert status == 2
+    assert told in err
+    assert "Traceback" not in err
+
+
+def test_what_cannot_be_had_ends_with_the_reason(capsys):
+    status, _, err = run(capsys, "--params", "900T")
+    assert status == 3
+    assert "less context or batch" in err
+    status, out, _ = run(capsys, "--params", "70B", "--precision", "fp8", "--latency", "1ms")
+    assert status == 0
+    assert "shortest time to a first token" in out
