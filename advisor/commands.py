@@ -19,6 +19,7 @@ from ..agent.durations import parse_duration
 from ..rules.errors import EXIT_DONE, SkuwiseError, UsageError
 from .moments import parse_moment
 from .render import FORMATS, render
+from .source import Databases, Source, add_source_choice, source_of
 
 if TYPE_CHECKING:
     from .ledger.advising import Beside
@@ -59,10 +60,7 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
 
 def add_source(parser: argparse.ArgumentParser) -> None:
     """The options that say which telemetry is read, and by which rules and prices it is judged."""
-    parser.add_argument(
-        "--db", action="append", required=True, type=Path, metavar="PATH",
-        help="a database, or a folder of node databases; may be given more than once",
-    )  # fmt: skip
+    add_source_choice(parser)
     parser.add_argument(
         "--since", type=_duration, default=14 * 86400.0, metavar="DURATION",
         help="length of the window, as in 24h or 14d (default: 14d)",
@@ -123,8 +121,8 @@ def run_advise(options: argparse.Namespace) -> int:
     say("reading telemetry ...")
     with _no_garbage_collection():
         advice = advise_from(
-            options.db, since=options.since, until=options.until, rules_dir=options.rules, prices=options.prices,
-            now=now, processes=_cores(), decisions=decisions,
+            source_of(options, say, _cores()), since=options.since, until=options.until, rules_dir=options.rules,
+            prices=options.prices, now=now, decisions=decisions,
         )  # fmt: skip
     terminal = options.output is None and sys.stdout.isatty()
     width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
@@ -139,19 +137,18 @@ def run_advise(options: argparse.Namespace) -> int:
 
 
 def advise_from(
-    databases: list[Path],
+    source: Source | list[Path],
     *,
     now: float,
     since: float = 14 * 86400.0,
     until: float | None = None,
     rules_dir: Path | None = None,
     prices: Path | None = None,
-    processes: int = 1,
     decisions: Mapping[str, Decision] | None = None,
 ) -> Advice:
-    """Advice over databases. `since`: seconds before `until` (Unix seconds; None: the newest data there is).
+    """Advice over a source. `since`: seconds before `until` (Unix seconds; None: the newest data there is).
 
-    `processes`: how many may read many files side by side. `decisions`: what the ledger says, by recommendation.
+    `source`: a list of paths stands for databases. `decisions`: what the ledger says, by recommendation.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -161,7 +158,6 @@ def advise_from(
     from ..rules.price_files import TeamPrices, load_prices  # noqa: PLC0415
     from ..rules.thresholds import load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules  # noqa: PLC0415
     from .advice import advise  # noqa: PLC0415
-    from .telemetry.sqlite import read_frame  # noqa: PLC0415
 
     catalog = load_catalog(rules_dir)
     today = datetime.fromtimestamp(now, UTC).date()
@@ -169,7 +165,8 @@ def advise_from(
     rules, custom = load_waste_rules(rules_dir), load_custom_rules(rules_dir)
     exceptions = load_exceptions(rules_dir, known_rules=(*rules, *custom.ids))
     kinds, bottlenecks = load_kind_thresholds(rules_dir), load_bottleneck_thresholds(rules_dir)
-    frame = read_frame(databases, since_seconds=since, until=until, now=now, processes=processes)
+    source = Databases(tuple(source)) if isinstance(source, list) else source
+    frame = source.read(catalog, since=since, until=until, now=now)
     return advise(
         frame, catalog, rules, own.prices, generated_at=now, rng=np.random.default_rng(SEED), kinds=kinds,
         bottlenecks=bottlenecks, power=own.power, custom=custom, exceptions=exceptions, decisions=decisions,

@@ -13,6 +13,7 @@ from ..rules.errors import EXIT_DONE, UsageError
 from ..rules.fields import suggest
 from .commands import WIDTH_OF_A_PIPE, add_source, advise_from, say, write_stdout, write_whole
 from .model import Advice, Finding, Recommendation, WorkloadVerdict
+from .source import source_of
 
 if TYPE_CHECKING:
     from ..rules.catalog import GpuSku
@@ -51,8 +52,8 @@ def run_explain(options: argparse.Namespace) -> int:
     asked = [_gpu(catalog, name) for name in options.against]
     say("reading telemetry ...")
     advice = advise_from(
-        options.db, since=options.since, until=options.until, rules_dir=options.rules, prices=options.prices,
-        now=time.time(),
+        source_of(options, say), since=options.since, until=options.until, rules_dir=options.rules,
+        prices=options.prices, now=time.time(),
     )  # fmt: skip
     subject = find(advice, options.id)
     workload = subject if isinstance(subject, WorkloadVerdict) else workload_of(advice, subject.workload)

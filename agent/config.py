@@ -117,6 +117,9 @@ _MAX_ENDPOINTS = 16  # one thread reads them all in turn, each for up to 3 s
 _ENVIRONMENT = {f"{ENVIRONMENT_PREFIX}{key.upper()}": key for key in _KEYS if key != "fabric_roles"}
 # Read by the NVML stub of the test suite, not by the agent.
 _STUB_PREFIX = "SKUWISE_NVML_"
+# Tables of the files, and beginnings of variables, that are the advisor's: it reads them itself.
+ADVISOR_SECTIONS = frozenset({"prometheus"})
+_ADVISOR_PREFIXES = tuple(f"{ENVIRONMENT_PREFIX}{name.upper()}_" for name in ADVISOR_SECTIONS)
 
 
 def load_config(
@@ -148,6 +151,23 @@ def load_config(
     return config
 
 
+def read_sections(
+    name: str, environ: Mapping[str, str], *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
+) -> list[tuple[str, Mapping[str, Any]]]:
+    """The table `name` of each settings file that has it, and which file that is; the later goes over the earlier.
+
+    Raises `UsageError` where a file cannot be read or has something else under this name.
+    """
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    for path in (system_file, (config_home or _config_home(environ)) / USER_FILE):
+        table = _read_file(path, must_exist=False).get(name)
+        if table is not None and not isinstance(table, dict):
+            raise UsageError(f"{name} in {path} is no table.", f"Write [{name}] above its settings.")
+        if table is not None:
+            found.append((str(path), table))
+    return found
+
+
 def _config_home(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent")) / ".config")
 
@@ -167,7 +187,7 @@ def _read_file(path: Path, *, must_exist: bool) -> Mapping[str, Any]:
 def _from_environment(environ: Mapping[str, str]) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     for name, value in environ.items():
-        if not name.startswith(ENVIRONMENT_PREFIX) or name.startswith(_STUB_PREFIX):
+        if not name.startswith(ENVIRONMENT_PREFIX) or name.startswith((_STUB_PREFIX, *_ADVISOR_PREFIXES)):
             continue
         if name not in _ENVIRONMENT:
             raise UsageError(f"The environment sets {name}, which skuwise does not know.", _nearest(name, _ENVIRONMENT))
@@ -183,6 +203,8 @@ def _nearest(word: str, known: Mapping[str, object]) -> str:
 def _apply(config: AgentConfig, values: Mapping[str, Any], origin: str) -> AgentConfig:
     changes: dict[str, Any] = {}
     for key, value in values.items():
+        if key in ADVISOR_SECTIONS and isinstance(value, dict):
+            continue
         if key not in _KEYS:
             raise UsageError(f"Unknown setting {key!r} in {origin}.", _nearest(key, _KEYS))
         name = _KEYS[key]

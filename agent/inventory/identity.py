@@ -22,8 +22,8 @@ from .text import clean_text
 
 LABELS_FILE = "skuwise/node-labels"
 _SKU_LABELS = ("skuwise.io/node-sku", "SKUWISE_NODE_SKU")
-_TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
-_REGION_LABELS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
+TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+REGION_LABELS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
 
 _HEX_ID = re.compile(r"[0-9a-fA-F-]{32,36}")
 _AWS_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
@@ -77,12 +77,9 @@ def identify(
     labels = read_labels(etc / LABELS_FILE)
     if config_sku:
         sku, source = clean_text(config_sku), "config"
-    elif dmi.provider and dmi.instance_type:
-        sku, source = f"{dmi.provider}/{dmi.instance_type}", "dmi"
-    elif (labelled := _labelled_sku(labels, environ, dmi, node_skus)) is not None:
-        sku, source = labelled, "label"
     else:
-        sku, source = _shaped_sku(shape_of(gpus, ports), dmi, node_skus)
+        named = {name: clean_text(environ.get(name, "")) for name in _SKU_LABELS[1:]}
+        sku, source = sku_by_signs(dmi, {**named, **labels}, gpus, ports, node_skus)
     known = next((s for s in node_skus if s.name == sku), None)
     return Node(
         node=_node_name(config_node, environ, procfs),
@@ -90,8 +87,8 @@ def identify(
         machine_id=_id(etc / "machine-id"),
         boot_id=_id(procfs / "sys/kernel/random/boot_id"),
         provider=dmi.provider or (known.provider if known else None),
-        region=_label(labels, _REGION_LABELS),
-        instance_type=dmi.instance_type or _label(labels, _TYPE_LABELS) or (known.instance_type if known else None),
+        region=label_of(labels, REGION_LABELS),
+        instance_type=dmi.instance_type or label_of(labels, TYPE_LABELS) or (known.instance_type if known else None),
         node_sku=sku,
         node_sku_source=source,
         gpu_count=sum(gpu.kind == "gpu" for gpu in gpus),
@@ -99,10 +96,30 @@ def identify(
     )
 
 
+def sku_by_signs(
+    dmi: Dmi,
+    labels: Mapping[str, str],
+    gpus: Sequence[Gpu],
+    ports: Sequence[FabricPort],
+    node_skus: Sequence[NodeSku],
+) -> tuple[str | None, str | None]:
+    """A node's SKU and where it came from, as far as firmware, labels (Kubernetes' names) and shape tell."""
+    if dmi.provider and dmi.instance_type:
+        return f"{dmi.provider}/{dmi.instance_type}", "dmi"
+    if (labelled := _labelled_sku(labels, dmi, node_skus)) is not None:
+        return labelled, "label"
+    return _shaped_sku(shape_of(gpus, ports), dmi, node_skus)
+
+
 def read_dmi(sysfs: Path) -> Dmi:
     """Provider and instance type as far as the firmware tells them. Serial numbers are not read."""
     folder = sysfs / "class/dmi/id"
     vendor, product, chassis = (_read(folder / n) for n in ("sys_vendor", "product_name", "chassis_asset_tag"))
+    return dmi_of(vendor, product, chassis)
+
+
+def dmi_of(vendor: str, product: str, chassis: str) -> Dmi:
+    """What the three words of the firmware mean; empty: it does not say."""
     readable = bool(vendor or product or chassis)
     if vendor == "Amazon EC2":
         return Dmi("aws", product if _AWS_TYPE.fullmatch(product) else None, readable)
@@ -163,13 +180,11 @@ def _shaped_sku(shape: Shape | None, dmi: Dmi, node_skus: Sequence[NodeSku]) -> 
     return None, "ambiguous-shape" if found else "unknown-shape"
 
 
-def _labelled_sku(
-    labels: Mapping[str, str], environ: Mapping[str, str], dmi: Dmi, node_skus: Sequence[NodeSku]
-) -> str | None:
-    named = _label(labels, _SKU_LABELS) or clean_text(environ.get("SKUWISE_NODE_SKU", ""))
+def _labelled_sku(labels: Mapping[str, str], dmi: Dmi, node_skus: Sequence[NodeSku]) -> str | None:
+    named = label_of(labels, _SKU_LABELS)
     if named:
         return named
-    instance_type = _label(labels, _TYPE_LABELS)
+    instance_type = label_of(labels, TYPE_LABELS)
     if instance_type is None:
         return None
     if dmi.provider is not None:
@@ -212,7 +227,7 @@ def _node_name(config_node: str, environ: Mapping[str, str], procfs: Path) -> st
     return "localhost"
 
 
-def _label(labels: Mapping[str, str], names: Sequence[str]) -> str | None:
+def label_of(labels: Mapping[str, str], names: Sequence[str]) -> str | None:
     return next((labels[name] for name in names if labels.get(name)), None)
 
 

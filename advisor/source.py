@@ -1,0 +1,96 @@
+"""Which telemetry a command reads: node databases, or a server of Prometheus' API; exactly one of the two."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..rules.errors import UsageError
+
+if TYPE_CHECKING:
+    from ..rules.catalog_loader import Catalog
+    from .frame import Frame
+
+_MATCHER = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*\s*(=|!=|=~|!~)\s*"([^"\\\n]|\\.)*"', re.ASCII)
+
+
+@dataclass(frozen=True)
+class Databases:
+    """Files, or folders of them. `processes`: how many may read many files side by side."""
+
+    paths: tuple[Path, ...]
+    processes: int = 1
+
+    def read(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Frame:  # noqa: ARG002
+        """The frame of a window: `since` seconds up to `until` (None: the newest data)."""
+        from .telemetry.sqlite import read_frame  # noqa: PLC0415
+
+        return read_frame(self.paths, since_seconds=since, until=until, now=now, processes=self.processes)
+
+
+@dataclass(frozen=True)
+class PrometheusServer:
+    """A server. `matches`: label matchers of every query; `environ`: where settings and credentials are named."""
+
+    url: str
+    matches: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+    progress: Callable[[str], None] = lambda _: None
+
+    def read(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Frame:
+        """The frame of a window: `since` seconds up to `until` (None: the newest data)."""
+        from ..agent.config import load_config  # noqa: PLC0415
+        from .telemetry.prometheus.cache import Cache, cache_folder  # noqa: PLC0415
+        from .telemetry.prometheus.client import Client  # noqa: PLC0415
+        from .telemetry.prometheus.frame import Reading, read_frame  # noqa: PLC0415
+        from .telemetry.prometheus.settings import load_settings  # noqa: PLC0415
+
+        settings = load_settings(self.environ)
+        client = Client(self.url, settings, self.environ)
+        try:
+            scope = f"{client.url}\n{settings.tenant}\n{settings.username}\n{settings.bearer_token_file}"
+            reading = Reading(
+                client, Cache(cache_folder(settings.cache, self.environ), scope), self.matches, now,
+                concurrency=settings.concurrency, max_series=settings.max_series,
+                fabric_roles=load_config({}, self.environ).fabric_roles, progress=self.progress,
+            )  # fmt: skip
+            return read_frame(reading, catalog, since_seconds=since, until=until)
+        finally:
+            client.close()
+
+
+Source = Databases | PrometheusServer
+
+
+def add_source_choice(parser: argparse.ArgumentParser) -> None:
+    """The options --db and --prometheus, of which one is needed, and --match."""
+    choice = parser.add_mutually_exclusive_group(required=True)
+    choice.add_argument(
+        "--db", action="append", type=Path, metavar="PATH",
+        help="a database, or a folder of node databases; may be given more than once",
+    )  # fmt: skip
+    choice.add_argument(
+        "--prometheus", metavar="URL",
+        help="a server of Prometheus' API; how it is reached stands in [prometheus] of the settings",
+    )  # fmt: skip
+    parser.add_argument(
+        "--match", action="append", default=[], metavar="LABEL=\"V\"",
+        help='with --prometheus: only series with this label, as in cluster="eu"; may be given more than once',
+    )  # fmt: skip
+
+
+def source_of(options: argparse.Namespace, progress: Callable[[str], None], processes: int = 1) -> Source:
+    """The source that the options name. Raises UsageError for a matcher that is none."""
+    if options.prometheus is None:
+        if options.match:
+            raise UsageError("--match narrows what a server is asked for.", "Use it with --prometheus.")
+        return Databases(tuple(options.db), processes)
+    for match in options.match:
+        if not _MATCHER.fullmatch(match):
+            raise UsageError(f"{match!r} is no label matcher.", 'Write LABEL="VALUE", or with !=, =~, !~.')
+    return PrometheusServer(options.prometheus, tuple(options.match), dict(os.environ), progress)

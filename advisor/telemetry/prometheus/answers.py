@@ -1,0 +1,162 @@
+"""What a server answers, read strictly: JSON of Prometheus' query API to labels and one matrix of numbers.
+
+A value that is no finite number is missing. Everything here comes from outside: an answer that is not what the API
+promises is refused with what was found in its place, never with its text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ....agent.inventory.text import clean_text
+from ....rules.errors import SourceError
+
+Labels = Mapping[str, str]
+Floats = npt.NDArray[np.float64]
+MAX_NOTE = 200
+
+
+class AnswerError(SourceError):
+    """The server's answer is not what the query API promises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Moments at equal distances, the first `start` and the last `end` (Unix seconds)."""
+
+    start: float
+    end: float
+    step: float
+
+    @property
+    def count(self) -> int:
+        return round((self.end - self.start) / self.step) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Series by moment: `values` has a row for each of `labels` and a column for each moment; NaN: missing."""
+
+    labels: tuple[Labels, ...]
+    values: Floats
+
+    @staticmethod
+    def nothing(columns: int) -> Answer:
+        return Answer((), np.empty((0, columns)))
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One answer with what the server said beside it. `kept`: labels that were asked for."""
+
+    answer: Answer
+    notes: tuple[str, ...] = ()
+
+
+def decode(body: bytes) -> Mapping[str, object]:
+    """The JSON object of an answer. Raises AnswerError."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        start = body[:64].lstrip().lower()
+        found = "an HTML page" if start.startswith((b"<!doctype", b"<html")) else "no JSON, or a part of some"
+        raise AnswerError(f"The server answered with {found}.", "Check the URL: it must be the API's root.") from None
+    if not isinstance(document, dict):
+        raise AnswerError("The server's answer is no JSON object.", "Check the URL: it must be the API's root.")
+    return document
+
+
+def notes_of(document: Mapping[str, object]) -> tuple[str, ...]:
+    """The server's own warnings (Thanos, Mimir and Prometheus tell of partial answers there), made harmless."""
+    said: list[str] = []
+    for key in ("warnings", "infos"):
+        found = document.get(key)
+        if key == "warnings" and isinstance(found, list):
+            said += [clean_text(one)[:MAX_NOTE] for one in found[:8] if isinstance(one, str)]
+    if document.get("isPartial") is True:
+        said.append("The server says that its answer is partial.")
+    return tuple(dict.fromkeys(said))
+
+
+def read_vector(document: Mapping[str, object], kept: Sequence[str] | None = None) -> Told:
+    """The answer of an instant query: one column."""
+    rows = []
+    for one in _result(document, ("vector", "scalar")):
+        rows.append((_labels(one, kept), [_number(_pair(one.get("value"))[1])]))
+    return Told(_stacked(rows, 1), notes_of(document))
+
+
+def read_matrix(document: Mapping[str, object], grid: Grid, kept: Sequence[str] | None = None) -> Told:
+    """The answer of a range query over `grid`. What lies beside its moments is refused."""
+    rows = []
+    for one in _result(document, ("matrix",)):
+        pairs = one.get("values")
+        if not isinstance(pairs, list):
+            raise AnswerError("A series in the server's answer has no values.", "Is this Prometheus' query API?")
+        row = np.full(grid.count, np.nan)
+        try:
+            at = np.fromiter((pair[0] for pair in pairs), dtype=float, count=len(pairs))
+            values = np.fromiter((float(pair[1]) for pair in pairs), dtype=float, count=len(pairs))
+        except (TypeError, ValueError, IndexError, KeyError):
+            raise AnswerError("A series in the server's answer holds no numbers.", "Is this the query API?") from None
+        if len(pairs):
+            place = np.rint((at - grid.start) / grid.step)
+            off = np.abs(grid.start + place * grid.step - at) > 1.0
+            if not np.isfinite(at).all() or off.any() or place.min() < 0 or place.max() >= grid.count:
+                raise AnswerError("The server answered for moments that were not asked for.", "Is this the query API?")
+            values[~np.isfinite(values)] = np.nan
+            row[place.astype(int)] = values
+        rows.append((_labels(one, kept), row))
+    return Told(_stacked(rows, grid.count), notes_of(document))
+
+
+def _stacked(rows: Sequence[tuple[Labels, object]], columns: int) -> Answer:
+    if not rows:
+        return Answer.nothing(columns)
+    return Answer(tuple(labels for labels, _ in rows), np.array([row for _, row in rows], dtype=float))
+
+
+def _result(document: Mapping[str, object], kinds: Sequence[str]) -> list[Mapping[str, object]]:
+    data = document.get("data")
+    if not isinstance(data, dict) or data.get("resultType") not in kinds:
+        raise AnswerError("The server's answer holds no result of a query.", "Is this Prometheus' query API?")
+    result = data.get("result")
+    if data["resultType"] == "scalar":
+        return [{"metric": {}, "value": result}]
+    if not isinstance(result, list) or not all(isinstance(one, dict) for one in result):
+        raise AnswerError("The server's answer holds no list of series.", "Is this Prometheus' query API?")
+    return result
+
+
+def _labels(one: Mapping[str, object], kept: Sequence[str] | None) -> Labels:
+    metric = one.get("metric")
+    if not isinstance(metric, dict):
+        raise AnswerError("A series in the server's answer has no labels.", "Is this Prometheus' query API?")
+    names = metric if kept is None else [name for name in kept if name in metric]
+    out = {}
+    for name in names:
+        value = metric[name]
+        if not isinstance(value, str):
+            raise AnswerError("A label in the server's answer is no text.", "Is this Prometheus' query API?")
+        if value:
+            out[name] = clean_text(value)
+    return out
+
+
+def _pair(value: object) -> list[object]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise AnswerError("A value in the server's answer is no pair.", "Is this Prometheus' query API?")
+    return value
+
+
+def _number(text: object) -> float:
+    try:
+        value = float(text)  # type: ignore[arg-type] - what is no number is caught
+    except (TypeError, ValueError):
+        raise AnswerError("A value in the server's answer is no number.", "Is this the query API?") from None
+    return value if np.isfinite(value) else float("nan")

@@ -1,0 +1,199 @@
+"""Answers as rows of the frame: measures of devices by moment, gathered series by series, turned into one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ....agent.model import BIN_EDGES
+from ...bins import WIDTH, BinsArray
+from .answers import Answer, Floats, Grid, Labels
+
+K = TypeVar("K", bound=Hashable)
+Bins = npt.NDArray[np.float32]
+_EDGES = np.array(BIN_EDGES)
+# The bound of a bucket as text differs between clients by its last digits.
+_EDGE_TOLERANCE = 1e-9
+
+
+@dataclass
+class Cells(Generic[K]):
+    """Measures by name, each a matrix of devices by moments; NaN: missing. Devices come in the order they are met."""
+
+    grid: Grid
+    rows: dict[K, int] = field(default_factory=dict)
+    columns: dict[str, Floats] = field(default_factory=dict)
+    bins: dict[str, Bins] = field(default_factory=dict)
+
+    def put(
+        self,
+        name: str,
+        answer: Answer,
+        key_of: Callable[[Labels], K | None],
+        *,
+        how: str = "mean",
+        weights: Mapping[Labels, Floats] | None = None,
+        scale: float = 1.0,
+        most: float = np.inf,
+    ) -> None:
+        """Add an answer. Where several series speak of a device at a moment, `how` (mean, max, sum) joins them.
+
+        A value that, scaled, is below 0 or above `most` is no reading and counts as missing.
+        """
+        whose = [key_of(labels) for labels in answer.labels]
+        for key in whose:
+            if key is not None:
+                self.rows.setdefault(key, len(self.rows))
+        total = np.zeros((len(self.rows), self.grid.count))
+        weight = np.zeros_like(total)
+        for key, labels, raw in zip(whose, answer.labels, answer.values, strict=True):
+            if key is None:
+                continue
+            values = raw * scale
+            with np.errstate(invalid="ignore"):
+                known = (values >= 0) & (values <= most)
+            row = self.rows[key]
+            if how == "max":
+                total[row] = np.where(known, np.maximum(total[row], np.nan_to_num(values)), total[row])
+                weight[row] = np.maximum(weight[row], known)
+                continue
+            own = np.ones(self.grid.count)
+            if how == "mean" and weights is not None:
+                own = np.nan_to_num(weights.get(_frozen(labels), own), nan=0.0)  # type: ignore[call-overload]
+            own = np.where(known, own, 0.0)
+            total[row] += np.where(known, values, 0.0) * own
+            weight[row] += own
+        with np.errstate(invalid="ignore", divide="ignore"):
+            if how == "mean":
+                total = total / weight
+        self.columns[name] = np.where(weight > 0, total, np.nan)
+
+    def put_bins(self, name: str, answer: Answer, key_of: Callable[[Labels], K | None], seconds: Floats) -> None:
+        """Add a histogram's buckets as seconds in each bin. `seconds`: how long each device was observed, by moment."""
+        place = {}
+        for labels in answer.labels:
+            place[labels.get("le", "")] = _bucket(labels.get("le", ""))
+        counts = np.full((len(self.rows), self.grid.count, WIDTH), np.nan)
+        for labels, values in zip(answer.labels, answer.values, strict=True):
+            key, bucket = key_of(labels), place[labels.get("le", "")]
+            if key is None or bucket is None or key not in self.rows:
+                continue
+            own = counts[self.rows[key], :, bucket]
+            np.copyto(own, np.where(np.isnan(own), values, own + np.nan_to_num(values)))
+        # Each bucket's increase is extrapolated by itself: what goes down by that is no negative count.
+        inside = np.diff(counts, axis=2, prepend=0.0).clip(min=0.0)
+        whole = inside.sum(axis=2)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            scaled = inside / whole[:, :, None] * seconds[: len(counts), :, None]
+        scaled[~(whole > 0)] = np.nan
+        self.bins[name] = scaled.astype(np.float32)
+
+    def column(self, name: str) -> Floats:
+        """A measure with a row for each device; all NaN where it was not asked for or not answered."""
+        found = self.columns.get(name)
+        out = np.full((len(self.rows), self.grid.count), np.nan)
+        if found is not None:
+            out[: len(found)] = found
+        return out
+
+    def bin_column(self, name: str) -> Bins:
+        found = self.bins.get(name)
+        out = np.full((len(self.rows), self.grid.count, WIDTH), np.nan, dtype=np.float32)
+        if found is not None:
+            out[: len(found)] = found
+        return out
+
+    def table(
+        self, columns: Sequence[str], texts: Mapping[str, Callable[[K], object]], bins: Sequence[str] = ()
+    ) -> pd.DataFrame:
+        """One row for each device and moment that was observed, by device and moment.
+
+        `columns` of the table are filled from measures of the same name, `texts` from the device; what is not there is
+        NaN. ``ts``, ``interval_seconds`` and ``observed_seconds`` (a measure) are always given.
+        """
+        observed = self.column("observed_seconds")
+        device, moment = np.nonzero(observed > 0)
+        keys = list(self.rows)
+        out: dict[str, object] = {}
+        for name, of in texts.items():
+            out[name] = pd.Series(
+                np.array([of(key) for key in keys], dtype=object)[device] if keys else [], dtype=object
+            )
+        out["ts"] = self.grid.start + moment * self.grid.step
+        out["interval_seconds"] = np.full(len(device), self.grid.step)
+        for name in columns:
+            if name not in out and name not in bins:
+                found = self.columns.get(name)
+                out[name] = np.full(len(device), np.nan) if found is None else self.column(name)[device, moment]
+        for name in bins:
+            held = self.bins.get(name)
+            out[name] = (
+                BinsArray.missing(len(device)) if held is None else BinsArray(self.bin_column(name)[device, moment])
+            )
+        table = pd.DataFrame(out)
+        return table.reindex(columns=[*columns])
+
+    def seen(self) -> dict[K, tuple[float, float]]:
+        """Of each device when its first row begins and its last one ends; devices never observed are left out."""
+        observed = self.column("observed_seconds") > 0
+        spans = {}
+        for key, row in self.rows.items():
+            at = np.nonzero(observed[row])[0]
+            if len(at):
+                start = self.grid.start + at[0] * self.grid.step - self.grid.step
+                spans[key] = (float(start), float(self.grid.start + at[-1] * self.grid.step))
+        return spans
+
+
+def weights_of(counts: Answer) -> dict[Labels, Floats]:
+    """How many samples each series has, by its labels: the weights of its means."""
+    return {_frozen(labels): values for labels, values in zip(counts.labels, counts.values, strict=True)}  # type: ignore[misc]
+
+
+def from_bins(bins: Bins) -> tuple[Floats, Floats]:
+    """95th percentile and maximum that counts in bins tell: the middle of the bin, and the lower edge of the highest.
+
+    A maximum is never told too high: silence is judged by it as well as load.
+    """
+    total = np.nansum(bins, axis=2)
+    with np.errstate(invalid="ignore"):
+        reached = np.cumsum(np.nan_to_num(bins), axis=2) >= 0.95 * total[:, :, None] - 1e-6
+    place = reached.argmax(axis=2)
+    upper = np.append(_EDGES[1:], 1.0)
+    middle = (_EDGES + upper) / 2
+    p95 = np.where(place == 0, 0.0, middle[place])
+    filled = np.nan_to_num(bins) > 0
+    highest = WIDTH - 1 - filled[:, :, ::-1].argmax(axis=2)
+    unknown = ~(total > 0)
+    return np.where(unknown, np.nan, p95), np.where(unknown, np.nan, _EDGES[highest])
+
+
+def _bucket(bound: str) -> int | None:
+    """The bin whose upper edge a bucket's bound is; None for a bound that is none of ours."""
+    if bound in ("+Inf", "Inf", "+inf"):
+        return WIDTH - 1
+    try:
+        value = float(bound)
+    except ValueError:
+        return None
+    near = int(np.abs(_EDGES[1:] - value).argmin())
+    return near if abs(_EDGES[1:][near] - value) < _EDGE_TOLERANCE else None
+
+
+def _frozen(labels: Labels) -> Labels:
+    """Labels as a key. Typed as labels, so that signatures say what it stands for."""
+    return tuple(sorted(labels.items()))  # type: ignore[return-value]
+
+
+def first_known(parts: Iterable[Floats]) -> Floats:
+    """The first of several matrices that has a value, cell by cell."""
+    out: Floats | None = None
+    for part in parts:
+        out = part if out is None else np.where(np.isnan(out), part, out)
+    assert out is not None
+    return out

@@ -1,0 +1,270 @@
+"""A thin layer over prometheus-api-client's session: its ways to reach a server, with limits on what comes back.
+
+`PrometheusConnect` itself drops warnings, reads answers of any size and does not retry POST, so the requests are made
+here: each has a deadline for its last byte, a limit on its size, and retries with growing pauses where the server is
+busy or failing for a moment. Redirects are not followed: they would carry the secrets elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import requests
+from prometheus_api_client import PrometheusConnect
+from urllib3.util.retry import Retry
+
+from ....agent.inventory.text import clean_text
+from ....rules.errors import SourceError, UsageError
+from .answers import MAX_NOTE, AnswerError, Grid, Told, decode, read_matrix, read_vector
+from .settings import PrometheusSettings, secret
+
+MAX_ANSWER_BYTES = 128 * 1024 * 1024
+CONNECT_SECONDS = 10.0
+ATTEMPTS = 4
+FIRST_PAUSE_SECONDS = 0.5
+MAX_PAUSE_SECONDS = 30.0
+_BUSY = (408, 425, 429, 500, 502, 503, 504)
+# What servers say where a query is too large for them: Prometheus, Thanos, Mimir, VictoriaMetrics.
+_TOO_MUCH = (
+    "too many samples", "exceeded maximum resolution", "timed out", "timeout", "maxsamples", "max-samples",
+    "maxuniquetimeseries", "maxpointspertimeseries", "maxseries", "max-series", "the query hit the max", "exceeds",
+    "too many", "deadline exceeded", "out of memory", "response size", "cannot process more than",
+)  # fmt: skip
+
+
+class UnreachableError(SourceError):
+    """The server does not answer at all, or refuses us: no query can be answered."""
+
+
+class RefusedError(SourceError):
+    """The server refuses this one query, or fails on it."""
+
+
+class TooMuchError(RefusedError):
+    """The query is over a limit of the server or of ours: a smaller part of it may be answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What a run asked of the server."""
+
+    queries: int
+    bytes_read: int
+
+
+class Client:
+    """One server. Usable from several threads at once."""
+
+    def __init__(
+        self,
+        url: str,
+        settings: PrometheusSettings,
+        environ: Mapping[str, str],
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+    ) -> None:
+        self.url = check_url(url)
+        self._settings = settings
+        self._sleep, self._monotonic = sleep, monotonic
+        self._max_bytes = max_answer_bytes
+        self._session = _session(self.url, settings, environ)
+        self._counts: list[int] = []
+
+    def close(self) -> None:
+        self._session.close()
+
+    @property
+    def counters(self) -> Counters:
+        counts = list(self._counts)
+        return Counters(len(counts), sum(counts))
+
+    def instant(self, query: str, at: float, kept: Sequence[str] | None = None) -> Told:
+        """The value of each series at a moment."""
+        return read_vector(self._ask("api/v1/query", {"query": query, "time": f"{at:.3f}"}), kept)
+
+    def range(self, query: str, grid: Grid, kept: Sequence[str] | None = None) -> Told:
+        """The values of each series at the moments of `grid`. Raises TooMuchError where a part of it may do."""
+        asked = {"query": query, "start": f"{grid.start:.3f}", "end": f"{grid.end:.3f}", "step": f"{grid.step:.3f}"}
+        return read_matrix(self._ask("api/v1/query_range", asked), grid, kept)
+
+    def scalar(self, query: str, at: float) -> float | None:
+        """The one number that a query gives; None where it gives none."""
+        values = self.instant(query, at, ()).answer.values
+        return None if not values.size or values[0, 0] != values[0, 0] else float(values[0, 0])
+
+    def names(self, selector: str, start: float, end: float) -> tuple[str, ...]:
+        """The names of metrics that have series matching `selector` between two moments."""
+        asked = {"match[]": selector, "start": f"{start:.3f}", "end": f"{end:.3f}"}
+        data = self._ask("api/v1/label/__name__/values", asked, method="GET").get("data")
+        if data is None:
+            return ()
+        if not isinstance(data, list) or not all(isinstance(name, str) for name in data):
+            raise AnswerError("The server's list of metric names is no list of texts.", "Is this the query API?")
+        return tuple(data)
+
+    def about(self, path: str) -> Mapping[str, object]:
+        """What the server says of itself at ``api/v1/status/PATH``; empty where it does not say that."""
+        try:
+            data = self._ask(f"api/v1/status/{path}", {}, method="GET").get("data")
+        except (RefusedError, AnswerError):
+            return {}
+        return data if isinstance(data, dict) else {}
+
+    def _ask(self, path: str, asked: Mapping[str, str], method: str = "POST") -> Mapping[str, object]:
+        pause = FIRST_PAUSE_SECONDS
+        for attempt in range(1, ATTEMPTS + 1):
+            last = attempt == ATTEMPTS
+            try:
+                status, body, retry_after = self._send(path, asked, method)
+            except requests.RequestException as error:
+                if isinstance(error, requests.ReadTimeout) and last:
+                    raise TooMuchError(
+                        f"The server did not answer within {self._settings.timeout_seconds:g} s.",
+                        "Narrow the window or the match, or raise prometheus.timeout.",
+                    ) from None
+                if last or isinstance(error, requests.exceptions.SSLError):
+                    raise _unreachable(self.url, error) from None
+            except OSError as error:  # requests says so of files of certificates
+                raise UsageError(
+                    f"A file of certificates cannot be read: {clean_text(str(error))}.", "Mend the setting."
+                ) from None
+            else:
+                if status not in _BUSY:
+                    return _judge(status, body)
+                said = _said(body)
+                if _is_too_much(said) or last:
+                    # Not worth asking again as it is.
+                    raise (TooMuchError if status in (503, 504) or _is_too_much(said) else RefusedError)(
+                        f"The server answers {status}{said}.", "Ask for less, or try again later."
+                    )
+                pause = max(pause, retry_after)
+            self._sleep(min(pause, MAX_PAUSE_SECONDS))
+            pause *= 2
+        raise AssertionError("the last attempt returns or raises")
+
+    def _send(self, path: str, asked: Mapping[str, str], method: str) -> tuple[int, bytes, float]:
+        deadline = self._monotonic() + self._settings.timeout_seconds
+        with self._session.request(
+            method,
+            f"{self.url}/{path}",
+            params=asked if method == "GET" else None,
+            data=asked if method == "POST" else None,
+            timeout=(CONNECT_SECONDS, self._settings.timeout_seconds),
+            allow_redirects=False,
+            stream=True,
+        ) as response:
+            body = bytearray()
+            for piece in response.iter_content(1 << 18):
+                body += piece
+                if len(body) > self._max_bytes:
+                    raise TooMuchError(
+                        f"An answer is larger than {self._max_bytes / 1e6:g} MB.", "Narrow the window or the match."
+                    )
+                if self._monotonic() > deadline:
+                    raise requests.ReadTimeout("the answer did not end in time")
+            self._counts.append(len(body))
+            return response.status_code, bytes(body), _seconds(response.headers.get("Retry-After"))
+
+
+def check_url(url: str) -> str:
+    """The root of a server's API, without a slash at its end. Raises UsageError; a secret in it is not repeated."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise UsageError("--prometheus has a wrong address.", "Write http://HOST:PORT.") from None
+    if parts.username is not None or parts.password is not None:
+        raise UsageError(
+            "--prometheus holds a user or a password.", "Set prometheus.username and prometheus.password_file instead."
+        )
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise UsageError(f"{clean_text(url)!r} is no address of a server.", "Write http://HOST:PORT, or with a path.")
+    if not url.isprintable() or " " in url:
+        raise UsageError("--prometheus has a wrong address.", "Write http://HOST:PORT.")
+    return url.rstrip("/")
+
+
+def _session(url: str, settings: PrometheusSettings, environ: Mapping[str, str]) -> requests.Session:
+    session = requests.Session()
+    session.trust_env = False  # no .netrc, no proxy that nobody set here
+    if settings.ca_file:
+        session.verify = settings.ca_file
+    if settings.client_cert_file:
+        key = settings.client_key_file
+        session.cert = (settings.client_cert_file, key) if key else settings.client_cert_file
+    if settings.username:
+        password = secret(settings.password_file, environ) if settings.password_file else ""
+        session.auth = (settings.username, password)
+    headers = dict(settings.headers)
+    headers |= {name: secret(file, environ) for name, file in settings.header_files.items()}
+    if settings.tenant:
+        headers["X-Scope-OrgID"] = settings.tenant
+    if settings.bearer_token_file:
+        if settings.username:
+            raise UsageError("The settings give both a bearer token and a user.", "Keep one of them.")
+        headers["Authorization"] = f"Bearer {secret(settings.bearer_token_file, environ)}"
+    session.headers.update({"User-Agent": "skuwise", **headers})
+    proxy = {"http": settings.proxy, "https": settings.proxy} if settings.proxy else None
+    # It mounts the adapter on our session; retries are ours.
+    PrometheusConnect(url=url, session=session, proxy=proxy, retry=Retry(0, redirect=0), method="POST")  # type: ignore[arg-type] - its hints lack None
+    return session
+
+
+def _judge(status: int, body: bytes) -> Mapping[str, object]:
+    if status in (401, 403):
+        raise UnreachableError(
+            f"The server refuses us ({status}).", "Set prometheus.bearer_token_file or prometheus.username."
+        )
+    if 300 <= status < 400:
+        raise UnreachableError(f"The server sends us elsewhere ({status}).", "Give the address that it sends to.")
+    if status == 404:
+        raise RefusedError("The server has no such path (404).", "Check the URL: it must be the API's root.")
+    if status != 200:
+        said = _said(body)
+        kind = TooMuchError if status == 413 or _is_too_much(said) else RefusedError
+        raise kind(f"The server answers {status}{said}.", "Ask for less, or mend the match.")
+    document = decode(body)
+    if document.get("status") != "success":
+        said = _said(body)
+        raise (TooMuchError if _is_too_much(said) else RefusedError)(f"The server answers with an error{said}.", "")
+    return document
+
+
+def _said(body: bytes) -> str:
+    """The server's own words on an error, short and harmless; empty where it gave none."""
+    try:
+        document = json.loads(body[:65536])
+    except (ValueError, RecursionError):
+        return ""
+    error = document.get("error") if isinstance(document, dict) else None
+    return f": {clean_text(error)[:MAX_NOTE].rstrip('.')}" if isinstance(error, str) and error else ""
+
+
+def _is_too_much(said: str) -> bool:
+    return any(words in said.lower() for words in _TOO_MUCH)
+
+
+def _seconds(header: str | None) -> float:
+    try:
+        return max(0.0, min(float(header or 0), MAX_PAUSE_SECONDS))
+    except ValueError:
+        return 0.0
+
+
+def _unreachable(url: str, error: requests.RequestException) -> UnreachableError:
+    kinds = (
+        (requests.exceptions.SSLError, "its certificate is not accepted", "Set prometheus.ca_file."),
+        (requests.exceptions.ProxyError, "the proxy does not answer", "Check prometheus.proxy."),
+        (requests.exceptions.Timeout, "it does not answer in time", "Check the address and the network."),
+        (requests.exceptions.ConnectionError, "no connection can be made, or it broke", "Is the server running?"),
+    )
+    for kind, why, remedy in kinds:
+        if isinstance(error, kind):
+            return UnreachableError(f"{url} cannot be read: {why}.", remedy)
+    return UnreachableError(f"{url} cannot be read ({type(error).__name__}).", "Check the address.")

@@ -1,0 +1,294 @@
+"""A frame from a server of Prometheus' API: our agent's series, dcgm-exporter and node_exporter, or a mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+
+from ....agent.model import Role
+from ....agent.store import queries as store
+from ....rules.catalog_loader import Catalog
+from ....rules.errors import NothingToDo
+from ...frame import Frame, Window
+from ...moments import minute, span
+from ..resolve import concat
+from . import nodes, queries
+from .answers import Answer, Grid, Labels
+from .cache import Cache
+from .cells import Cells
+from .client import Client, RefusedError
+from .fabric import PortRows, agent_hosts, agent_ports, exporter_hosts, exporter_ports, merged
+from .gpus import GpuRows, agent_rows, combined, dcgm_rows, scrape_seconds
+from .names import NODE_LABELS, matched, node_of
+from .plan import Ask, Log, Runner
+from .probe import MAX_CORE_SERIES, Probe, advice_notes, lacking_fields, probe
+from .work import agent_uses, dcgm_uses, workloads_of
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a server is read. `matches`: label matchers of every query; `now`: Unix seconds.
+
+    `fabric_roles`: device pattern -> role, for ports of which only node_exporter tells.
+    """
+
+    client: Client
+    cache: Cache
+    matches: tuple[str, ...]
+    now: float
+    concurrency: int = 4
+    max_series: int = 200_000
+    fabric_roles: Mapping[str, Role] = field(default_factory=dict)
+    progress: Callable[[str], None] = lambda _: None
+
+
+def read_frame(
+    reading: Reading, catalog: Catalog, *, since_seconds: float = 14 * 86400.0, until: float | None = None
+) -> Frame:
+    """The telemetry of a window from a server, reduced there to rows of an hour (of five minutes in short windows).
+
+    Without `until` the window ends with the newest whole row of data. Raises NothingToDo where the server holds no GPU
+    data for it, SourceError where it cannot be asked.
+    """
+    log = Log()
+    found = probe(
+        reading.client, reading.matches, since_seconds=since_seconds, until=until, now=reading.now,
+        max_series=reading.max_series,
+    )  # fmt: skip
+    reading.progress(_greeting(found))
+    runner = Runner(reading.client, reading.cache, log, reading.concurrency, reading.now)
+    asked = _Asked(runner, found, reading)
+    grid = Grid(found.window.start + found.step, found.window.end, found.step)
+    gpus, uses = _gpus(asked, grid, log)
+    if not len(gpus.cells.rows) or not (gpus.cells.column("observed_seconds") > 0).any():
+        said = f" ({log.notes[0]})" if log.notes else ""
+        raise NothingToDo(
+            f"There is no GPU data between {minute(found.window.start)} and {minute(found.window.end)}{said}.",
+            "Choose another window with --since and --until.",
+        )
+    counts = nodes.gpu_counts(gpus.about)
+    join = _Join(asked, counts, found)
+    ports, hosts = _beside(asked, grid, counts, join, reading.fabric_roles)
+    reading.cache.prune()
+    node_table = nodes.node_table(gpus, ports, asked.given, dmi=join.dmi, kube=join.kube, catalog=catalog)
+    own, workloads = workloads_of(uses, found.window)
+    return Frame(
+        window=found.window,
+        nodes=node_table,
+        gpus=nodes.gpu_table(gpus, catalog),
+        gpu=_sorted(_gpu_table(gpus, catalog), ["node", "gpu_uuid", "ts"]),
+        fabric=_sorted(_fabric_table(ports), ["node", "device", "port", "ts"]),
+        host=_sorted(hosts.table(store.HOST_HOURS.columns, {"node": lambda key: key}), ["node", "ts"]),
+        workloads=workloads,
+        uses=own,
+        absences=_absences(found, gpus),
+        source=_source(reading, found),
+        notes=(*log.notes, *advice_notes(found)),
+    )
+
+
+class _Asked:
+    """Asks for measures and keeps the answers by name."""
+
+    def __init__(self, runner: Runner, found: Probe, reading: Reading) -> None:
+        self._runner, self.found, self._reading = runner, found, reading
+        self.given: dict[str, Answer] = {}
+        self._number = 0
+
+    def ask(self, asks: Sequence[Ask], series: int) -> dict[str, Answer]:
+        answers: dict[str, Answer] = {}
+        runner = replace(self._runner, progress=self._told)
+        for ask, answer in runner.matrices(asks, self.found.window, self.found.step, series):
+            answers[ask.name] = answer
+        self.given |= answers
+        return answers
+
+    def instant(self, query: str, kept: Sequence[str]) -> Answer:
+        """Of something that does not change within the window; nothing where the server refuses."""
+        try:
+            return self._runner.client.instant(query, self.found.window.end, kept).answer
+        except RefusedError as error:
+            self._runner.log.add(f"{query.split('(', maxsplit=1)[0]} could not be asked: {error.message}")
+            return Answer.nothing(1)
+
+    @property
+    def matches(self) -> tuple[str, ...]:
+        return self._reading.matches
+
+    def _told(self, name: str) -> None:
+        self._number += 1
+        if self._number % 10 == 0:
+            self._reading.progress(f"{self._number} measures read ({name})")
+
+
+@dataclass
+class _Join:
+    """Series of node_exporter and kube-state-metrics by the GPU node that they speak of."""
+
+    asked: _Asked
+    gpu_nodes: Mapping[str, int]
+    found: Probe
+
+    def __post_init__(self) -> None:
+        chosen, names = queries.selector(self.asked.matches), self.found.names
+        window = f"[{min(self.found.window.seconds, 3600):.0f}s]"
+        self._by_instance: dict[str, str] = {}
+        if "node_uname_info" in names:
+            kept = ("instance", "nodename")
+            for labels in self.asked.instant(f"last_over_time(node_uname_info{chosen}{window})", kept).labels:
+                node = matched(labels.get("nodename", ""), self.gpu_nodes)
+                if node is not None and "instance" in labels:
+                    self._by_instance[labels["instance"]] = node
+        self._known: dict[tuple[str, ...], str | None] = {}
+        self.dmi: dict[str, Labels] = {}
+        if "node_dmi_info" in names:
+            kept = (*NODE_LABELS, "system_vendor", "product_name", "chassis_asset_tag")
+            for labels in self.asked.instant(f"last_over_time(node_dmi_info{chosen}{window})", kept).labels:
+                node = self.node(labels)
+                if node is not None:
+                    self.dmi[node] = labels
+        self.kube: dict[str, Labels] = {}
+        if "kube_node_labels" in names:
+            kept = ("exported_node", "node", *nodes.KUBE_LABELS)
+            for labels in self.asked.instant(f"last_over_time(kube_node_labels{chosen}{window})", kept).labels:
+                node = matched(labels.get("exported_node") or labels.get("node", ""), self.gpu_nodes)
+                if node is not None:
+                    self.kube[node] = labels
+
+    def node(self, labels: Labels) -> str | None:
+        """The GPU node that a series of node_exporter speaks of; None: a node without GPUs."""
+        key = tuple(labels.get(name, "") for name in NODE_LABELS)
+        if key not in self._known:
+            by_instance = self._by_instance.get(labels.get("instance", ""))
+            named = node_of(labels)
+            self._known[key] = by_instance or (matched(named, self.gpu_nodes) if named else None)
+        return self._known[key]
+
+
+def _gpus(asked: _Asked, grid: Grid, log: Log) -> tuple[GpuRows, pd.DataFrame]:
+    """Rows of GPUs of both roads, and the uses of GPUs by workloads."""
+    found, matches, step = asked.found, asked.matches, asked.found.step
+    empty = GpuRows(Cells(grid))
+    agent, dcgm = empty, empty
+    uses: list[pd.DataFrame] = []
+    if found.agent_gpus:
+        asks = queries.agent_gpu_asks(found.names, matches, step) + queries.agent_about_asks(matches, step)
+        answers = asked.ask(asks, found.agent_gpus)
+        bins = asked.ask(queries.agent_bin_asks(matches, step), found.agent_gpus * 28)
+        agent = agent_rows(grid, answers, bins)
+        ask = queries.agent_work_ask(matches, step)
+        uses.append(agent_uses(asked.ask([ask], 2 * found.agent_gpus)[ask.name], grid, agent.about))
+    if found.dcgm_gpus:
+        answers = asked.ask(queries.dcgm_asks(found.names, matches, step, found.ruled), found.dcgm_gpus)
+        dcgm = dcgm_rows(grid, answers, log)
+        interval = scrape_seconds(dcgm.cells.column("n"), step)
+        intervals = {uuid: float(interval[row]) for uuid, row in dcgm.cells.rows.items()}
+        uses.append(dcgm_uses(answers["n"], grid, dcgm.about, intervals, set(agent.about)))
+    rows = combined(agent, dcgm) if agent.about and dcgm.about else agent if agent.about else dcgm
+    filled = [part for part in uses if not part.empty]
+    return rows, pd.concat(filled, ignore_index=True) if filled else pd.DataFrame()
+
+
+def _beside(
+    asked: _Asked, grid: Grid, counts: Mapping[str, int], join: _Join, roles: Mapping[str, Role]
+) -> tuple[PortRows, Cells[str]]:
+    """Rows of fabric ports and hosts, of both roads."""
+    found, matches, step = asked.found, asked.matches, asked.found.step
+    ports, hosts = PortRows(Cells(grid)), Cells(grid)
+    if found.agent_gpus:
+        node_count = len(counts)
+        answers = asked.ask(queries.agent_node_asks(matches, step), 10 * node_count)
+        answers |= asked.ask(queries.agent_fabric_asks(found.names, matches, step), 28 * 10 * node_count)
+        ports = agent_ports(grid, answers)
+        hosts = agent_hosts(grid, asked.ask(queries.agent_host_asks(found.names, matches, step), node_count))
+    if found.has_fabric:
+        chosen = queries.selector(matches)
+        kept = (*NODE_LABELS, "device", "port")
+        rates = asked.instant(f"last_over_time(node_infiniband_rate_bytes_per_second{chosen}[1h])", kept)
+        answers = asked.ask(queries.exporter_fabric_asks(found.names, matches, step), 10 * len(counts))
+        other = exporter_ports(grid, answers, rates, node_of=join.node, gpu_counts=counts, configured=roles)
+        ports = PortRows(
+            merged(ports.cells, other.cells), {**other.roles, **ports.roles}, {**other.layers, **ports.layers}
+        )
+    cores = 0 < found.core_series <= MAX_CORE_SERIES
+    asks = queries.exporter_host_asks(found.names, matches, step, cores=cores)
+    if asks:
+        hosts = merged(hosts, exporter_hosts(grid, asked.ask(asks, len(counts)), join.node))
+    return ports, hosts
+
+
+def _gpu_table(gpus: GpuRows, catalog: Catalog) -> pd.DataFrame:
+    about = gpus.about
+
+    def node(uuid: str) -> str:
+        return about[uuid].node
+
+    table = gpus.cells.table(
+        store.GPU_HOURS.columns, {"node": node, "gpu_uuid": lambda uuid: uuid}, store.GPU_HOURS.bins
+    )
+    index = {uuid: one.index for uuid, one in about.items()}
+    total = {uuid: nodes.memory_of(one, catalog) for uuid, one in about.items()}
+    table["gpu_index"] = table["gpu_uuid"].map(index).astype(float)
+    table["mem_total_bytes"] = table["mem_total_bytes"].fillna(table["gpu_uuid"].map(total).astype(float))
+    return table
+
+
+def _fabric_table(ports: PortRows) -> pd.DataFrame:
+    texts = {
+        "node": lambda key: key[0],
+        "device": lambda key: key[1],
+        "role": lambda key: ports.roles.get(key, "unknown"),
+        "link_layer": ports.layers.get,
+        "port": lambda key: float(key[2]),
+    }
+    table = ports.cells.table(store.FABRIC_HOURS.columns, texts, store.FABRIC_HOURS.bins)
+    return table.assign(port=table["port"].astype(float))
+
+
+def _sorted(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    return table.sort_values(keys, kind="stable", ignore_index=True)
+
+
+def _absences(found: Probe, gpus: GpuRows) -> pd.DataFrame:
+    """What dcgm-exporter does not export, of each node of which it alone tells."""
+    alone = sorted({one.node for one in gpus.about.values()}) if not found.agent_gpus else []
+    rows = [
+        {
+            "node": node, "gpu_uuid": None, "device": None, "scope": "source", "metric": metric,
+            "reason": "not-exported", "detail": f"{detail} {remedy}", "remedy": remedy, "since": found.window.start,
+            "until": np.nan,
+        }
+        for node in alone
+        for metric, (detail, remedy) in lacking_fields(found).items()
+    ]  # fmt: skip
+    return concat([pd.DataFrame(rows)] if rows else [], store.ABSENCES.columns)
+
+
+def _source(reading: Reading, found: Probe) -> dict[str, object]:
+    counters = reading.client.counters
+    return {
+        "kind": "prometheus",
+        "url": reading.client.url,
+        "server": str(found.server),
+        "match": list(reading.matches),
+        "exporters": list(found.exporters),
+        "row_seconds": found.step,
+        "scrape_seconds": found.scrape_seconds,
+        "retention": found.retention,
+        "recording_rules": sorted(found.ruled),
+        "queries": counters.queries,
+        "answer_bytes": counters.bytes_read,
+        "cached_answers": reading.cache.hits,
+    }
+
+
+def _greeting(found: Probe) -> str:
+    scraped = f", scraped every {span(found.scrape_seconds)}" if found.scrape_seconds else ""
+    window: Window = found.window
+    return (
+        f"{found.server}: {found.series} series of GPUs from {', '.join(found.exporters)}{scraped}; "
+        f"{minute(window.start)} to {minute(window.end)}"
+    )

@@ -1,0 +1,175 @@
+"""Nodes and GPUs as tables of the frame: what series, firmware and Kubernetes' labels tell of them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from ....agent.inventory.identity import REGION_LABELS, TYPE_LABELS, dmi_of, label_of, sku_by_signs
+from ....agent.model import FabricPort, Gpu, Role
+from ....agent.store import queries as store
+from ....rules.catalog_loader import Catalog
+from ..resolve import concat
+from .answers import Answer, Labels
+from .fabric import PortKey, PortRows
+from .gpus import About, GpuRows
+from .names import agent_node
+
+_ROLES: Mapping[str, Role] = {"compute": "compute", "storage": "storage", "management": "management"}
+_SPELLED = re.compile(r"[^a-zA-Z0-9_]")
+
+
+def _metric_label(label: str) -> str:
+    """How kube-state-metrics writes a Kubernetes label."""
+    return "label_" + _SPELLED.sub("_", label)
+
+
+_KUBE = {_metric_label(name): name for name in (*TYPE_LABELS, *REGION_LABELS, "skuwise.io/node-sku")}
+KUBE_LABELS = tuple(_KUBE)
+
+
+def gpu_counts(about: Mapping[str, About]) -> dict[str, int]:
+    """Whole GPUs by node."""
+    whole = {(one.node, one.parent or uuid) for uuid, one in about.items()}
+    return dict(Counter(node for node, _ in whole))
+
+
+def memory_of(about: About, catalog: Catalog) -> float:
+    """Memory of a whole GPU by the catalog, for series that do not tell it; NaN where that lacks the GPU."""
+    sku = catalog.gpu(about.sku or about.name or "")
+    return float(sku.mem_bytes) if sku is not None and about.kind == "gpu" else float("nan")
+
+
+def gpu_table(gpus: GpuRows, catalog: Catalog) -> pd.DataFrame:
+    """The frame's table `gpus`: every GPU with rows, and the parents of instances."""
+    seen = gpus.cells.seen()
+    columns = {
+        name: gpus.cells.column(name) for name in ("mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second")
+    }
+    rows: list[dict[str, object]] = []
+    parents: dict[tuple[str, str], dict[str, object]] = {}
+    for uuid, (start, _) in seen.items():
+        one = gpus.about[uuid]
+        row: dict[str, object] = {
+            "node": one.node, "gpu_uuid": uuid, "name": one.name, "sku": one.sku or _sku(one.name, catalog),
+            "kind": one.kind, "parent_uuid": one.parent, "mig_profile": one.mig_profile, "gpu_index": one.index,
+            "valid_from": start,
+        }  # fmt: skip
+        for name, matrix in columns.items():
+            values = matrix[gpus.cells.rows[uuid]]
+            known = values[~np.isnan(values)]
+            row[name] = float(known[-1]) if len(known) else np.nan
+        if np.isnan(columns["mem_total_bytes"][gpus.cells.rows[uuid]]).all():
+            row["mem_total_bytes"] = memory_of(one, catalog)
+        rows.append(row)
+        if one.parent is not None and one.parent not in seen:
+            parents[one.node, one.parent] = {
+                **row, "gpu_uuid": one.parent, "kind": "gpu", "parent_uuid": None, "mig_profile": None,
+                "mem_total_bytes": np.nan,
+            }  # fmt: skip
+    table = pd.DataFrame([*rows, *parents.values()])
+    return concat([table] if len(table) else [], store.GPUS.columns)
+
+
+def node_table(
+    gpus: GpuRows,
+    ports: PortRows,
+    given: Mapping[str, Answer],
+    *,
+    dmi: Mapping[str, Labels],
+    kube: Mapping[str, Labels],
+    catalog: Catalog,
+) -> pd.DataFrame:
+    """The frame's table `nodes`. What the agent's page says of a node counts before what its parts tell."""
+    told: dict[str, Labels] = {}
+    for labels in given["nodes"].labels if "nodes" in given else ():
+        node = agent_node(labels)
+        if node:
+            told[node] = labels
+    declared: dict[str, float] = {}
+    answer = given.get("node GPUs")
+    if answer is not None:
+        for labels, values in zip(answer.labels, answer.values, strict=True):
+            node, known = agent_node(labels), values[~np.isnan(values)]
+            if node and len(known):
+                declared[node] = float(known[-1])
+    spans: dict[str, tuple[float, float]] = {}
+    for uuid, (start, end) in gpus.cells.seen().items():
+        node = gpus.about[uuid].node
+        before = spans.get(node, (start, end))
+        spans[node] = (min(before[0], start), max(before[1], end))
+    counts = gpu_counts({uuid: gpus.about[uuid] for uuid in gpus.cells.seen()})
+    by_node = _ports_by_node(ports)
+    rows = []
+    for node in sorted(spans):
+        row: dict[str, object] = {"node": node, "first_seen": spans[node][0], "last_seen": spans[node][1]}
+        if node in told:
+            own = told[node]
+            row |= {name: own.get(name) for name in ("node_sku", "node_sku_source", "provider", "instance_type")}
+            row["cluster"] = own.get("exported_cluster") or own.get("cluster") or ""
+            row["region"] = own.get("exported_region") or own.get("region")
+        else:
+            row |= _identified(
+                _whole(node, gpus, catalog), by_node.get(node, ()), dmi.get(node), kube.get(node), catalog
+            )
+        row["gpu_count"] = declared.get(node, float(counts[node]))
+        rows.append(row)
+    return concat([pd.DataFrame(rows)] if rows else [], store.NODES.columns)
+
+
+def _identified(
+    own: list[Gpu],
+    ports: tuple[FabricPort, ...],
+    firmware: Labels | None,
+    labels: Labels | None,
+    catalog: Catalog,
+) -> dict[str, object]:
+    """A node that no agent describes, by the agent's own rules."""
+    words = firmware or {}
+    signs = dmi_of(words.get("system_vendor", ""), words.get("product_name", ""), words.get("chassis_asset_tag", ""))
+    spelled = {_KUBE[name]: value for name, value in (labels or {}).items() if name in _KUBE}
+    # Without a single port it is not known whether there are none, or nobody exports them.
+    seen = ports or (FabricPort("unknown", 1),)
+    sku, source = sku_by_signs(signs, spelled, own, seen, tuple(catalog.nodes.values()))
+    known = catalog.node(sku) if sku else None
+    return {
+        "cluster": "",
+        "provider": signs.provider or (known.provider if known else None),
+        "region": label_of(spelled, REGION_LABELS),
+        "instance_type": signs.instance_type
+        or label_of(spelled, TYPE_LABELS)
+        or (known.instance_type if known else None),
+        "node_sku": sku,
+        "node_sku_source": source,
+    }
+
+
+def _whole(node: str, gpus: GpuRows, catalog: Catalog) -> list[Gpu]:
+    return [
+        Gpu(uuid, 0, one.name or "", _sku(one.name, catalog))
+        for uuid, one in gpus.about.items()
+        if one.node == node and one.kind == "gpu"
+    ]
+
+
+def _ports_by_node(ports: PortRows) -> dict[str, tuple[FabricPort, ...]]:
+    found: dict[str, list[FabricPort]] = {}
+    rates = ports.cells.column("line_rate_bytes_per_second")
+    for key, row in ports.cells.rows.items():
+        known = rates[row][~np.isnan(rates[row])]
+        found.setdefault(key[0], []).append(_port(key, ports, float(known[-1]) if len(known) else None))
+    return {node: tuple(own) for node, own in found.items()}
+
+
+def _port(key: PortKey, ports: PortRows, rate: float | None) -> FabricPort:
+    role = _ROLES.get(ports.roles.get(key, ""), "unknown")
+    return FabricPort(key[1], key[2], role, "InfiniBand", rate)
+
+
+def _sku(name: str | None, catalog: Catalog) -> str | None:
+    found = catalog.gpu(name) if name else None
+    return found.name if found is not None else None

@@ -1,0 +1,105 @@
+"""Real engines on loopback, filled with series: Debian's prometheus and victoria-metrics."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from skuwise.advisor.simulate.exposed import Series, import_lines, openmetrics
+
+START_SECONDS = 30.0
+
+
+def needed(*programs: str) -> None:
+    """Skip the test where a program is not installed."""
+    missing = [one for one in programs if shutil.which(one) is None]
+    if missing:
+        pytest.skip(f"{' and '.join(missing)} not installed (apt-get install prometheus victoria-metrics)")
+
+
+@contextmanager
+def prometheus(folder: Path, series: Iterable[Series], *flags: str) -> Iterator[str]:
+    """The address of a Prometheus that holds `series`, written as blocks by promtool."""
+    needed("prometheus", "promtool")
+    folder.mkdir(parents=True, exist_ok=True)
+    text, data = folder / "series.txt", folder / "data"
+    with text.open("w") as file:
+        file.writelines(openmetrics(series))
+    done = subprocess.run(
+        ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(text), str(data)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    text.unlink()
+    settings = folder / "prometheus.yml"
+    settings.write_text("global: {scrape_interval: 1m}\n")
+    address = f"127.0.0.1:{free_port()}"
+    command = [
+        "prometheus", f"--config.file={settings}", f"--storage.tsdb.path={data}", f"--web.listen-address={address}",
+        "--storage.tsdb.retention.time=10y", "--log.level=error", *flags,
+    ]  # fmt: skip
+    with _running(command, f"http://{address}/-/ready", folder):
+        yield f"http://{address}"
+
+
+@contextmanager
+def victoria(folder: Path, series: Iterable[Series], *flags: str) -> Iterator[str]:
+    """The address of a VictoriaMetrics that took `series` through its import API."""
+    needed("victoria-metrics")
+    folder.mkdir(parents=True, exist_ok=True)
+    address = f"127.0.0.1:{free_port()}"
+    command = [
+        "victoria-metrics", f"-storageDataPath={folder / 'vm'}", f"-httpListenAddr={address}", "-retentionPeriod=100y",
+        "-loggerLevel=ERROR", "-search.latencyOffset=0s", *flags,
+    ]  # fmt: skip
+    url = f"http://{address}"
+    with _running(command, f"{url}/health", folder):
+        batch: list[str] = []
+        for line in import_lines(series):
+            batch.append(line)
+            if len(batch) >= 500:
+                _post(f"{url}/api/v1/import", "".join(batch))
+                batch.clear()
+        _post(f"{url}/api/v1/import", "".join(batch))
+        _post(f"{url}/internal/force_flush", "")
+        yield url
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def _post(url: str, body: str) -> None:
+    with urllib.request.urlopen(urllib.request.Request(url, body.encode(), method="POST"), timeout=60) as answer:
+        answer.read()
+
+
+@contextmanager
+def _running(command: list[str], ready: str, folder: Path) -> Iterator[None]:
+    with (folder / "engine.log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            deadline = time.monotonic() + START_SECONDS
+            while True:
+                try:
+                    with urllib.request.urlopen(ready, timeout=2):
+                        break
+                except (urllib.error.URLError, OSError):
+                    assert process.poll() is None, (folder / "engine.log").read_text()[-2000:]
+                    assert time.monotonic() < deadline, f"{command[0]} did not start"
+                    time.sleep(0.1)
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
