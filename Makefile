@@ -10,7 +10,7 @@ WEEKS ?= 0-2
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint types contracts check bench accuracy evaluate model picture build lock format clean standalone image
+.PHONY: help setup demo test test-all lint types contracts check bench accuracy evaluate model move-model picture build lock format clean standalone image
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -57,11 +57,14 @@ bench: setup ## the figures of docs/benchmarks.md, printed
 accuracy: setup ## kinds and bottlenecks over 20 simulated fleets, with the confusion tables
 	$(BIN)/python benchmarks/accuracy.py
 
-evaluate: setup ## verdicts on both generators, the recordings and two weeks' backtest (about half an hour); SEEDS, WEEKS
+evaluate: setup ## verdicts on both generators, recordings, two weeks' backtest, moves on published pairs (about half an hour); SEEDS, WEEKS
 	$(BIN)/python benchmarks/evaluate.py --seeds $(SEEDS) --weeks $(WEEKS)
 
 model: setup ## fit the weights of kinds anew from simulated fleets (some ten minutes): rules/kind_model.yaml
 	$(BIN)/python benchmarks/train_kinds.py
+
+move-model: setup ## calibrate predicted moves anew on benchmarks/data/sku_pairs.csv: rules/move_model.yaml
+	$(BIN)/python benchmarks/move_model.py
 
 picture: setup ## draw the pictures of the documentation anew
 	$(BIN)/python docs/tools/picture.py

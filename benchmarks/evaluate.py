@@ -4,6 +4,7 @@
     python benchmarks/evaluate.py --seeds 1000-1004 --wrong    what is wrong, on seeds for development
     python benchmarks/evaluate.py --labelled DIR         real labelled series (the format: docs/method.md)
     python benchmarks/evaluate.py --seeds none --weeks 0-3    the first simulator and the backtest alone
+    python benchmarks/evaluate.py --pairs FILE           predicted moves on a table of published pairs (docs/moves.md)
 
 Seeds below 1000 are for reporting and are never looked at one by one. Each fleet of the second generator is judged at
 1 s and from means of a minute, with names and with everything that people wrote taken away; an abstention counts as
@@ -25,6 +26,7 @@ import numpy as np
 from accuracy import hidden, parse_seeds
 from backtest import Backtest, two_weeks
 from labelled import evaluate_folder
+from moves import tell as tell_moves
 from scoring import Answer, Score, told
 from second.fleet import Truth, build
 from second.measure import write
@@ -107,10 +109,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", default="0-14", help="of the second generator; none for none (default: 0-14)")
     parser.add_argument("--weeks", default="none", metavar="SEEDS", help="of the first simulator, two weeks each")
     parser.add_argument("--labelled", type=Path, metavar="DIR", help="judge this folder's series, and nothing else")
+    parser.add_argument("--pairs", type=Path, metavar="FILE", help="judge moves on this table, and nothing else")
     parser.add_argument("--wrong", action="store_true", help="print every workload that is judged wrong")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args(argv)
     try:
+        if options.pairs is not None:
+            tell_moves(options.pairs, wrong=options.wrong)
+            return EXIT_DONE
         if options.labelled is not None:
             _tell({f"labelled series of {clean(options.labelled)}": _folder(options.labelled)}, wrong=options.wrong)
             return EXIT_DONE
@@ -131,6 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell(total, wrong=options.wrong)
         if backtest.fleets:
             print("\n".join(backtest.told()))
+        tell_moves(wrong=options.wrong)
         return EXIT_DONE
     except SkuwiseError as error:
         print(f"evaluate: {error}", file=sys.stderr)

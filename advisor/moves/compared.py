@@ -59,10 +59,11 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
     assumed = assumptions(question, source, target)
     residuals = model.groups[group]
     sigma = residuals.sigma
-    if assumed:
+    doubtful = assumed_group(question, source, target)
+    if doubtful is not None:
         # Of two GPUs with unpublished figures either may be off.
         unknown = sum(1 for sku in (source, target) if assumptions(question, sku))
-        sigma = max(sigma, model.groups["assumed"].sigma * math.sqrt(unknown))
+        sigma = max(sigma, model.groups[doubtful].sigma * math.sqrt(unknown))
     return _answer(ratio, sigma, blocked, _basis(question, group, residuals, assumed), group, assumed)
 
 
@@ -94,6 +95,14 @@ def assumptions(question: Question, *skus: GpuSku) -> tuple[str, ...]:
         found += rates.assumed if rates else ()
     # INT8 rates of both sides were never measured anywhere: the residuals hold that already.
     return tuple(a for a in dict.fromkeys(found) if not (question.precision == "int8" and "INT8" in a))
+
+
+def assumed_group(question: Question, source: GpuSku, target: GpuSku) -> str | None:
+    """The group of the assumptions behind the answer: those on Hopper parts were checked; None: nothing is assumed."""
+    doubtful = [family(sku) for sku in (source, target) if assumptions(question, sku)]
+    if not doubtful:
+        return None
+    return "assumed, hopper" if set(doubtful) == {"hopper"} else "assumed"
 
 
 def blocks(question: Question, source: GpuSku, target: GpuSku) -> tuple[str, ...]:
