@@ -107,10 +107,11 @@ def _option(
     sku = first.gpu_sku or first.gpu_name
     gpus = sum(n.gpu_count for n in nodes)
     moved = sorted({g.lead.name for g in groups if any(n.node in names for n in g.nodes)})
+    left = count - freed
     text = (
-        f"{listed(moved)} move from {listed(sorted(names))} to the free GPUs of {count - freed} other "
-        f"{'node' if count - freed == 1 else 'nodes'} of the same kind, at the same speed; {freed} of {count} nodes "
-        f"{'falls' if freed == 1 else 'fall'} free. "
+        f"{listed(moved)} {'moves' if len(moved) == 1 else 'move'} from {listed(sorted(names))} to the free GPUs of "
+        f"{left} other {'node' if left == 1 else 'nodes'} of the same kind, at the same speed; {freed} of {count} "
+        f"nodes {'falls' if freed == 1 else 'fall'} free. "
     )
     if blocked:
         text += f"Not possible today: {'; '.join(blocked)}."

@@ -39,7 +39,7 @@ class ClockChange:
 class Found:
     """A finding and what the ways out need: its group (None: bare GPUs), nodes, bare GPUs, and a link's premium.
 
-    `fault`: the bottleneck to mend first; `clock`: how else to run the GPU.
+    `fault`: the bottleneck to mend first; `clock`: how else to run the GPU; `faulty`: series whose telemetry is wrong.
     """
 
     finding: Finding
@@ -49,6 +49,7 @@ class Found:
     premium: Premium | None = None
     fault: str | None = None
     clock: ClockChange | None = None
+    faulty: frozenset[str] = frozenset()
 
 
 def listed(names: Sequence[str]) -> str:

@@ -41,7 +41,7 @@ def fewer_gpus_gates(group: Group, gpus: int) -> tuple[str, ...]:
         reasons.append("training on fewer GPUs runs longer by as much: nothing is saved")
     if group.demand_p95 is None:
         reasons.append("neither tensor activity nor memory bandwidth was measured, so the demand is not known")
-    elif gpus % max(group.gpus_per_replica, 1) and uses_nvlink(group):
+    elif gpus % max(group.gpus_per_replica, 1) and group.uses_nvlink:
         reasons.append(
             "the GPUs of a replica talk over NVLink (tensor parallelism): whether the model fits on fewer is not "
             "known (memory needed unknown)"
@@ -52,10 +52,6 @@ def fewer_gpus_gates(group: Group, gpus: int) -> tuple[str, ...]:
 def room_bytes(mem_bytes: float) -> float:
     """What a GPU (or an instance) of so much memory may be asked to hold."""
     return max(MEMORY_SHARE * (mem_bytes - RESERVED_BYTES), 0.0)
-
-
-def uses_nvlink(group: Group) -> bool:
-    return _p95(group.use.u_n) >= LINK_IN_USE
 
 
 def _shared(group: Group) -> str | None:
@@ -132,7 +128,7 @@ def _memory(group: Group, source: GpuSku, target: GpuSku) -> str | None:
 
 
 def _nvlink(group: Group, source_node: NodeSku | None, node: NodeSku) -> str | None:
-    if not uses_nvlink(group):
+    if not group.uses_nvlink:
         return None
     if node.intra_node_link not in NVLINK:
         return "its GPUs talk over NVLink, and this node joins them by PCIe only"

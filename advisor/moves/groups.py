@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,7 @@ HOURS_PER_MONTH = 730.0
 TRAINING = ("training", "fine-tuning")
 JOBS = (*TRAINING, "batch-inference")
 LINK_IN_USE = 0.05  # p95 of a link's use from which the work is taken to need it
+LINK_SILENT = 0.01  # 99.5th percentile of its seconds up to which a link is silent (as in rules/waste/idle-nvlink.yaml)
 AVAILABLE = ("online-inference", "interactive")  # somebody waits for these: two replicas are the least
 
 
@@ -88,12 +90,18 @@ class Group:
     def gpus_per_replica(self) -> int:
         return max((len(w.gpus) for w in self.now), default=0)
 
+    @cached_property
+    def uses_nvlink(self) -> bool:
+        """Whether its GPUs talk over NVLink: by the hours' means, or by the seconds that a quiet hour's mean hides."""
+        values = self.use.u_n[np.isfinite(self.use.u_n)]
+        often = bool(values.size) and float(np.percentile(values, 95)) >= LINK_IN_USE
+        return often or (self.feature("n_p995") or 0.0) > LINK_SILENT
+
     @property
     def unit(self) -> int:
         """GPUs that come and go together: a replica where its GPUs talk over NVLink, else one."""
-        values = self.use.u_n[np.isfinite(self.use.u_n)]
         # NVLink not measured: a replica of several GPUs is kept whole.
-        talks = not values.size or float(np.percentile(values, 95)) >= LINK_IN_USE
+        talks = self.uses_nvlink or not np.isfinite(self.use.u_n).any()
         return max(self.gpus_per_replica, 1) if talks else 1
 
     def right_size(self, demand: float, headroom: float, rho: float = 1.0) -> int:
@@ -136,7 +144,7 @@ class Group:
         """Share of its time in which the signals contradict one another."""
         return self.feature("fault_share") or 0.0
 
-    @property
+    @cached_property
     def demand_p95(self) -> float | None:
         """95th percentile over the window of the load on the GPUs held now; None: not measured."""
         return float(np.percentile(self.load, 95)) if len(self.load) else None

@@ -48,16 +48,17 @@ def enumerate_options(
             options += [released] if released else []
         if item.group is not None:
             by_group.setdefault(item.group.series_id, []).append(item)
+    faulty = frozenset[str]().union(*(f.faulty for f in found))
     swaps = swaps_of(scene, groups, found)
     for group in groups:
         mine = {f.finding.rule: f for f in by_group.get(group.series_id, ())}
         if not group.recurs:
-            if mine.keys() - {"telemetry-fault"}:
+            if group.series_id not in faulty and mine:
                 notes.append(
                     f"{group.lead.name} has ended and did not recur: what it wasted cannot be saved next month."
                 )
             continue
-        if not group.nodes or group.kind in ("idle", "unknown") or mine.keys() & {"held-idle", "telemetry-fault"}:
+        if group.series_id in faulty or not group.nodes or group.kind in ("idle", "unknown") or "held-idle" in mine:
             continue
         options += _exclusive(_ways_out(scene, verdicts, group, mine, swaps.get(group.series_id)))
     freed = {n.node for o, g in _claiming(options, groups) for n in g.nodes}
@@ -113,7 +114,8 @@ def _ways_out(
     other, rejected = other_gpu(scene, base, named, skip)
     if other is not None and (named or _worth_telling(other)):
         options.append(other)
-    if rejected and named:
+    # Unused memory alone is no reason to list every GPU that does not fit either.
+    if rejected and mine.keys() & {*_ANSWERS["gpu"]} - {"memory-unused"}:
         options.append(no_other_gpu(base, named, rejected))
     off = schedule_off(scene, base, verdicts, ())
     clock = slower_clock(scene, base, mine["energy"]) if "energy" in mine else None

@@ -10,6 +10,7 @@ from ...rules.catalog import MEMORY_SLICES, GpuSku, MigProfile
 from .gates import room_bytes
 from .prediction import (
     SIGMA_ACHIEVED_KNOWN,
+    SIGMA_SAME_GPU,
     Array,
     Factors,
     Phase,
@@ -49,7 +50,10 @@ def predict_slice(sku: GpuSku, profile: MigProfile, use: Use, phase: Phase) -> P
     if matters(use.u_n):
         return Refusal("the work uses NVLink, and MIG instances have none")
     ratio = time_ratio(use, phase, slice_factors(sku, profile))
-    return Prediction(max(ratio, 1e-6), SIGMA_ACHIEVED_KNOWN, f"{profile.sm_count} of {sku.sm_count} SMs")
+    # Latency stays as it is on the same silicon: only the time that SMs and memory bandwidth rule is in doubt.
+    latency = time_ratio(use, phase, Factors(c=0.0, m=0.0, p=0.0, n=0.0, i=0.0))
+    sigma = max(SIGMA_ACHIEVED_KNOWN * min(max(1.0 - latency, 0.0) * max(ratio, 1.0), 1.0), SIGMA_SAME_GPU)
+    return Prediction(max(ratio, 1e-6), sigma, f"{profile.sm_count} of {sku.sm_count} SMs")
 
 
 def load_on_slice(sku: GpuSku, profile: MigProfile, use: Use) -> Array:

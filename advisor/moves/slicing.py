@@ -32,10 +32,10 @@ def fitting(sku: GpuSku | None, group: Group, headroom: float) -> tuple[SliceFit
 
 
 def chosen(fits: Sequence[SliceFit]) -> SliceFit | None:
-    """The smallest instance that nothing forbids and that is not too risky; else the smallest that nothing forbids."""
+    """The smallest instance that nothing forbids and that is not too risky; else the one that slows it least."""
     open_ = [f for f in fits if not f.blocked_by and f.prediction is not None and per_gpu(f) > 1]
     sure = [f for f in open_ if f.prediction is not None and f.prediction.risk in COUNTED_RISKS]
-    return next(iter(sure or open_), None)
+    return next(iter(sure or reversed(open_)), None)
 
 
 def per_gpu(fit: SliceFit) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ...rules.errors import UsageError
-from . import serving_scenes, training_scenes
+from . import mixed_scenes, serving_scenes, training_scenes
 from .assorted import assorted
 from .build import Builder
 from .noise import stream
@@ -39,6 +39,7 @@ SCENARIOS: Mapping[str, str] = {
     "mig": "GPUs cut into instances: notebooks, small services and small training",
     "telemetry-fault": "work that goes on while the profiling counters stand at zero",
     "phases": "training by day and serving at night, and a training job that evaluates",
+    "mixed": "sixteen nodes among which every kind of move pays",
     "assorted": "kinds, GPUs and sizes drawn apart from one another: what the model of kinds learns from",
     "fleet": "every kind and every node type together (allow a minute)",
 }
@@ -139,8 +140,9 @@ _LAYOUTS: Mapping[str, Callable[[Builder], None]] = {
     "mig": serving_scenes.sliced,
     "telemetry-fault": training_scenes.telemetry_fault,
     "phases": _phases,
+    "mixed": mixed_scenes.mixed,
     "assorted": assorted,
     "fleet": _fleet,
 }
 # What `small` already holds, and what is no part of any fleet.
-_WITHIN_SMALL = frozenset({"training", "fine-tuning", "decode", "idle", "founding", "assorted"})
+_WITHIN_SMALL = frozenset({"training", "fine-tuning", "decode", "idle", "founding", "mixed", "assorted"})

@@ -25,7 +25,9 @@ def energy(scope: Scope, rule: WasteRule) -> Told:
         if not group.current or group.observed_hours < rule.value("coverage_hours"):
             continue
         change = _change(scope, rule, group)
-        if change is not None and 1 - change.move.joules_ratio >= rule.value("saving_min"):
+        if change is None or 1 - change.move.joules_ratio < rule.value("saving_min"):
+            continue
+        if change.joules_per_month / (HOURS_PER_MONTH * 3600) >= rule.value("watts_min"):
             found.append(_finding(scope, rule, group, change))
     return found, []
 

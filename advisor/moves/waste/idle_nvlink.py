@@ -19,6 +19,8 @@ def idle_nvlink(scope: Scope, rule: WasteRule) -> Told:
     for group in scope.judged:
         if group.kind in TRAINING and group.gpus_per_replica > 1:
             continue
+        if not all(scope.has_nvlink(n) for n in group.nodes):
+            continue
         peaks = [n.nvlink_util_p995 for n in group.nodes]
         known = [p for p in peaks if p is not None]
         if len(known) < len(peaks) or max(known) > limit or not seen_at_work(group, rule):

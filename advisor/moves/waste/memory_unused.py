@@ -10,14 +10,17 @@ from .scope import Scope, Told, finding_of, percent, seen_at_work
 
 
 def memory_unused(scope: Scope, rule: WasteRule) -> Told:
-    """Groups that never took half of their GPUs' memory. What they took bounds what they need from above.
+    """Recurring work that never took half of its GPUs' memory. What it took bounds what it needs from above.
 
     An engine that fills whatever it finds says nothing of its need: no finding.
     """
     found: list[Found] = []
     for group in scope.judged:
-        most = group.mem_needed_max
-        if most is None or most >= rule.value("mem_max") or not seen_at_work(group, rule):
+        most = group.mem_needed_max if group.recurs else None
+        if most is None or most >= rule.value("mem_max"):
+            continue
+        # Somebody's session works in short spells, which is no probing.
+        if group.kind != "interactive" and not seen_at_work(group, rule):
             continue
         if group.observed_hours < rule.value("coverage_hours"):
             continue

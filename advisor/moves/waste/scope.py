@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ....rules.interconnect import NVLINK_PRIORS
 from ....rules.templates import fill
 from ....rules.thresholds import WasteRule
 from ...model import Evidence, Finding, Severity
@@ -69,6 +70,11 @@ class Scope:
         """Whether the catalog says that a node joins its GPUs by PCIe only."""
         sku = self.book.catalog.node(node.node_sku) if node.node_sku else None
         return sku is not None and sku.intra_node_link == "pcie"
+
+    def has_nvlink(self, node: NodeFacts) -> bool:
+        """Whether the catalog says that a node joins several GPUs by NVLink."""
+        sku = self.book.catalog.node(node.node_sku) if node.node_sku else None
+        return sku is not None and sku.gpu_count > 1 and sku.intra_node_link in NVLINK_PRIORS
 
     def cost_words(self, cost: float | None, nodes: Sequence[NodeFacts]) -> str:
         price = self.book.of(nodes[0]) if nodes else None

@@ -13,16 +13,21 @@ from .scope import Scope, Told, finding_of, percent, watts
 
 
 def telemetry_fault(scope: Scope, rule: WasteRule) -> Told:
-    """Groups and free GPUs whose counters stand still while they draw power, or the other way round."""
+    """Nodes whose counters stand still while their GPUs draw power, or the other way round: one finding for each set of
+    nodes, whatever ran there."""
     found: list[Found] = []
     notes: list[str] = []
+    by_nodes: dict[tuple[str, ...], list[Group]] = {}
     for group in scope.groups:
         if group.nodes and scope.faulty(group) and group.observed_hours >= rule.value("hours_min"):
-            found.append(_of_group(scope, rule, group))
-            notes.append(
-                f"No verdict on waste of {group.lead.name}: its signals contradict one another in "
-                f"{group.fault_share * 100:.0f} % of the time, a fault of the telemetry."
-            )
+            by_nodes.setdefault(tuple(n.node for n in group.nodes), []).append(group)
+    for groups in by_nodes.values():
+        found.append(_of_groups(scope, rule, groups))
+        notes += [
+            f"No verdict on waste of {g.lead.name}: its signals contradict one another in "
+            f"{g.fault_share * 100:.0f} % of the time, a fault of the telemetry."
+            for g in groups
+        ]
     for node in scope.verdicts.nodes:
         bare = [b for b in scope.verdicts.bare if b.node == node.node and b.telemetry_fault]
         if bare and max(b.hours for b in bare) >= rule.value("hours_min"):
@@ -30,8 +35,10 @@ def telemetry_fault(scope: Scope, rule: WasteRule) -> Told:
     return found, notes
 
 
-def _of_group(scope: Scope, rule: WasteRule, group: Group) -> Found:
-    share = group.fault_share
+def _of_groups(scope: Scope, rule: WasteRule, groups: list[Group]) -> Found:
+    """`groups`: on the same nodes, the largest first."""
+    group, share = groups[0], max(g.fault_share for g in groups)
+    others = f" It is one of {len(groups)} that ran there so." if len(groups) > 1 else ""
     finding = finding_of(
         scope, rule, group,
         evidence=(
@@ -40,12 +47,12 @@ def _of_group(scope: Scope, rule: WasteRule, group: Group) -> Found:
             Evidence("tensor_active", group.feature("c"), None, "ratio"),
             Evidence("power_over_idle", group.feature("power_over_idle"), None, "ratio"),
         ),
-        gpu_hours=share * group.gpu_hours,
+        gpu_hours=sum(g.fault_share * g.gpu_hours for g in groups),
         cost=None,
         values={"share": percent(share)},
-        after="",
+        after=others.strip(),
     )  # fmt: skip
-    return Found(finding, group, group.nodes)
+    return Found(finding, group, group.nodes, faulty=frozenset(g.series_id for g in groups))
 
 
 def _of_node(rule: WasteRule, node: NodeFacts, bare: list[BareGpu]) -> Found:
