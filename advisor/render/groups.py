@@ -34,12 +34,16 @@ def loose(advice: Advice) -> tuple[Recommendation, ...]:
     return tuple(r for r in advice.recommendations if not r.findings)
 
 
+def _open(r: Recommendation) -> bool:
+    return not r.blocked_by and not r.set_aside
+
+
 def _saves(r: Recommendation) -> bool:
-    return not r.blocked_by and not r.set_aside and r.saving_usd_per_month is not None and r.saving_usd_per_month.p50 > 0
+    return _open(r) and r.saving_usd_per_month is not None and r.saving_usd_per_month.p50 > 0
 
 
 def _frees(r: Recommendation) -> bool:
-    return not r.blocked_by and not r.set_aside and r.freed_gpu_hours_per_month > 0
+    return _open(r) and r.freed_gpu_hours_per_month > 0
 
 
 def best_way(case: Case) -> Recommendation | None:

@@ -1,0 +1,141 @@
+"""From a finding to the query behind its numbers, in the language of the source that was read."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...rules.errors import UsageError
+from ..model import Advice, Evidence
+from .blocks import filled, indent, with_clause
+from .registry import numbers_of, source_of
+from .sources import Outside, Reckoned, Sql
+from .subject import Subject
+
+_VIEWS = re.compile(r"\b(gpu_hours|gpu_minutes|fabric_hours|fabric_minutes|gpus|nodes|workload_gpus|absences)\b")
+_TIMED = frozenset({"gpu_hours", "gpu_minutes", "fabric_hours", "fabric_minutes"})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What stands behind the numbers of one finding.
+
+    `statement`: one query with one row, a column for each of `numbers` in their order; None where there are none.
+    `outside`: numbers that telemetry does not hold, with where they stand. `reckoned`: those that no query gives, with
+    the formula and the query of the rows it starts from.
+    """
+
+    statement: str | None
+    numbers: tuple[Evidence, ...]
+    outside: tuple[tuple[Evidence, str], ...]
+    reckoned: tuple[tuple[Evidence, str, str], ...]
+
+
+class Language(Protocol):
+    """Queries for one kind of source (``kind`` of the advice's ``source``): SQL today, PromQL beside it."""
+
+    def answer(self, subject: Subject) -> Answer:
+        """What stands behind the numbers of the subject's finding."""
+        ...
+
+    def how_to_run(self, advice: Advice, answers: Sequence[Answer]) -> tuple[str, ...]:
+        """Lines that say how the queries are run on this source."""
+        ...
+
+
+class SqliteLanguage:
+    """SELECTs on the public views, for sqlite3 3.26 or newer."""
+
+    def answer(self, subject: Subject) -> Answer:
+        values = subject.values()
+        numbers: list[tuple[Evidence, Sql]] = []
+        outside: list[tuple[Evidence, str]] = []
+        reckoned: list[tuple[Evidence, str, str]] = []
+        for evidence in numbers_of(subject.finding):
+            source = source_of(subject.finding, evidence.metric)
+            if isinstance(source, Sql):
+                numbers.append((evidence, source))
+            elif isinstance(source, Reckoned):
+                rows = with_clause(source.blocks, values) + filled(source.rows, values) + ";"
+                reckoned.append((evidence, source.formula, rows))
+            else:
+                where = source.where if isinstance(source, Outside) else "nobody said where it comes from"
+                outside.append((evidence, where))
+        return Answer(
+            _statement(numbers, values), tuple(e for e, _ in numbers), tuple(outside), tuple(reckoned)
+        )  # fmt: skip
+
+    def how_to_run(self, advice: Advice, answers: Sequence[Answer]) -> tuple[str, ...]:
+        databases = advice.source.get("databases")
+        files = [str(name) for name in databases] if isinstance(databases, list | tuple) else []
+        if len(files) < 2:
+            file = shlex.quote(files[0]) if files else "FILE"
+            return (f"Save a query as query.sql, then: sqlite3 -readonly -line {file} < query.sql",)
+        views = sorted({view for a in answers for sql in _all_sql(a) for view in _VIEWS.findall(sql)})
+        return (
+            f"{len(files)} databases were read. The queries ask all of them at once, so gather what they read in one "
+            "scratch file first (the views become tables of the same names; no file is attached or changed):",
+            *gather(files, views, advice),
+            "Then save a query as query.sql, and: sqlite3 -readonly -line together.db < query.sql",
+            "Of a node that stands in several of the files, gather one alone: the advice counts each moment once.",
+        )
+
+
+LANGUAGES: Mapping[str, Language] = {"sqlite": SqliteLanguage()}
+
+
+def language_of(advice: Advice) -> Language:
+    """The language of the source that the advice was read from. Raises UsageError for one that has none yet."""
+    kind = str(advice.source.get("kind"))
+    found = LANGUAGES.get(kind)
+    if found is None:
+        raise UsageError(f"There are no queries for a source of kind {kind!r} yet.", "Read databases with --db.")
+    return found
+
+
+def gather(files: Sequence[str], views: Sequence[str], advice: Advice) -> tuple[str, ...]:
+    """Shell lines that copy these views of all files, the window's rows only, into tables of ``together.db``."""
+    columns = "SELECT 'CREATE TABLE {0} (' || group_concat(name) || ');' FROM pragma_table_info('{0}');"
+    return (
+        "rm -f together.db; {",
+        *(f'  sqlite3 -readonly {shlex.quote(files[0])} "{columns.format(view)}"' for view in views),
+        f"  for db in {' '.join(shlex.quote(name) for name in files)}; do",
+        *(f'    sqlite3 -readonly -cmd ".mode insert {view}" "$db" "{gathered(view, advice)}"' for view in views),
+        "  done; } | sqlite3 together.db",
+    )
+
+
+def gathered(view: str, advice: Advice) -> str:
+    """The SELECT of the rows of a view that queries of this advice may read.
+
+    The fabric's hours are taken from their beginning: how long it is known reaches beyond the window.
+    """
+    if view not in _TIMED:
+        return f"SELECT * FROM {view};"
+    since = "" if view == "fabric_hours" else f"ts > {advice.start!r} AND "
+    return f"SELECT * FROM {view} WHERE {since}ts < {advice.end + 60!r};"
+
+
+def _all_sql(answer: Answer) -> tuple[str, ...]:
+    return (answer.statement or "", *(rows for _, _, rows in answer.reckoned))
+
+
+def _statement(numbers: Sequence[tuple[Evidence, Sql]], values: Mapping[str, str]) -> str | None:
+    if not numbers:
+        return None
+    needed = [name for _, source in numbers for name in source.blocks]
+    columns = [
+        f"(\n{indent(filled(source.select, {**values, 'pick': _pick(evidence)}))}\n) AS {evidence.metric}"
+        for evidence, source in numbers
+    ]
+    return with_clause(needed, values) + "SELECT\n" + ",\n".join(columns) + ";"
+
+
+def _pick(evidence: Evidence) -> str:
+    """Of several workloads, a rule of one's own looks at the one nearest to its threshold."""
+    value, threshold = evidence.value, evidence.threshold
+    rising = isinstance(value, float) and isinstance(threshold, float) and value >= threshold
+    return "min" if rising else "max"

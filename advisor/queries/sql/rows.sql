@@ -1,0 +1,136 @@
+-- block span: the window
+SELECT {start} AS start, {stop} AS stop
+
+-- block wanted: the nodes it is about
+SELECT column1 AS node FROM (VALUES {node_rows})
+
+-- block skus: the kinds of GPU as the catalog has them; link_share is what all-reduce sustains of NVLink
+SELECT column1 AS called, column2 AS name, column3 AS clock, column4 AS nvlink, column5 AS pcie, column6 AS tdp,
+    column7 AS eta_c, column8 AS eta_m, column9 AS link_share
+FROM (VALUES {sku_rows})
+
+-- block cards needs span skus: every GPU as it was last described in the window
+SELECT g.node, g.gpu_uuid, g.kind, g.parent_uuid, coalesce(s.name, g.called) AS name,
+    coalesce(nullif(g.power_limit_watts, 0), s.tdp) AS power_limit,
+    coalesce(nullif(g.nvlink_bytes_per_second, 0), s.nvlink) AS nvlink, s.pcie, s.clock, s.eta_c, s.eta_m, s.link_share
+FROM (
+    SELECT node, gpu_uuid, kind, parent_uuid, coalesce(sku, name) AS called, power_limit_watts,
+        nvlink_bytes_per_second, max(valid_from)
+    FROM gpus, span
+    WHERE valid_from <= stop AND (valid_to IS NULL OR valid_to >= start)
+    GROUP BY node, gpu_uuid
+) g LEFT JOIN skus s ON s.called = g.called
+
+-- block uses needs span: who held which GPU
+SELECT workload_id, node, gpu_uuid, ts_start, max(ts_end) AS ts_end, max(shared) AS shared
+FROM workload_gpus, span
+WHERE ts_start < stop AND ts_end > start AND ts_end > ts_start
+GROUP BY workload_id, node, gpu_uuid, ts_start
+
+-- block cut needs uses: hours that a start or end of a workload cuts are read by the minute, where minutes are kept
+SELECT DISTINCT node, gpu_uuid, hour FROM (
+    SELECT node, gpu_uuid, edge,
+        3600.0 * (CAST(edge / 3600 AS INTEGER) + (edge > 3600.0 * CAST(edge / 3600 AS INTEGER))) AS hour
+    FROM (SELECT node, gpu_uuid, ts_start AS edge FROM uses UNION ALL SELECT node, gpu_uuid, ts_end FROM uses)
+), span
+WHERE edge > start AND edge < stop AND hour - edge > 60 AND edge - (hour - 3600) > 60
+
+-- block hours needs span: hours of GPUs
+SELECT {gpu_columns}, {bin_columns} FROM gpu_hours, span
+WHERE ts > start AND ts <= stop AND ts - interval_seconds >= start - 1
+
+-- block fine needs cut: the minutes of the hours that are cut
+SELECT c.hour, m.* FROM cut c JOIN (
+    SELECT {gpu_columns} FROM gpu_minutes
+) m ON m.ts > c.hour - 3600 AND m.ts <= c.hour AND m.node = c.node AND m.gpu_uuid = c.gpu_uuid
+
+-- block told needs fine hours: the hours of which their minutes tell nearly all
+SELECT f.node, f.gpu_uuid, f.hour
+FROM fine f JOIN hours h ON h.node = f.node AND h.gpu_uuid = f.gpu_uuid AND h.ts = f.hour
+GROUP BY f.node, f.gpu_uuid, f.hour
+HAVING sum(f.observed_seconds) >= 0.9 * max(h.observed_seconds)
+
+-- block newest needs hours span: the minutes after a node's last hour
+SELECT m.* FROM (
+    SELECT n.node, n.last_seen, coalesce(max(h.ts), max(start)) AS told_until, max(start) AS start, max(stop) AS stop
+    FROM nodes n JOIN span LEFT JOIN hours h ON h.node = n.node
+    GROUP BY n.node
+) e JOIN (SELECT {gpu_columns} FROM gpu_minutes) m
+ON m.ts > e.told_until AND m.ts < e.stop + 60 AND m.ts <= e.last_seen + 60 AND m.ts - 60 >= e.start - 1
+    AND m.node = e.node
+
+-- block raw needs hours told fine newest: each moment of each GPU once
+SELECT h.* FROM hours h
+LEFT JOIN told t ON t.node = h.node AND t.gpu_uuid = h.gpu_uuid AND t.hour = h.ts
+WHERE t.hour IS NULL
+UNION ALL
+SELECT {fine_columns}, {no_bins} FROM fine f
+JOIN told t ON t.node = f.node AND t.gpu_uuid = f.gpu_uuid AND t.hour = f.hour
+UNION ALL
+SELECT n.*, {no_bins} FROM newest n
+
+-- block kin needs raw cards wanted: rows of the same kinds of GPU on all nodes: they tell idle power and memory clock
+SELECT c.name, c.power_limit, r.power_watts_mean AS power, r.mem_clock_hertz_mean AS mem_clock,
+    coalesce(r.gpu_util_mean, r.sm_active_mean) AS g, 1.0 * r.mem_used_bytes_mean / r.mem_total_bytes AS mem
+FROM raw r JOIN cards c ON c.node = r.node AND c.gpu_uuid = r.gpu_uuid
+WHERE c.name IN (SELECT name FROM cards WHERE node IN (SELECT node FROM wanted))
+
+-- block free needs kin: those that were free (at rest, nothing in memory, power that can be idle power), by their power
+SELECT name, power, row_number() OVER (PARTITION BY name ORDER BY power) - 1 AS place,
+    0.1 * (count(*) OVER (PARTITION BY name) - 1) AS tenth
+FROM kin
+WHERE g < 0.01 AND mem < {free_mem} AND power IS NOT NULL AND NOT coalesce(power > {idle_share_max} * power_limit, 0)
+
+-- block still needs kin free: idle power: the lowest decile of the free ones, else an eighth of the power limit
+SELECT k.name, max(k.mem_clock) AS mem_clock,
+    coalesce(max(d.power), min({idle_share} * min(k.power_limit), min(k.power))) AS idle_power
+FROM kin k LEFT JOIN (
+    SELECT name, sum(power * CASE place - CAST(tenth AS INTEGER)
+        WHEN 0 THEN 1 - (tenth - CAST(tenth AS INTEGER)) WHEN 1 THEN tenth - CAST(tenth AS INTEGER) END) AS power
+    FROM free GROUP BY name
+) d ON d.name = k.name
+GROUP BY k.name
+
+-- block bounded needs raw wanted: its nodes' rows; the first and last of a node begin and end with the node
+SELECT r.*,
+    CASE WHEN short THEN r.ts - r.interval_seconds ELSE r.begun END AS began,
+    CASE WHEN short THEN r.ts ELSE r.finish END AS ended
+FROM (
+    SELECT *, finish - begun < 0.5 * observed_seconds AS short FROM (
+        SELECT *, CASE WHEN last_seen < ts AND last_seen > begun THEN last_seen ELSE ts END AS finish FROM (
+            SELECT r.*, n.last_seen, CASE WHEN n.first_seen > r.ts - r.interval_seconds AND n.first_seen < r.ts
+                THEN n.first_seen ELSE r.ts - r.interval_seconds END AS begun
+            FROM raw r JOIN wanted w ON w.node = r.node
+            JOIN (SELECT node, min(first_seen) AS first_seen, max(last_seen) AS last_seen FROM nodes GROUP BY node) n
+                ON n.node = r.node
+        )
+    )
+) r
+
+-- block measured needs bounded cards still: use relative to the peaks of its kind of GPU
+SELECT b.node, b.gpu_uuid, c.kind, b.ts, b.interval_seconds, b.began, b.ended,
+    min(coalesce(b.observed_seconds, 0), b.ended - b.began) AS observed,
+    min(max(coalesce(b.gpu_util_mean, b.sm_active_mean), 0), 1) AS g, coalesce(b.gpu_util_max, b.sm_active_max) AS g_max,
+    coalesce(b.gpu_util_p95, b.sm_active_p95) AS g_p95, b.sm_active_mean AS sm, b.sm_occupancy_mean AS o,
+    b.tensor_active_mean * coalesce(b.sm_clock_hertz_mean / c.clock, 1) AS c,
+    b.dram_active_mean * min(coalesce(b.mem_clock_hertz_mean / y.mem_clock, 1), 1) AS m,
+    max(coalesce(b.nvlink_tx_bytes_per_second_mean, b.nvlink_rx_bytes_per_second_mean),
+        coalesce(b.nvlink_rx_bytes_per_second_mean, b.nvlink_tx_bytes_per_second_mean)) / c.nvlink AS n,
+    max(coalesce(b.pcie_tx_bytes_per_second_mean, b.pcie_rx_bytes_per_second_mean),
+        coalesce(b.pcie_rx_bytes_per_second_mean, b.pcie_tx_bytes_per_second_mean)) / c.pcie AS p,
+    b.sm_clock_hertz_mean / c.clock AS clock_ratio, b.duty, b.throttled_fraction AS throttled,
+    1.0 * b.mem_used_bytes_mean / b.mem_total_bytes AS mem, 1.0 * b.mem_used_bytes_max / b.mem_total_bytes AS mem_max,
+    b.power_watts_mean AS power, y.idle_power, b.power_watts_mean / y.idle_power AS over_idle,
+    coalesce(b.tensor_active_max = 0 AND b.dram_active_max = 0 AND coalesce(b.sm_active_max, 0) = 0, 0) AS silent,
+    c.eta_c, c.eta_m, c.link_share, {bin_columns}
+FROM bounded b JOIN cards c ON c.node = b.node AND c.gpu_uuid = b.gpu_uuid JOIN still y ON y.name = c.name
+
+-- block judged needs measured: which rows were idle, and in which the signals contradict one another
+SELECT *, quiet AND NOT fault AS idle FROM (
+    SELECT *, (quiet AND coalesce(over_idle >= {fault_min}, 0)) OR (silent AND coalesce(g >= 0.5, 0)) AS fault FROM (
+        SELECT *, (g IS NOT NULL OR m IS NOT NULL)
+            AND NOT coalesce(g >= {engine_max}, 0) AND NOT coalesce(m >= {dram_max}, 0)
+            AND NOT coalesce(sm >= {engine_max}, 0) AND NOT coalesce(g_p95 >= {engine_max}, 0) AS quiet
+        FROM measured
+    )
+)
