@@ -98,7 +98,9 @@ def calibrate(seen: Sequence[Seen], profiles: Profiles) -> MoveModel:
     """Offsets and group errors from these lines alone."""
     errors: dict[str, list[tuple[str, str, float]]] = defaultdict(list)
     for held in sorted({s.pair.family for s in seen}):
-        offsets = fit_offsets([s for s in seen if s.pair.family != held])
+        # Classes are fitted apart, so those without this model need not be fitted anew.
+        kinds = {s.kind for s in seen if s.pair.family == held}
+        offsets = fit_offsets([s for s in seen if s.pair.family != held and s.kind in kinds])
         for one in seen:
             if one.pair.family == held:
                 errors[one.assumed or one.group].append((held, one.pair.source, one.error(offsets)))
