@@ -19,6 +19,7 @@ from .moves.groups import groups_of
 from .moves.money import PriceBook, reconcile, unique, with_costs
 from .moves.options import decided, enumerate_options, order, recoverable
 from .moves.scene import Scene
+from .moves.waste.exempt import excused
 from .moves.waste.registry import find_custom, find_waste
 from .moves.waste.scope import Scope
 from .verdicts.facts import Verdicts
@@ -77,9 +78,9 @@ def advise_on(
     """The moves and the money of verdicts that are already given."""
     book = PriceBook(catalog, tuple(prices), tuple(power))
     window = verdicts.window
-    groups = groups_of(verdicts)
     if exceptions is None:
         exceptions = load_exceptions(known_rules=rules)
+    groups = excused(groups_of(verdicts), exceptions, generated_at)
     scope = Scope(verdicts, groups, rules, book, generated_at)
     found, waste_notes = find_waste(scope, exceptions)
     own, own_notes = find_custom(scope, custom or CustomRules({}), exceptions)
@@ -87,6 +88,7 @@ def advise_on(
         catalog=catalog,
         book=book,
         headroom=rules["too-many-gpus"].value("headroom"),
+        sizing=rules["too-many-gpus"],
         at=max(generated_at, window.end),
         window_hours=window.hours,
         rng=rng,

@@ -42,6 +42,10 @@ OPERATORS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
 RISING = ("above", "at-least")
 # A kind that nobody could tell, and work that never ran, are asked about only where a rule names them.
 KINDS_UNLESS_NAMED = tuple(kind for kind in get_args(KindLabel) if kind not in ("idle", "unknown"))
+# What is known of every finding about a workload; what a shipped rule fills beside that is its own.
+FILLED = frozenset({
+    "workload", "kind", "gpu_count", "gpu_sku", "node_sku", "nodes", "node", "node_count", "hours", "gpu_hours",
+})  # fmt: skip
 CONDITIONS_MAX = 20
 COVERAGE_HOURS = 30.0  # as the rules that ship (rules/waste)
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
@@ -134,9 +138,10 @@ def _custom_rule(fields: Fields, origin: str) -> CustomRule:
     conditions = _conditions(parts)
     features = {condition.feature for condition in conditions}
     for key, template in [("text", text), *(("would_change_if", change) for change in changes)]:
-        unknown = check_template(template, features)
+        unknown = check_template(template, features, FILLED)
         if unknown is not None:
-            near = suggest(unknown, features) or "A text may name the features of its own conditions."
+            names = sorted(features | FILLED)
+            near = suggest(unknown, names) or f"Known here are {', '.join(names)}."
             raise fields.fault(key, f"unknown placeholder {{{unknown}}} in {key!r}", near)
     thresholds = {
         f"{c.feature} {c.operator}": Threshold(c.value, c.unit, "window", reason, fields.file, origin)

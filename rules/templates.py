@@ -19,10 +19,12 @@ PLACEHOLDERS = frozenset(
 )  # fmt: skip
 
 
-def check_template(template: str, thresholds: Collection[str]) -> str | None:
+def check_template(
+    template: str, thresholds: Collection[str], placeholders: Collection[str] = PLACEHOLDERS
+) -> str | None:
     """The first placeholder that nobody will fill; None where all are known."""
     for name in _GAP.findall(template):
-        if name not in PLACEHOLDERS and name not in thresholds:
+        if name not in placeholders and name not in thresholds:
             return str(name)
     return None
 

@@ -6,13 +6,14 @@ Advice is about next month, so it is about the series (a service with its replic
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
+from ...rules.exceptions import RuleException
 from ..model import WorkloadVerdict
 from ..verdicts.facts import NodeFacts, Verdicts
 from .prediction import EXPOSED, Array, Phase, Use, demand
@@ -34,6 +35,7 @@ class Group:
     what `now` holds; `alone` are the nodes that no other workload is on now (of a job: that none was on in the window).
     `current`: seen in the last day of the window. `recurs`: current, or run more than once in the window.
     `use` is all rows of use, `load` the same per interval: share of what the GPUs sustain, mean over the GPUs held.
+    `excused`: rule id -> the exception by which that rule says nothing of it (rules/exceptions.yaml).
     """
 
     series_id: str
@@ -51,6 +53,7 @@ class Group:
     load: Array
     mem_used_max: float | None
     bottleneck_shares: dict[str, float]
+    excused: Mapping[str, RuleException] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:

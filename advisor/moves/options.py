@@ -96,6 +96,7 @@ def _ways_out(
     scene: Scene, verdicts: Verdicts, group: Group, mine: Mapping[str, Found], swapped: Option | None
 ) -> list[Option]:
     """`mine`: the group's findings by rule. `swapped`: its change of places with training, or why there is none."""
+    scene = scene.of(group)
     kept = bool(fewer_gpus_gates(group, group.gpu_count)) or group.kind in TRAINING
     base = baseline(scene, group, group.unit, fewer_forbidden=kept)
     skip: frozenset[str] = frozenset()

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...rules.catalog import NodeSku, Price
 from ...rules.catalog_loader import Catalog
+from ...rules.thresholds import WasteRule
 from ..model import Configuration, Interval, Realisation, Recommendation
 from ..words import dated, spread, usd
 from .groups import AVAILABLE, Group
@@ -23,6 +24,7 @@ COUNTED_RISKS = ("very-low", "low")
 @dataclass(frozen=True)
 class Scene:
     """`headroom`: the load that fewer or other GPUs may reach; `at`: now, Unix seconds; `rng` is injected.
+    `sizing`: the rule that sets the headroom, which teams may change for their work (None: one headroom for all).
 
     `window_hours`: length of the window, from which a month's hours of a job are reckoned.
     """
@@ -33,6 +35,13 @@ class Scene:
     at: float
     window_hours: float
     rng: np.random.Generator
+    sizing: WasteRule | None = None
+
+    def of(self, group: Group) -> Scene:
+        """The scene with the headroom that the group's team keeps."""
+        if self.sizing is None:
+            return self
+        return replace(self, headroom=self.sizing.of(group.lead.owner).value("headroom"))
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import jsonschema
 import numpy as np
 import pytest
 from moves_builders import END, catalog, fabric, node, usage, verdicts, workload
+from skuwise.__main__ import main
 from skuwise.advisor.advice import advise_on
 from skuwise.advisor.model import Advice, Coverage, Owner
 from skuwise.advisor.render import FORMATS, render
@@ -20,6 +23,7 @@ from skuwise.advisor.render.explained import render_explained
 from skuwise.advisor.render.json import load_schema
 from skuwise.rules.custom import load_custom_rules
 from skuwise.rules.exceptions import load_exceptions
+from skuwise.rules.price_files import load_prices
 from skuwise.rules.thresholds import load_waste_rules
 
 RULE = """id: slow-input
@@ -158,6 +162,31 @@ def test_an_exception_silences_a_rule_and_says_so(tmp_path, changes, exceptions,
     assert all(f"by the exception {why}: " in n for n in said)
 
 
+DOCS = Path(__file__).parents[2] / "docs" / "rules.md"
+
+
+def test_the_documentation_shows_what_works(tmp_path):
+    blocks = re.findall(r"^```yaml\n(.*?)^```", DOCS.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    named = {m.group(1): text for text in blocks if (m := re.match(r"# DIR/(\S+)\n", text))}
+    assert set(named) == {
+        "waste/idle-fabric.yaml",
+        "teams/search/team.yaml",
+        "exceptions.yaml",
+        "custom/slow-input.yaml",
+    }
+    told = advice(one(train({"cpu": 0.9, "g": 0.4})), tmp_path, named)
+    (finding,) = found(told, "custom/slow-input")
+    assert (
+        finding.text == "The training job job (ann) waits for its input: CPUs 90 % busy, GPUs at work 40 % of the time."
+    )
+    assert len(named["custom/slow-input.yaml"].splitlines()) == 11  # ten and the file's name
+    assert main(["rules", "check", str(tmp_path)]) == 0
+    (prices,) = [text for text in blocks if text.startswith("prices:")]
+    (tmp_path / "prices.yaml").write_text(prices)
+    read = load_prices(tmp_path / "prices.yaml", catalog().nodes, today=date(2026, 11, 21))
+    assert (len(read.prices), len(read.power)) == (1, 1)
+
+
 HOSTILE = "\u202e[red]x[/red]<script>alert(1)</script>|=cmd|' /C calc'!A0 {workload}"
 
 
@@ -175,3 +204,51 @@ def test_hostile_rules_have_no_effect_in_any_format(tmp_path, form):
     if form == "csv":
         (row,) = [r for r in csv.DictReader(io.StringIO(text)) if r["rule_or_action"] == "custom/slow-input"]
         assert row["text"].startswith("'=1+1")
+
+
+def test_what_may_need_its_fabric_is_not_moved_to_a_node_without_one(tmp_path):
+    plain = advice(silent(), tmp_path, {"waste/a.yaml": "id: idle\n"})
+    kept = advice(silent(command="vllm serve big --enable-expert-parallel"), tmp_path)
+    without = {n.name for n in catalog().nodes.values() if not n.fabric.rdma}
+
+    def leaving(told: Advice) -> list[str]:
+        return [r.target.node_sku for r in told.recommendations if r.target.node_sku in without and not r.blocked_by]
+
+    assert leaving(plain)
+    assert not leaving(kept)
+
+
+SMALL = {"u_c": 0.02, "u_m": 0.2, "u_n": 0.0}
+LOADED = {"mem_flat": 1.0, "cpu": 0.1, "u_c_p99": 0.05, "u_m_p99": 0.3}
+
+
+def counts(told: Advice) -> list[tuple[int, tuple[str, ...]]]:
+    return [(r.target.gpu_count, r.blocked_by) for r in told.recommendations if r.action == "reduce-gpus"]
+
+
+def test_a_team_keeps_the_headroom_it_set_in_findings_and_in_ways_out(tmp_path):
+    files = {
+        "teams/calm/waste/a.yaml": "id: too-many-gpus\nthresholds: {headroom: {value: 0.3}}\n",
+        "teams/calm/team.yaml": "namespace: [calm]\n",
+        "waste/x.yaml": "id: too-many-gpus\nthresholds: {headroom: {value: 0.8}}\n",
+    }
+    held = {}
+    for namespace in ("calm", "other"):
+        w = workload(features=LOADED, owner=Owner(namespace=namespace))
+        told = advice(verdicts([node()], [w], uses=[usage(w, **SMALL)]), tmp_path, files)
+        (finding,) = found(told, "too-many-gpus")
+        (target, _) = counts(told)[0]
+        needed = next(e.threshold for e in finding.evidence if e.metric == "gpus_held")
+        assert target == needed
+        held[namespace] = target
+    assert held == {"calm": 6, "other": 3}  # of 8, at 0.2 of what they sustain
+
+
+def test_standby_capacity_keeps_its_gpus(tmp_path):
+    w = workload(features=LOADED)
+    given = verdicts([node()], [w], uses=[usage(w, **SMALL)])
+    assert any(not blocked for _, blocked in counts(advice(given, tmp_path, {"waste/x.yaml": "id: idle\n"})))
+    files = {"exceptions.yaml": "exceptions: {standby-capacity: {match: {name: [chat]}}}\n"}
+    told = advice(given, tmp_path, files)
+    assert not found(told, "too-many-gpus")
+    assert not any(not blocked for _, blocked in counts(told))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ....rules.exceptions import Exceptions, RuleException
 from ...moments import day
@@ -11,6 +12,22 @@ from ..groups import Group
 
 # The fabric is the node's: whoever works there may be the one that needs it.
 OF_THE_NODE = ("idle-fabric",)
+
+
+def excused(groups: Sequence[Group], exceptions: Exceptions, at: float) -> tuple[Group, ...]:
+    """The groups with the exceptions that fit them: one of a group's runs is enough. `at`: Unix seconds."""
+    rules = {rule for one in exceptions.every for rule in one.rules}
+    today = day(at)
+    told = []
+    for group in groups:
+        found = {}
+        for rule in rules:
+            whys = (exceptions.of_workload(rule, w.owner, w.name, w.command, today) for w in group.workloads)
+            why = next((one for one in whys if one is not None), None)
+            if why is not None:
+                found[rule] = why
+        told.append(replace(group, excused=found) if found else group)
+    return tuple(told)
 
 
 def without_exceptions(
@@ -38,9 +55,5 @@ def _exception(one: Found, groups: Sequence[Group], exceptions: Exceptions, toda
     concerned = [one.group] if one.group is not None else []
     if rule in OF_THE_NODE:
         concerned = [g for g in groups if any(nodes.intersection(w.nodes) for w in g.workloads)]
-    for group in concerned:
-        for w in group.workloads:
-            why = exceptions.of_workload(rule, w.owner, w.name, w.command, today)
-            if why is not None:
-                return why
-    return exceptions.of_nodes(rule, nodes, today)
+    whys = (group.excused.get(rule) for group in concerned)
+    return next((why for why in whys if why is not None), None) or exceptions.of_nodes(rule, nodes, today)
