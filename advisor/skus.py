@@ -14,7 +14,7 @@ from ..rules.catalog_loader import Catalog, load_catalog
 from ..rules.columns import columns
 from ..rules.errors import EXIT_DONE, UsageError
 from ..rules.fields import suggest
-from ..rules.gpu_files import Accelerator
+from ..rules.gpu_files import Accelerator, normalise
 from ..rules.interconnect import Premium, fabric_premium, nvlink_premium
 from ..rules.plain import clean
 from .compare import configure_compare
@@ -95,7 +95,7 @@ def _find(catalog: Catalog, name: str) -> GpuSku | NodeSku | Accelerator:
     if matches:
         return matches[0]
     for accelerator in catalog.accelerators:
-        if accelerator.name.casefold() == name.casefold():
+        if normalise(accelerator.name) == normalise(name):
             return accelerator
     known = [*catalog.gpus, *catalog.nodes, *(one.name for one in catalog.accelerators)]
     holding = [one for one in known if name.casefold() in one.casefold()][:3]

@@ -21,6 +21,10 @@ FLOP_PER_CLOCK_PER_SM = {
     "12.0": 1024, "gfx942": 2048,
 }  # fmt: skip
 
+# Parts sold with less than their architecture has (vendor datasheets of A10G, L40, L20 and H20): beside their siblings'
+# figure, a doubled rate would pass for right.
+_SOLD_WITH = {"A10G": 512, "L40": 512, "L20": 512, "H20-96GB": 1037}
+
 # FP32 FLOP per clock and SM: 64 cores up to GA100, 128 from GA10x on, a multiply-add counting twice (same sources).
 _FP32_PER_CLOCK_PER_SM = {"7.0": 128, "7.5": 128, "8.0": 128}
 _FP32_ELSE = 256
@@ -86,12 +90,13 @@ def _all(gpu: GpuSku, facts: GpuFacts) -> Iterator[tuple[str, str]]:
 
 
 def _tensor(gpu: GpuSku, facts: GpuFacts) -> Iterator[tuple[str, str]]:
-    known = FLOP_PER_CLOCK_PER_SM.get(gpu.compute_capability)
+    known, whose = FLOP_PER_CLOCK_PER_SM.get(gpu.compute_capability), f"compute capability {gpu.compute_capability}"
+    if gpu.name in _SOLD_WITH:
+        known, whose = _SOLD_WITH[gpu.name], gpu.name
     if known is not None and facts.flop_per_clock_per_sm > known:
         yield (
             "tensor",
-            f"{facts.flop_per_clock_per_sm:g} FLOP per clock and SM is more than the {known} of compute capability "
-            f"{gpu.compute_capability} (dense)",
+            f"{facts.flop_per_clock_per_sm:g} FLOP per clock and SM is more than the {known} of {whose} (dense)",
         )
     fp16 = gpu.dense_flops.get("fp16")
     if fp16 is None:

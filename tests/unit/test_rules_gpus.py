@@ -172,6 +172,71 @@ def test_every_check_refuses_its_example(tmp_path, old, new, part):
     assert "own.yaml:5: " in str(caught.value)
 
 
+# What scraped tables say of one die of two, in itself as consistent as the whole.
+DIE = """
+vendor: NVIDIA
+gpus:
+  B200-SXM:
+    architecture: Blackwell
+    compute_capability: "10.0"
+    sm_count: 74
+    boost_mhz: 1965
+    tensor: {reference_mhz: 1856, flop_per_clock_per_sm: 8192, basis: published}
+    dense_tflops: {fp32: 37.2, fp16: 1125, bf16: 1125, fp8: 2250, int8: 2250, fp4: 4500}
+    memory: {gb: 90, type: HBM3e, gb_per_second: 3850}
+    nvlink: {gb_per_second_one_way: 900, links: 18, generation: 5}
+    pcie: {generation: 5, lanes: 16}
+    tdp_watts: 1000
+    mig_slices_max: 7
+    form_factor: SXM6
+    source: a scraped table
+    as_of: 2026-11-01
+    grade: C
+"""
+
+
+def test_one_die_of_two_is_refused_though_its_rates_agree(tmp_path):
+    with pytest.raises(RulesError, match="3850 GB/s is not what HBM3e delivers on one GPU"):
+        load_gpus(site(tmp_path, DIE))
+
+
+def test_a_part_sold_with_half_the_rate_cannot_have_its_siblings(tmp_path):
+    text = """
+vendor: NVIDIA
+gpus:
+  L40:
+    architecture: Ada
+    compute_capability: "8.9"
+    sm_count: 142
+    boost_mhz: 2490
+    tensor: {reference_mhz: 2490, flop_per_clock_per_sm: 1024, basis: published}
+    dense_tflops: {fp32: 90.5, fp16: 362, bf16: 362}
+    memory: {gb: 48, type: GDDR6, gb_per_second: 864}
+    pcie: {generation: 4, lanes: 16}
+    tdp_watts: 300
+    mig_slices_max: 0
+    form_factor: PCIe
+    source: a list of cards
+    as_of: 2026-11-01
+    grade: C
+"""
+    with pytest.raises(RulesError, match="1024 FLOP per clock and SM is more than the 512 of L40"):
+        load_gpus(site(tmp_path, text))
+
+
+NAMED = (
+    "H100", "H200", "A100", "A10", "A10G", "L40S", "L40", "L4", "L20", "B200", "B300", "GB200", "RTX PRO 6000", "T4",
+    "V100", "MI300X", "H20", "GH200",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_gpu_that_people_speak_of_is_there(name):
+    found = LIBRARY.find(name) or LIBRARY.gpus.get(LIBRARY.asked.get(normalise(name), ""))
+    assert found is not None
+    assert found.name.startswith(name.replace(" ", "-"))
+
+
 def test_a_check_can_be_set_aside_only_with_a_reason(tmp_path):
     text = ENTRY.replace("tdp_watts: 700", "tdp_watts: 2400\n    unchecked: {power: a whole module}")
     assert load_gpus(site(tmp_path, text)).gpus["X100"].tdp_watts == 2400
