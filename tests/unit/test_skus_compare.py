@@ -1,6 +1,9 @@
 """`skuwise skus compare` as people call it."""
 
 import json
+import re
+import shlex
+from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
@@ -29,6 +32,15 @@ def test_the_table_says_the_basis_and_what_forbids(capsys):
     assert status == 0
     assert "basis" in out
     assert "PCIe only" in out
+
+
+def test_the_commands_of_the_page_on_moves_answer(capsys):
+    page = (Path(__file__).parents[2] / "docs/moves.md").read_text()
+    shown = re.findall(r"^skuwise (skus .*)$", page, re.MULTILINE)
+    assert len(shown) >= 3
+    for line in shown:
+        assert main(shlex.split(line)) == 0
+        assert capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
