@@ -16,6 +16,7 @@ from .model import Advice, Decision, Summary
 from .moments import minute, span
 from .moves.found import HOUR_SECONDS, Found, listed, when_possible
 from .moves.groups import groups_of
+from .moves.market import market
 from .moves.money import PriceBook, reconcile, unique, with_costs
 from .moves.options import decided, enumerate_options, order, recoverable
 from .moves.scene import Scene
@@ -45,6 +46,7 @@ def advise(
     decisions: Mapping[str, Decision] | None = None,
     custom: CustomRules | None = None,
     exceptions: Exceptions | None = None,
+    with_market: bool = False,
 ) -> Advice:
     """Everything there is to say about a frame. `prices` are a team's own, before the catalog's list prices; `power`
     is what it pays for electricity.
@@ -52,12 +54,13 @@ def advise(
     `generated_at`: Unix seconds; `rng` draws the intervals, so a seed makes the advice repeatable.
     `kinds`, `bottlenecks`: thresholds of the verdicts; the packaged ones where None. `decisions`: what people decided
     on recommendations (the ledger), by id: what they dismissed or snoozed is marked and not counted. `custom`: a site's
-    own rules (None: none); `exceptions`: whose work a rule does not speak of (None: the packaged ones).
+    own rules (None: none); `exceptions`: whose work a rule does not speak of (None: the packaged ones). `with_market`:
+    whether other providers are looked at, too.
     """
     verdicts = judge(frame, catalog, kinds, bottlenecks, floor_hours=_floor_hours(rules))
     return advise_on(
         verdicts, catalog, rules, prices, generated_at=generated_at, rng=rng, source=frame.source, power=power,
-        decisions=decisions, custom=custom, exceptions=exceptions,
+        decisions=decisions, custom=custom, exceptions=exceptions, with_market=with_market,
     )  # fmt: skip
 
 
@@ -74,6 +77,7 @@ def advise_on(
     decisions: Mapping[str, Decision] | None = None,
     custom: CustomRules | None = None,
     exceptions: Exceptions | None = None,
+    with_market: bool = False,
 ) -> Advice:
     """The moves and the money of verdicts that are already given."""
     book = PriceBook(catalog, tuple(prices), tuple(power))
@@ -98,10 +102,14 @@ def advise_on(
     reconciliation, money_notes = reconcile(verdicts, book)
     cash, interval = recoverable(options)
     recommendations = order(options)
-    used = {p for r in recommendations for p in r.prices} | {f.finding.price for f in found}
+    # After everything that counts: its draws must not change those of what is recommended.
+    elsewhere = market(scene, groups) if with_market else None
+    used = {p for r in (*recommendations, *(elsewhere or ())) for p in r.prices} | {f.finding.price for f in found}
     named = [book.of(n) for n in verdicts.nodes] + [
         book.price(r.target.node_sku, n.region) for r in recommendations for n in verdicts.nodes
     ]
+    if elsewhere:
+        named += [p for n in catalog.nodes.values() for p in n.prices]
     fleet = {p.id for p in unique(book.of(n) for n in verdicts.nodes)}
     priced = reconciliation.total is not None
     short = (*_beginning(verdicts), *_too_little(verdicts, rules, generated_at))
@@ -124,6 +132,7 @@ def advise_on(
         findings=tuple(f.finding for f in (*found, *own)),
         recommendations=recommendations,
         notes=(*verdicts.notes, *short, *waste_notes, *own_notes, *over, *money_notes),
+        market=elsewhere,
     )
 
 

@@ -77,6 +77,7 @@ def _configure_advise(parser: argparse.ArgumentParser) -> None:
     add_source(parser)
     parser.add_argument("--format", choices=FORMATS, default="table", help="what to print (default: table)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to stdout, all or nothing")
+    parser.add_argument("--market", action="store_true", help="also show other providers, apart and in no sum")
     add_ledger(parser)
     parser.set_defaults(run=run_advise)
 
@@ -122,7 +123,7 @@ def run_advise(options: argparse.Namespace) -> int:
     with _no_garbage_collection():
         advice = advise_from(
             source_of(options, say, _cores()), since=options.since, until=options.until, rules_dir=options.rules,
-            prices=options.prices, now=now, decisions=decisions,
+            prices=options.prices, now=now, decisions=decisions, with_market=options.market,
         )  # fmt: skip
     terminal = options.output is None and sys.stdout.isatty()
     width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
@@ -145,10 +146,12 @@ def advise_from(
     rules_dir: Path | None = None,
     prices: Path | None = None,
     decisions: Mapping[str, Decision] | None = None,
+    with_market: bool = False,
 ) -> Advice:
     """Advice over a source. `since`: seconds before `until` (Unix seconds; None: the newest data there is).
 
     `source`: a list of paths stands for databases. `decisions`: what the ledger says, by recommendation.
+    `with_market`: whether other providers are looked at, too.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -170,6 +173,7 @@ def advise_from(
     return advise(
         frame, catalog, rules, own.prices, generated_at=now, rng=np.random.default_rng(SEED), kinds=kinds,
         bottlenecks=bottlenecks, power=own.power, custom=custom, exceptions=exceptions, decisions=decisions,
+        with_market=with_market,
     )  # fmt: skip
 
 

@@ -189,8 +189,8 @@ class Recommendation:
     """One way out. `excludes` are ids of the recommendations it cannot be combined with.
 
     `break_even` says at which demand (share of today's peak) the move stops saving; None where demand plays no part.
-    `available_from` is the date (ISO) from which a ``cash-at`` saving is cash. `decision` is what somebody decided on it
-    (the ledger); None: nobody did, or the snooze is over.
+    `available_from` is the date (ISO) from which a ``cash-at`` saving is cash. `decision` is what somebody decided on
+    it (the ledger); None: nobody did, or the snooze is over.
     """
 
     id: str
@@ -247,7 +247,10 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Everything that was found in one window. `generated_at`, `start`, `end`: Unix seconds (UTC)."""
+    """Everything that was found in one window. `generated_at`, `start`, `end`: Unix seconds (UTC).
+
+    `market`: what other providers would charge, apart from the recommendations and in no sum; None: it was not asked.
+    """
 
     generated_at: float
     start: float
@@ -259,3 +262,4 @@ class Advice:
     findings: tuple[Finding, ...]
     recommendations: tuple[Recommendation, ...]
     notes: tuple[str, ...] = ()
+    market: tuple[Recommendation, ...] | None = None

@@ -11,6 +11,8 @@ from .model import Decision, Interval, Recommendation, Summary
 from .moments import day
 
 NONE = "-"
+MARKET = "Other providers, shown apart and counted nowhere"
+NO_MARKET = "No other provider that the catalog knows would be cheaper."
 
 
 def usd(value: float | None, per: str = "") -> str:
@@ -99,7 +101,11 @@ def action_words(r: Recommendation) -> str:
     """What a recommendation comes to, in words."""
     if r.action == "move-sku":
         return "same GPU, other node" if r.target.gpu_sku == r.source.gpu_sku else "another GPU"
-    told = {"reduce-gpus": "fewer GPUs", "swap-placement": "swap with training", "release": "release"}
+    told = {
+        "reduce-gpus": "fewer GPUs", "swap-placement": "swap with training", "release": "release",
+        "mig-slice": "a slice of a GPU", "consolidate": "fewer nodes", "schedule-off": "off at night",
+        "lower-clock": "a lower clock", "power-cap": "a power cap", "fix-first": "mend it first",
+    }  # fmt: skip
     return told.get(r.action, r.action)
 
 

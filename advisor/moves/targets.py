@@ -6,7 +6,9 @@ Services keep up with demand, so their count follows the prediction; jobs keep t
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -36,9 +38,14 @@ class Candidate:
     nodes: int
     draws: Array
 
-    @property
+    @cached_property
     def saving(self) -> float:
         return float(np.median(self.draws))
+
+    @property
+    def safe(self) -> bool:
+        """Whether it saves at a risk that is recommended."""
+        return self.saving > 0 and self.prediction.risk in COUNTED_RISKS
 
 
 def other_gpu(
@@ -58,12 +65,34 @@ def other_gpu(
     if base.price is None or base.mixed:
         why = "the price of its node is not known" if base.price is None else "its nodes are of several kinds"
         return None, (Rejected("any other GPU", why),)
+    sold = [
+        (n, scene.book.price(n.name, node.region))
+        for n in scene.book.for_sale(node.provider, node.region)
+        if n.name not in skip and n.name != base.group.lead.node_sku
+    ]
+    kept, rejected = candidates(scene, base, source, sold)
+    if not kept:
+        return None, tuple(rejected.values())
+    best = kept[0]
+    rejected.pop(best.node.gpu, None)
+    seen = {best.node.gpu}
+    for candidate in kept[1:]:
+        if candidate.node.gpu not in seen:
+            seen.add(candidate.node.gpu)
+            rejected[candidate.node.gpu] = Rejected(candidate.node.name, _worse(candidate, best))
+    return move_option(scene, base, best, findings, tuple(rejected.values())), ()
+
+
+def candidates(
+    scene: Scene, base: Baseline, source: GpuSku, sold: Iterable[tuple[NodeSku, Price | None]]
+) -> tuple[list[Candidate], dict[str, Rejected]]:
+    """The nodes that nothing forbids, what saves at no great risk first, and by GPU why the others are out of the
+    question."""
+    predicted: dict[tuple[str, Link], Prediction | Refusal] = {}
     rejected: dict[str, Rejected] = {}
     kept: list[Candidate] = []
-    for target in scene.book.for_sale(node.provider, node.region):
-        if target.name in skip or target.name == base.group.lead.node_sku:
-            continue
-        candidate = _weigh(scene, base, source, target)
+    for target, price in sold:
+        candidate = _weigh(scene, base, source, target, price, predicted)
         if isinstance(candidate, str):
             # One line a GPU: the node of it that least speaks against.
             held = rejected.get(target.gpu)
@@ -71,22 +100,20 @@ def other_gpu(
                 rejected[target.gpu] = Rejected(target.name, candidate)
         else:
             kept.append(candidate)
-    if not kept:
-        return None, tuple(rejected.values())
-    kept.sort(key=lambda c: (-c.saving, c.node.name))
-    best = kept[0]
-    rejected.pop(best.node.gpu, None)
-    seen = {best.node.gpu}
-    for candidate in kept[1:]:
-        if candidate.node.gpu not in seen:
-            seen.add(candidate.node.gpu)
-            rejected[candidate.node.gpu] = Rejected(candidate.node.name, _worse(candidate))
-    return _option(scene, base, best, findings, tuple(rejected.values())), ()
+    kept.sort(key=lambda c: (not c.safe, -c.saving, c.node.name))
+    return kept, rejected
 
 
-def _weigh(scene: Scene, base: Baseline, source: GpuSku, target: NodeSku) -> Candidate | str:
+def _weigh(  # noqa: PLR0917
+    scene: Scene,
+    base: Baseline,
+    source: GpuSku,
+    target: NodeSku,
+    price: Price | None,
+    predicted: dict[tuple[str, Link], Prediction | Refusal],
+) -> Candidate | str:
+    """`predicted`: what is known already of a GPU behind a link, for nodes that differ in neither."""
     gpu = scene.catalog.gpu(target.gpu)
-    price = scene.book.price(target.name, base.group.nodes[0].region)
     if gpu is None:
         return f"the catalog has no figures for {target.gpu}"
     closed = gates(base.group, source, base.sku, gpu, target)
@@ -94,7 +121,11 @@ def _weigh(scene: Scene, base: Baseline, source: GpuSku, target: NodeSku) -> Can
         return "; ".join(closed)
     if price is None:
         return "no price is known in this region"
-    prediction = predict(source, gpu, base.group.use, base.group.phase, network=(_link(base.sku), _link(target)))
+    link = _link(target)
+    prediction = predicted.get((gpu.name, link))
+    if prediction is None:
+        prediction = predict(source, gpu, base.group.use, base.group.phase, network=(_link(base.sku), link))
+        predicted[gpu.name, link] = prediction
     if isinstance(prediction, Refusal):
         return prediction.reason
     ratio = prediction.draw(scene.rng, len(base.demand_draws))
@@ -126,16 +157,20 @@ def _link(sku: NodeSku | None) -> Link:
     return Link(sku.fabric.bytes_per_second / max(sku.gpu_count, 1))
 
 
-def _worse(candidate: Candidate) -> str:
+def _worse(candidate: Candidate, best: Candidate) -> str:
     told = f"x{candidate.prediction.median:.2f} the time, {candidate.gpus} GPUs needed"
+    if candidate.saving > best.saving:
+        more = f"would save {usd(candidate.saving)} a month"
+        return f"{told}, {more}, at {candidate.prediction.risk} risk of being slower by more than a tenth"
     if candidate.saving <= 0:
         return f"{told}, {usd(-candidate.saving)} a month dearer than the right-sized present"
     return f"{told}, saves less ({usd(candidate.saving)} a month)"
 
 
-def _option(
+def move_option(
     scene: Scene, base: Baseline, best: Candidate, findings: tuple[str, ...], rejected: tuple[Rejected, ...]
 ) -> Option:
+    """The recommendation to move to a candidate; blocked where nothing is saved by it."""
     group = base.group
     realised, date = realisation(base.price, base.right_nodes if base.whole else 0, scene.at)
     blocked: list[str] = []

@@ -63,10 +63,11 @@ def _rows(advice: Advice) -> list[dict[str, object]]:
             "confidence": f.confidence, "gpu_count": len(f.gpus), "gpu_hours": f.gpu_hours, "cost_usd": f.cost_usd,
             **_price(prices.get(f.price or "")), "text": f.text,
         })  # fmt: skip
-    for r in advice.recommendations:
+    ways = [("recommendation", r) for r in advice.recommendations] + [("market", r) for r in advice.market or ()]
+    for row, r in ways:
         known = [prices[p] for p in r.prices if p in prices]
         rows.append({
-            "row": "recommendation", "id": r.id, "name": names.get(r.workload or ""), "workload": r.workload,
+            "row": row, "id": r.id, "name": names.get(r.workload or ""), "workload": r.workload,
             "rule_or_action": r.action, "severity_or_risk": r.risk, "gpu_sku": r.source.gpu_sku,
             "node_sku": r.source.node_sku, "gpu_count": r.source.gpu_count, "to_gpu_sku": r.target.gpu_sku,
             "to_node_sku": r.target.node_sku, "to_gpu_count": r.target.gpu_count,

@@ -37,6 +37,7 @@ def to_dict(advice: Advice) -> dict[str, Any]:
         "findings": [_finding(f) for f in advice.findings],
         "recommendations": [_recommendation(r) for r in advice.recommendations],
         "notes": list(advice.notes),
+        **({} if advice.market is None else {"market": [_recommendation(r) for r in advice.market]}),
     }
 
 

@@ -36,7 +36,7 @@ def render_markdown(advice: Advice) -> str:
         lines += _case(number, case)
     if not found:
         lines += ["## Findings", "", words.nothing_found(advice.notes), ""]
-    lines += _loose(advice) + _workloads(advice) + _prices(advice) + _notes(advice)
+    lines += _loose(advice) + _market(advice) + _workloads(advice) + _prices(advice) + _notes(advice)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -86,6 +86,12 @@ def _case(number: int, case: Case) -> list[str]:
 def _loose(advice: Advice) -> list[str]:
     ways = loose(advice)
     return ["## Moves that need no waste to pay", "", *_options(ways)] if ways else []
+
+
+def _market(advice: Advice) -> list[str]:
+    if advice.market is None:
+        return []
+    return [f"## {words.MARKET}", "", *(_options(advice.market) if advice.market else [words.NO_MARKET, ""])]
 
 
 def _options(ways: Sequence[Recommendation]) -> list[str]:

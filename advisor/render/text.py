@@ -32,6 +32,7 @@ def render_text(advice: Advice, *, width: int = 100, color: bool = False) -> str
     for number, case in enumerate(cases(advice), 1):
         _case(console, number, case)
     _loose(console, advice)
+    _market(console, advice)
     _prices(console, advice)
     return _plain(out)
 
@@ -156,6 +157,17 @@ def _loose(console: Console, advice: Advice) -> None:
         _line(console, "Moves that need no waste to pay", "bold")
         _options(console, ways)
         console.print()
+
+
+def _market(console: Console, advice: Advice) -> None:
+    if advice.market is None:
+        return
+    _line(console, words.MARKET, "bold")
+    if advice.market:
+        _options(console, advice.market)
+    else:
+        _line(console, words.NO_MARKET)
+    console.print()
 
 
 def _options(console: Console, ways: Sequence[Recommendation]) -> None:

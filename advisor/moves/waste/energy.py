@@ -15,7 +15,7 @@ from .scope import Scope, Told, busy_share, finding_of, percent, percentile, wat
 
 JOULES_PER_KILOWATT_HOUR = 3.6e6
 # Caps that are weighed, as shares of the rated power.
-_CAPS = (0.9, 0.8, 0.7)
+_CAPS = (0.9, 0.85, 0.8, 0.7)
 
 
 def energy(scope: Scope, rule: WasteRule) -> Told:
