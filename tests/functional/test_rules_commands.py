@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from skuwise.__main__ import main
 from skuwise.advisor.skus import configure_skus
 from skuwise.rules.catalog_loader import load_catalog
 from skuwise.rules.errors import UsageError
@@ -79,7 +80,7 @@ text: "\u202e[red]{{cpu}}"
 """
 
 
-def test_rules_list_tells_what_a_site_and_a_team_set_and_nothing_in_it_has_an_effect(tmp_path):
+def test_rules_list_tells_what_a_site_and_a_team_set_and_nothing_in_it_has_an_effect(tmp_path, capsys):
     for path, text in {
         "waste/idle.yaml": "id: idle\nthresholds: {engine_max: {value: 0.1, reason: ours}}\n",
         "teams/search/team.yaml": "namespace: [search]\n",
@@ -90,8 +91,10 @@ def test_rules_list_tells_what_a_site_and_a_team_set_and_nothing_in_it_has_an_ef
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text, encoding="utf-8")
-    assert skuwise("rules", "check", str(tmp_path)).returncode == 0
-    text = skuwise("rules", "list", "--rules", str(tmp_path)).stdout
+    assert main(["rules", "check", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert main(["rules", "list", "--rules", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
     assert "  engine_max = 0.1 (ratio, by the minute, site)" in text
     assert "  for team search: severity" in text
     assert "    sm_max = 0.2 (ratio, by the minute, team search)" in text
@@ -99,7 +102,8 @@ def test_rules_list_tells_what_a_site_and_a_team_set_and_nothing_in_it_has_an_ef
     assert "  cpu above 0.8 (ratio, by the window, site)" in text
     assert "rdma-storage (site): silences idle-fabric" in text and "fits node g1" in text
     assert "\u202e" not in text and "\\u202eevil" in text
-    document = json.loads(skuwise("rules", "list", "--rules", str(tmp_path), "--format", "json").stdout)
+    assert main(["rules", "list", "--rules", str(tmp_path), "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
     (team,) = next(rule for rule in document["waste"] if rule["id"] == "held-idle")["teams"]
     assert list(team["thresholds"]) == ["sm_max"]
     assert [(one["id"], one["team"]) for one in document["custom"]] == [
@@ -108,15 +112,15 @@ def test_rules_list_tells_what_a_site_and_a_team_set_and_nothing_in_it_has_an_ef
     ]
 
 
-def test_rules_check_takes_a_price_file_with_it(tmp_path):
+def test_rules_check_takes_a_price_file_with_it(tmp_path, capsys):
     (tmp_path / "prices.yaml").write_text("power:\n  - {region: here, usd_per_kwh: -1, source: s, as_of: 2026-11-01}\n")
-    done = skuwise("rules", "check", "--prices", str(tmp_path / "prices.yaml"))
-    assert done.returncode == 2
-    assert "prices.yaml:2: 'usd_per_kwh' is -1 and must be above 0" in done.stdout
+    assert main(["rules", "check", "--prices", str(tmp_path / "prices.yaml")]) == 2
+    assert "prices.yaml:2: 'usd_per_kwh' is -1 and must be above 0" in capsys.readouterr().out
 
 
-def test_rules_features_names_what_a_custom_rule_may_ask_for():
-    text = skuwise("rules", "features").stdout
+def test_rules_features_names_what_a_custom_rule_may_ask_for(capsys):
+    assert main(["rules", "features"]) == 0
+    text = capsys.readouterr().out
     assert "cpu " in text and "host CPU busy" in text and "tensor_fabric_correlation" in text
 
 
