@@ -1,7 +1,7 @@
 """Reads ``teams/NAME/``: what one team sets apart from its site, for the workloads that are its own.
 
 A team's folder holds ``waste/``, ``custom/`` and ``exceptions.yaml``, shaped as a site's. Who belongs to it stands in
-its ``team.yaml``; what the telemetry itself labels with the team's name always does. Kinds, bottlenecks, GPUs, nodes
+its ``team.yaml``; an owner who carries the team's name always does. Kinds, bottlenecks, GPUs, nodes
 and premiums are one for all: a node that two teams share is not measured twice.
 
 ```yaml
