@@ -39,6 +39,7 @@ def consolidate(scene: Scene, groups: Sequence[Group], found: Sequence[Found], t
     unfit = set(taken)
     for group in groups:
         settled = group.current and group.kind in AVAILABLE and group.kind not in JOBS and not group.shared
+        settled = settled and not group.stands_by
         now = {w.id for w in group.now}
         for w in group.workloads:
             if not settled or len(w.nodes) != 1:

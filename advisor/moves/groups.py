@@ -56,6 +56,11 @@ class Group:
     excused: Mapping[str, RuleException] = field(default_factory=dict)
 
     @property
+    def stands_by(self) -> bool:
+        """Whether its GPUs are kept free on purpose, so that their rest is no waste (an exception says so)."""
+        return any(rule in self.excused for rule in ("idle", "held-idle"))
+
+    @property
     def kind(self) -> str:
         return self.lead.kind.label
 

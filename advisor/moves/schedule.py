@@ -82,7 +82,7 @@ def _longest(quiet: np.ndarray) -> tuple[int, int]:
 def schedule_off(scene: Scene, base: Baseline, verdicts: Verdicts, findings: tuple[str, ...]) -> Option | None:
     """Its nodes off in its quiet hours, whole nodes for cash. None: people use it around the clock."""
     group = base.group
-    if group.kind not in AVAILABLE or not group.current or group.shared:
+    if group.kind not in AVAILABLE or not group.current or group.shared or group.stands_by:
         return None
     quiet = off_hours(verdicts.usage_of({w.id for w in group.now}))
     if quiet is None:
