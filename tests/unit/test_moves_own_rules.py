@@ -1,4 +1,4 @@
-# pyright: reportOptionalMemberAccess=false
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
 """A site's own rules, its teams' thresholds and its exceptions, in the advice that they lead to."""
 
 from __future__ import annotations
