@@ -7,7 +7,6 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from ..rules.fields import suggest
 from ..rules.move_model import load_move_model
 from .moves.compared import Comparison, compare
 from .moves.rates import PRECISIONS
-from .moves.work import Question, batch_on, profile_of
+from .moves.work import Question, batch_on, gpus_of_a_copy, profile_of
 from .words import time_words
 
 PHASES = ("training", "prefill", "decode", "mixed")
@@ -32,7 +31,7 @@ def configure_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="B", help="the GPU it might run on")
     parser.add_argument("--phase", choices=PHASES, default="mixed", help="what the work is (default: mixed)")
     add_model_options(parser)
-    parser.add_argument("--gpus", type=whole, default=1, metavar="N", help="GPUs that work on one copy (default: 1)")
+    parser.add_argument("--gpus", type=whole, metavar="N", help="GPUs that work on one copy (default: what holds it)")
     parser.add_argument("--batch", type=whole, metavar="B", help="sequences at a time (default: what memory holds)")
     parser.add_argument("--input-tokens", type=whole, metavar="N", help="tokens a request brings")
     parser.add_argument("--output-tokens", type=whole, metavar="N", help="tokens it asks for")
@@ -79,18 +78,16 @@ def asked_gpu(catalog: Catalog, name: str) -> GpuSku:
     return found
 
 
-def question_of(options: argparse.Namespace, check: Callable[[argparse.Namespace], None] | None = None) -> Question:
+def _question(options: argparse.Namespace, source: GpuSku, target: GpuSku) -> Question:
     """What was asked. Raises UsageError where parts contradict one another."""
     if options.active_params and not options.params:
         raise UsageError("--active-params needs --params.", "Give the size of the whole model as well.")
     if options.active_params and options.active_params > options.params:
         raise UsageError("--active-params is larger than --params.", "A token passes through a part of the model.")
-    if check:
-        check(options)
     return Question(
         phase=options.phase,
         precision=options.precision,
-        gpus=options.gpus,
+        gpus=options.gpus or gpus_of_a_copy(options.params, options.precision, source, target),
         params=options.params,
         active_params=options.active_params,
         batch=options.batch,
@@ -102,7 +99,7 @@ def question_of(options: argparse.Namespace, check: Callable[[argparse.Namespace
 def _run(options: argparse.Namespace) -> int:
     catalog = load_catalog(options.rules)
     source, target = asked_gpu(catalog, options.source), asked_gpu(catalog, options.target)
-    question = question_of(options)
+    question = _question(options, source, target)
     model = load_move_model()
     found = compare(question, source, target, catalog.gpus[model.profiles.reference], model)
     if options.format == "json":

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import numpy as np
 from pairs import TABLE, Pair, read_pairs
-from skuwise.advisor.moves.compared import Z90, assumed_group, compare, kind_of
+from skuwise.advisor.moves.compared import assumed_group, compare, kind_of
+from skuwise.advisor.moves.prediction import Z90
 from skuwise.advisor.moves.rates import family
 from skuwise.rules.catalog import GpuSku
 from skuwise.rules.catalog_loader import load_catalog

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import get_args
 
 from skuwise.advisor.moves.rates import PRECISIONS
-from skuwise.advisor.moves.work import PhaseAsked, Question
+from skuwise.advisor.moves.work import PhaseAsked, Question, gpus_of_a_copy
 from skuwise.rules.catalog import GpuSku
 from skuwise.rules.catalog_loader import Catalog
 from skuwise.rules.errors import UsageError
@@ -85,11 +85,13 @@ def _pair(line: dict[str, str], catalog: Catalog, where: str) -> Pair | str:
     value_a, value_b = values
     assert value_a is not None
     assert value_b is not None
-    question = _question(line, phase, precision, where)  # type: ignore[arg-type]
+    question = _question(line, phase, precision, where, (a, b))  # type: ignore[arg-type]
     return Pair(line["model"], line["source"], question, a, b, math.log(value_a / value_b))
 
 
-def _question(line: dict[str, str], phase: PhaseAsked, precision: str, where: str) -> Question:
+def _question(
+    line: dict[str, str], phase: PhaseAsked, precision: str, where: str, gpus: tuple[GpuSku, GpuSku]
+) -> Question:
     text = line["model"]
     size, parallel = _SIZE.search(text), re.search(r"\bTP(\d+)|(\d+)xGPU", text)
     tokens, prompt = re.search(r"\s(\d+)/(\d+)\b", text), re.search(r"\bISL(\d+)\b", text)
@@ -113,7 +115,7 @@ def _question(line: dict[str, str], phase: PhaseAsked, precision: str, where: st
     return Question(
         phase=phase,
         precision=precision,
-        gpus=whole("gpus") or 1,
+        gpus=whole("gpus") or gpus_of_a_copy(known("params"), precision, *gpus),
         params=known("params"),
         active_params=known("active_params"),
         batch=whole("batch"),

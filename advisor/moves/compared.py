@@ -10,14 +10,13 @@ from ...rules.catalog import GpuSku
 from ...rules.move_model import MoveModel, Residuals
 from ..model import Interval
 from .gates import BF16_CAPABILITY, FP8_CAPABILITY, capability, room_bytes
+from .prediction import Z90
 from .rates import family, rates_of
 from .work import Parts, Question, parts_of, profile_of
 
-Z90 = 1.2815515655446004  # standard normal quantile of 0.9
 FP4_CAPABILITY = (10, 0)
-PCIE_GROUP_MAX = (
-    3  # tensor parallelism of 4 and more does not work over PCIe: 1 to 5 GB/s measured where NVLink has 330
-)
+# Tensor parallelism of 4 and more does not work over PCIe: 1 to 5 GB/s measured where NVLink has 330.
+PCIE_GROUP_MAX = 3
 # Llama-3.1-8B at batch 128 ran at 0.65x on B200 against H100, and 52 of 620 matched pairs were slower: below it the
 # host cannot launch steps as fast as the GPU ends them.
 HOST_BOUND_PARAMS = 13e9

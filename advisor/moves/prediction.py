@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from ...rules.catalog import GpuSku
 from ...rules.move_model import MoveModel, load_move_model
 from ..model import Interval, Risk
-from .rates import family, rates_of
+from .rates import clock_ratio, family, rates_of
 
 Phase = Literal["training", "serving"]
 Array = NDArray[np.float64]
 
 NORM = 3.0  # soft-max exponent with the least error on 96 published SKU pairs (12.9 %)
-CLOCK_LIMITS = (0.8, 1.25)  # latency follows the clock, within what was ever seen
 # Serving on Hopper and newer never scaled wholly: 0.10 of the time per token did not, even above batch 64
 # (593 matched configurations, H100 to H200 and to B200).
 SERVING_FLOOR = 0.10
@@ -226,7 +225,7 @@ def factors_between(source: GpuSku, target: GpuSku, network: tuple[Link, Link]) 
         p=here.pcie / there.pcie,
         n=_nvlink(source, target),
         i=_over(network[0].bytes_per_second, network[1].bytes_per_second),
-        latency=min(max(here.clock_hertz / there.clock_hertz, CLOCK_LIMITS[0]), CLOCK_LIMITS[1]),
+        latency=clock_ratio(here.clock_hertz, there.clock_hertz),
     )
 
 

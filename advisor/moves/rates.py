@@ -40,6 +40,7 @@ _OTHER = 0.60  # an architecture of which no figure is known at all
 _FP32 = 0.75  # SGEMM: 0.73 on H100, 0.88 on A100, 0.28 on L4 (which its 72 W limit)
 _MEMORY = 0.84  # the middle of 0.77 to 0.92
 _FP4 = 0.50  # B300's best NVFP4 GEMM reached 0.42 of the printed rate
+_CLOCK_LIMITS = (0.8, 1.25)
 _LINK = 0.70  # NVLink all-reduce, measured at 0.66 to 0.80
 # Share of PCIe's one-way rate that an all-reduce reaches between GPUs of one node: L40S measured 0.63 with two GPUs and
 # about 0.55 under TensorRT-LLM 0.12 with tensor parallelism of 4 and 8, RTX PRO 6000 0.40 (hosts differ much).
@@ -90,6 +91,11 @@ def rates_of(sku: GpuSku, precision: str = "bf16") -> Rates | None:
         clock_hertz=sku.boost_hertz,
         assumed=tuple(assumed),
     )
+
+
+def clock_ratio(here_hertz: float, there_hertz: float) -> float:
+    """By how much longer latency takes at another clock, within what was ever seen."""
+    return min(max(here_hertz / there_hertz, _CLOCK_LIMITS[0]), _CLOCK_LIMITS[1])
 
 
 def family(sku: GpuSku) -> str:

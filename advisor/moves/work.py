@@ -15,8 +15,8 @@ from typing import Literal
 from ...rules.catalog import GpuSku
 from ...rules.move_model import Profiles
 from .gates import room_bytes
-from .prediction import CLOCK_LIMITS, NORM
-from .rates import BYTES, Rates, rates_of
+from .prediction import NORM
+from .rates import BYTES, Rates, clock_ratio, rates_of
 
 PhaseAsked = Literal["training", "prefill", "decode", "mixed"]
 # Tokens of a request where nothing is said, by phase: as the published lines that are called so have them.
@@ -178,11 +178,21 @@ def profile_of(question: Question) -> str | None:
 
 
 def batch_on(question: Question, mem_bytes: float, profiles: Profiles) -> float:
-    """Sequences in flight: as asked, else as many as memory holds up to what engines run; at least 1."""
+    """Sequences in flight: as told, else as many as memory holds up to what engines run; at least 1."""
+    if question.batch is not None:
+        # Who tells a batch has seen it run; how large the cache of that model is, only its authors know.
+        return float(question.batch)
     tokens_in, tokens_out = question.tokens
     room = room_bytes(mem_bytes) * question.gpus - question.weights_bytes
-    kept = max(room / (question.kv_bytes_per_token * (tokens_in + tokens_out)), 1.0)
-    return max(min(float(question.batch or profiles.sequences_max), kept), 1.0)
+    kept = room / (question.kv_bytes_per_token * (tokens_in + tokens_out))
+    return max(min(float(profiles.sequences_max), kept), 1.0)
+
+
+def gpus_of_a_copy(params: float | None, precision: str, *skus: GpuSku) -> int:
+    """GPUs that hold one copy where nobody says: the least power of two at which weights leave half of the room."""
+    room = min(room_bytes(sku.mem_bytes) for sku in skus)
+    weights = (params or PARAMS) * BYTES[precision]
+    return next((n for n in (1, 2, 4, 8, 16) if weights <= n * room / 2), 16)
 
 
 def _request(question: Question, mem_bytes: float, rates: Rates, profiles: Profiles) -> tuple[dict[str, float], float]:
@@ -203,11 +213,6 @@ def _request(question: Question, mem_bytes: float, rates: Rates, profiles: Profi
         "decode": (product + attention) * generated / batch,
         "links": reduced * ring / rates.all_reduce * (tokens_in + generated),
     }, batch
-
-
-def clock_ratio(here: float, there: float) -> float:
-    """By how much latency grows from one clock to another, within what was ever seen."""
-    return min(max(here / there, CLOCK_LIMITS[0]), CLOCK_LIMITS[1])
 
 
 def _soft_max(a: float, b: float) -> float:
