@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 
 from ..rules.errors import EXIT_DONE, UsageError
 from ..rules.fields import suggest
-from .commands import WIDTH_OF_A_PIPE, add_source, advise_from, say, write_stdout, write_whole
+from .commands import (
+    WIDTH_OF_A_PIPE,
+    add_ledger,
+    add_source,
+    advise_from,
+    ledger_beside,
+    say,
+    write_stdout,
+    write_whole,
+)
 from .model import Advice, Finding, Recommendation, WorkloadVerdict
 from .source import source_of
 
@@ -38,24 +47,36 @@ def configure_explain(parser: argparse.ArgumentParser) -> None:
         "--against", action="append", default=[], metavar="SKU",
         help="a GPU to hold the roofline against; repeatable (default: those that are recommended)",
     )  # fmt: skip
+    parser.add_argument(
+        "--query", action="store_true",
+        help="print the queries behind every number of the finding (of a recommendation: of its findings) instead",
+    )  # fmt: skip
+    add_ledger(parser)
     parser.set_defaults(run=run_explain)
 
 
 def run_explain(options: argparse.Namespace) -> int:
     """Advise on the source, and tell all about one part of it."""
     from ..rules.catalog_loader import load_catalog  # noqa: PLC0415
+    from ..rules.thresholds import load_waste_rules  # noqa: PLC0415
     from .render.explained import render_explained  # noqa: PLC0415
     from .render.roofline import render_svg  # noqa: PLC0415
     from .roofline import roofline  # noqa: PLC0415
 
     catalog = load_catalog(options.rules)
     asked = [_gpu(catalog, name) for name in options.against]
+    now = time.time()
+    decisions = ledger_beside(options).decisions(now)
     say("reading telemetry ...")
     advice = advise_from(
         source_of(options, say), since=options.since, until=options.until, rules_dir=options.rules,
-        prices=options.prices, now=time.time(),
+        prices=options.prices, now=now, decisions=decisions,
     )  # fmt: skip
     subject = find(advice, options.id)
+    columns = min(shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns, _TEXT_WIDTH_MAX)
+    if options.query:
+        write_stdout(queries_of(advice, subject, catalog, options.rules, width=columns))
+        return EXIT_DONE
     workload = subject if isinstance(subject, WorkloadVerdict) else workload_of(advice, subject.workload)
     drawn = None
     if workload is not None:
@@ -63,8 +84,8 @@ def run_explain(options: argparse.Namespace) -> int:
         drawn = roofline(workload, own, asked or recommended(advice, workload, catalog))
     elif options.roofline is not None:
         raise UsageError(f"{options.id} is about nodes that nobody used.", "Only a workload has a roofline.")
-    columns = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
-    write_stdout(render_explained(advice, subject, drawn, width=min(columns, _TEXT_WIDTH_MAX)))
+    rules = load_waste_rules(options.rules)
+    write_stdout(render_explained(advice, subject, drawn, width=columns, catalog=catalog, rules=rules))
     if drawn is not None and options.roofline is not None:
         write_whole(options.roofline, render_svg(drawn))
         say(f"drawn to {options.roofline}")
@@ -90,6 +111,29 @@ def find(advice: Advice, asked: str) -> Subject:
     known = [*(one.id for one in every), *(w.name for w in advice.workloads)]
     near = suggest(asked, known) or "'skuwise advise --format json' lists every id."
     raise UsageError(f"Nothing in this window is called {asked!r}.", near)
+
+
+def queries_of(advice: Advice, subject: Subject, catalog: Catalog, rules: Path | None, *, width: int) -> str:
+    """The queries behind the numbers of a finding, of those a recommendation rests on, or of those on a workload.
+
+    Raises UsageError for a source that there are no queries for.
+    """
+    from ..rules.thresholds import load_bottleneck_thresholds  # noqa: PLC0415
+    from .queries.answer import language_of  # noqa: PLC0415
+    from .queries.subject import subject_of  # noqa: PLC0415
+    from .render.queried import render_queries  # noqa: PLC0415
+
+    if isinstance(subject, Finding):
+        found = [subject]
+    elif isinstance(subject, Recommendation):
+        found = [f for f in advice.findings if f.id in subject.findings]
+    else:
+        found = [f for f in advice.findings if f.workload == subject.id]
+    language = language_of(advice)
+    levels = {name: threshold.value for name, threshold in load_bottleneck_thresholds(rules).items()}
+    answers = [language.answer(subject_of(advice, finding, catalog, levels)) for finding in found]
+    how = language.how_to_run(advice, answers)
+    return render_queries(list(zip(found, answers, strict=True)), how, width=width)
 
 
 def workload_of(advice: Advice, workload: str | None) -> WorkloadVerdict | None:

@@ -64,7 +64,9 @@ def constants() -> Mapping[str, str]:
         "    FROM used WHERE (u_c IS NOT NULL OR u_m IS NOT NULL) AND seconds > 0)"
     )
     for _ in range(_ROOT_STEPS):
-        root = f"SELECT ts, seconds, a, CASE WHEN x > 0 THEN (2 * x + a / (x * x)) / 3 ELSE 0 END AS x\nFROM ({root})"
+        # The OFFSET keeps SQLite from putting each step's x, three times, into the next.
+        step = "SELECT ts, seconds, a, CASE WHEN x > 0 THEN (2 * x + a / (x * x)) / 3 ELSE 0 END AS x"
+        root = f"{step}\nFROM ({root}\nLIMIT -1 OFFSET 0)"
     return {
         "gpu_columns": _listed((*_KEYS, *_MEASURES)),
         "fine_columns": _listed(f"f.{name}" for name in (*_KEYS, *_MEASURES)),

@@ -6,24 +6,39 @@ All outside text passes through `clean` (`columns` cleans its cells itself).
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
+from ...rules.catalog_loader import Catalog
 from ...rules.columns import columns
 from ...rules.features import FEATURES
 from ...rules.plain import clean
+from ...rules.thresholds import WasteRule
 from .. import words
 from ..model import Advice, Configuration, Finding, Recommendation, WorkloadVerdict
 from ..moments import minute, span
 from ..roofline import Roofline
 from . import roofline as roofline_lines
 from .phases import phase_reasons, phase_rows
+from .reasons import finding_arithmetic, recommendation_arithmetic, threshold_rows
 
 Subject = WorkloadVerdict | Finding | Recommendation
 SHOWN_PHASES = 14  # of a workload that turns often, the newest
 
 
-def render_explained(advice: Advice, subject: Subject, drawn: Roofline | None, *, width: int = 100) -> str:
-    """Everything about `subject`. `drawn`: the roofline of the workload it is about, None where it is about none."""
+def render_explained(
+    advice: Advice,
+    subject: Subject,
+    drawn: Roofline | None,
+    *,
+    width: int = 100,
+    catalog: Catalog | None = None,
+    rules: Mapping[str, WasteRule] = MappingProxyType({}),
+) -> str:
+    """Everything about `subject`. `drawn`: the roofline of the workload it is about, None where it is about none.
+
+    `rules`: for the reasons of thresholds; `catalog`: for the arithmetic of its dollars.
+    """
     page = _Page(max(width, 60))
     if isinstance(subject, WorkloadVerdict):
         _workload(page, subject)
@@ -31,16 +46,28 @@ def render_explained(advice: Advice, subject: Subject, drawn: Roofline | None, *
         _ways_out(page, [r for r in advice.recommendations if r.workload == subject.id])
     elif isinstance(subject, Finding):
         _finding(page, advice, subject)
+        if subject.rule in rules:
+            page.head("Thresholds")
+            page.table(("threshold", "value", "whose", "why"), threshold_rows(rules[subject.rule]), right=(1,))
+        _reckoned(page, finding_arithmetic(advice, subject, catalog) if catalog else ())
         _ways_out(page, [r for r in advice.recommendations if subject.id in r.findings])
         _about(page, advice, subject.workload)
     else:
         _recommendation(page, advice, subject)
+        _reckoned(page, recommendation_arithmetic(advice, subject, catalog) if catalog else ())
         _findings(page, [f for f in advice.findings if f.id in subject.findings])
         _about(page, advice, subject.workload)
     text = page.text()
     if drawn is not None:
         text += "\nRoofline\n" + roofline_lines.render_text(drawn)
     return text
+
+
+def _reckoned(page: _Page, sentences: Iterable[str]) -> None:
+    told = list(sentences)
+    if told:
+        page.head("Reckoned")
+        page.items(told)
 
 
 class _Page:

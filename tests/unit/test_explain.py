@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 from moves_builders import END, START, advice_of, bare, catalog, founding, node, verdicts, workload
 from skuwise.advisor.explain import find, recommended
-from skuwise.advisor.model import Alternative, BottleneckVerdict, Coverage, KindVerdict, Owner, Phase
+from skuwise.advisor.model import Alternative, BottleneckVerdict, Coverage, Decision, KindVerdict, Owner, Phase
 from skuwise.advisor.render.explained import render_explained
 from skuwise.advisor.roofline import roofline
 from skuwise.rules.errors import UsageError
+from skuwise.rules.thresholds import load_waste_rules
 
 HOSTILE = "\x1b[31m[red]\u202e<b>\ud800\nnext"
 
@@ -110,3 +111,32 @@ def test_the_roofline_is_held_against_what_is_recommended() -> None:
     advice = replace(advice, recommendations=(moved, moved, *advice.recommendations[1:]))
     chat = next(w for w in advice.workloads if w.id == moved.workload)
     assert [sku.name for sku in recommended(advice, chat, catalog())] == ["H200-SXM"]
+
+
+def test_a_finding_is_told_with_the_reason_for_every_threshold_and_the_arithmetic_of_its_cost() -> None:
+    advice = advice_of(verdicts([node()], [], bare_gpus=[bare("n1", i) for i in range(8)]))
+    rules = load_waste_rules()
+    found = advice.findings[0]
+    text = " ".join(render_explained(advice, found, None, catalog=catalog(), rules=rules).split())
+    for name, threshold in rules["idle"].thresholds.items():
+        assert name in text
+        assert threshold.source[:20] in text
+    assert "2,688 GPU-hours x $98.32 a node-hour / 8 GPUs a node = $33,036 in the window" in text
+
+
+def test_the_cost_of_a_fabric_and_the_months_of_a_move_are_reckoned() -> None:
+    advice = advice_of(founding())
+    found = next(f for f in advice.findings if f.rule == "idle-fabric")
+    assert "672.0 node-hours of fabric observed x" in " ".join(
+        render_explained(advice, found, None, catalog=catalog()).split()
+    )
+    move = next(r for r in advice.recommendations if r.action == "move-sku" and r.target.node_sku)
+    text = " ".join(render_explained(advice, move, None, catalog=catalog()).split())
+    assert "Now: 2 x azure/Standard_ND96isr_H100_v5 for 16 GPUs x $98.32 a node-hour x 730 h" in text
+    assert "in the 10th percentile and" in text
+
+
+def test_what_was_decided_is_told() -> None:
+    advice = advice_of(founding())
+    move = replace(advice.recommendations[0], decision=Decision("dismissed", END, "ann", None, "a standby"))
+    assert "dismissed by ann on" in render_explained(advice, move, None)

@@ -1,0 +1,202 @@
+"""Every query of every finding, run with SQLite alone on simulated fleets, gives the number that the advice claims."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from skuwise.__main__ import main
+from skuwise.advisor.advice import advise_on
+from skuwise.advisor.commands import advise_from
+from skuwise.advisor.explain import queries_of
+from skuwise.advisor.model import Advice, Evidence, Finding
+from skuwise.advisor.moments import parse_moment
+from skuwise.advisor.moves.groups import Group, groups_of
+from skuwise.advisor.moves.waste.too_many_gpus import peak_use
+from skuwise.advisor.queries.answer import Answer, SqliteLanguage
+from skuwise.advisor.queries.features import FEATURES
+from skuwise.advisor.queries.subject import subject_of
+from skuwise.advisor.render.queried import TOLERANCE, render_queries
+from skuwise.advisor.telemetry.sqlite import read_frame
+from skuwise.advisor.verdicts.verdict import judge
+from skuwise.rules.catalog_loader import load_catalog
+from skuwise.rules.thresholds import load_bottleneck_thresholds, load_waste_rules
+
+LEVELS = {name: threshold.value for name, threshold in load_bottleneck_thresholds().items()}
+CATALOG = load_catalog()
+LATER = 4e9  # a clock ahead of all data
+# A moment may differ by the minute that is not rolled up yet.
+MOMENT_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def fleets(tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("fleets")
+
+    def made(scenario: str, days: int = 3) -> Path:
+        path = folder / f"{scenario}-{days}.db"
+        if not path.exists():
+            assert main(["simulate", scenario, "--db", str(path), "--days", str(days), "--seed", "4"]) == 0
+        return path
+
+    return made
+
+
+def answer_of(advice: Advice, finding: Finding) -> Answer:
+    return SqliteLanguage().answer(subject_of(advice, finding, CATALOG, LEVELS))
+
+
+def near(claimed: float | str | None, given: object) -> bool:
+    if isinstance(claimed, str) and isinstance(given, str):
+        return claimed == given or abs(parse_moment(claimed) - parse_moment(given)) <= MOMENT_SECONDS
+    if isinstance(claimed, (int, float)) and isinstance(given, (int, float)):
+        return given == pytest.approx(claimed, rel=TOLERANCE, abs=1e-9)
+    return claimed is None and given is None
+
+
+def differing(database: Path, answer: Answer) -> list[tuple[str, object, object]]:
+    """The numbers that the query does not give, with what is claimed and what is given."""
+    if answer.statement is None:
+        return []
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as plain:
+        (row,) = plain.execute(answer.statement).fetchall()
+    pairs = zip(answer.numbers, row, strict=True)
+    return [(e.metric, e.value, given) for e, given in pairs if not near(e.value, given)]
+
+
+def check(advice: Advice, database: Path) -> set[str]:
+    """Every finding's numbers hold; gives the rules that there were findings of."""
+    for finding in advice.findings:
+        answer = answer_of(advice, finding)
+        told = {e.metric for e in answer.numbers} | {e.metric for e, *_ in (*answer.outside, *answer.reckoned)}
+        assert {e.metric for e in finding.evidence} <= told
+        assert differing(database, answer) == [], finding.text
+        for _, _, rows in answer.reckoned[:1]:
+            with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as plain:
+                assert plain.execute(rows).fetchone() is not None
+    return {finding.rule for finding in advice.findings}
+
+
+@pytest.fixture(scope="module")
+def idle(fleets) -> tuple[Path, Advice]:
+    database = fleets("idle", 2)
+    return database, advise_from([database], now=LATER)
+
+
+def test_the_queries_of_idle_gpus_give_their_numbers(idle) -> None:
+    database, advice = idle
+    assert check(advice, database) >= {"idle", "held-idle"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scenario", "days", "rules"),
+    [
+        ("small", 4, {"idle", "held-idle", "idle-fabric", "under-tier"}),
+        ("telemetry-fault", 3, {"telemetry-fault"}),
+        ("throttled", 3, {"fix-first"}),
+        ("standby", 4, {"held-idle"}),
+        ("notebooks", 4, {"memory-unused"}),
+        ("light", 4, {"idle-fabric"}),
+        ("founding", 3, {"idle-fabric"}),
+        ("mig", 3, set()),
+    ],
+)
+def test_the_queries_of_every_finding_give_their_numbers(fleets, scenario: str, days: int, rules: set[str]) -> None:
+    database = fleets(scenario, days)
+    assert check(advise_from([database], now=LATER), database) >= rules
+
+
+def evidence_of(group: Group) -> Iterator[tuple[str, tuple[Evidence, ...]]]:
+    """What rules would say of a group, whether or not they do."""
+    told = [(name, group.feature(name)) for name in FEATURES]
+    # Above its threshold a custom rule looks at the lowest of several workloads, below at the highest.
+    yield "a-custom-rule", tuple(Evidence(name, value, 1e18, "") for name, value in told if value is not None)
+    if group.demand_p95 is not None:
+        yield (
+            "too-many-gpus",
+            (
+                Evidence("use_p99", peak_use(group)[1], None, "ratio"),
+                Evidence("demand_p95", group.demand_p95, None, "ratio"),
+                Evidence("gpus_held", float(group.gpu_count), None, "GPUs"),
+            ),
+        )
+    if (compute := group.feature("u_c_p95")) is not None:
+        yield "over-tier", (Evidence("compute_use_p95", compute, None, "ratio"),)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scenario", "days"), [("small", 4), ("notebooks", 4), ("decode", 3)])
+def test_what_rules_measure_of_any_work_is_given_by_their_queries(fleets, scenario: str, days: int) -> None:
+    database = fleets(scenario, days)
+    frame = read_frame([database])
+    verdicts = judge(frame, CATALOG)
+    advice = advise_on(
+        verdicts, CATALOG, load_waste_rules(), (), generated_at=verdicts.window.end, rng=np.random.default_rng(1),
+        source=frame.source,
+    )  # fmt: skip
+    compared = 0
+    for group in groups_of(verdicts)[:5]:
+        for rule, evidence in evidence_of(group):
+            finding = Finding(
+                "f-x", rule, "low", group.lead.id, None, group.gpus, evidence, 0.0, None, None, 0.5, (), "",
+                tuple(n.node for n in group.nodes),
+            )  # fmt: skip
+            answer = answer_of(advice, finding)
+            assert differing(database, answer) == []
+            compared += len(answer.numbers)
+    assert compared > 100
+
+
+def test_the_printed_script_runs_as_it_is(idle, capsys) -> None:
+    database, advice = idle
+    finding = next(f for f in advice.findings if f.rule == "idle")
+    assert main(["explain", "--db", str(database), "--no-ledger", "--query", finding.id]) == 0
+    script = capsys.readouterr().out
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as plain:
+        row = plain.execute(script).fetchone()
+    assert near(finding.gpu_hours, row[[e.metric for e in answer_of(advice, finding).numbers].index("gpu_hours")])
+
+
+def test_a_recommendation_has_the_queries_of_its_findings(idle) -> None:
+    advice = idle[1]
+    finding = next(f for f in advice.findings if f.rule == "idle")
+    move = next(r for r in advice.recommendations if finding.id in r.findings)
+    assert f"Finding {finding.id}, idle" in queries_of(advice, move, CATALOG, None, width=100)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="the shell lines need the sqlite3 program")
+def test_numbers_of_several_databases_come_from_the_gathered_rows(fleets, tmp_path: Path) -> None:
+    databases = [fleets("idle"), fleets("founding")]
+    for n, database in enumerate(databases):
+        shutil.copy(database, tmp_path / f"it's {n}.db")
+    files = sorted(tmp_path.glob("*.db"))
+    advice = advise_from(files, now=LATER)
+    asked = [(f, answer_of(advice, f)) for f in advice.findings]
+    assert {f.rule for f in advice.findings} >= {"idle", "held-idle", "idle-fabric"}
+    language = SqliteLanguage()
+    script = render_queries(asked, language.how_to_run(advice, [a for _, a in asked]))
+    lines = [line.removeprefix("-- ") for line in script.splitlines() if line.startswith("-- ")]
+    shell = "\n".join(lines[lines.index(next(x for x in lines if x.startswith("rm -f"))) :])
+    shell = shell[: re.search(r"done; } \| sqlite3 together.db", shell).end()]  # type: ignore[union-attr]
+    done = subprocess.run(["bash", "-euc", shell], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for _, answer in asked:
+        assert differing(tmp_path / "together.db", answer) == []
+
+
+def test_a_wrong_number_would_be_noticed(idle) -> None:
+    database, advice = idle
+    finding = advice.findings[0]
+    wrong = tuple(replace(e, value=e.value * 1.05 + 1.0) for e in finding.evidence if isinstance(e.value, float))
+    answer = answer_of(advice, replace(finding, evidence=wrong, gpu_hours=finding.gpu_hours * 1.01))
+    assert {metric for metric, *_ in differing(database, answer)} >= {e.metric for e in wrong} | {"gpu_hours"}
