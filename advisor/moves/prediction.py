@@ -28,6 +28,7 @@ NORM = 3.0  # soft-max exponent with the least error on 96 published SKU pairs (
 # (593 matched configurations, H100 to H200 and to B200).
 SERVING_FLOOR = 0.10
 EXPOSED = -0.3  # tensor activity falls when the link is busy: communication nothing hides
+EXPOSED_MAX = 0.20  # share of time on the target from which such communication is not worth predicting (assumed)
 Z90 = 1.2815515655446004  # standard normal quantile of 0.9
 
 # Standard deviations of the log of the time ratio where no published pair tells (docs/moves.md); the others are in
@@ -130,6 +131,9 @@ def predict(
         return Refusal(f"the work uses NVLink, and {target.name} has none")
     if matters(use.u_i) and rho.i is None and not same_network:
         return Refusal("the work uses the network between nodes, and the target's is not known")
+    here, there = exposed_share(use, Factors()), exposed_share(use, rho)
+    if there > EXPOSED_MAX and there > here:
+        return Refusal(f"communication that nothing hides would take {there:.0%} of the time, {here:.0%} today")
     floor = SERVING_FLOOR if phase == "serving" and _modern(source) and _modern(target) else 0.0
     ratio = time_ratio(use, phase, rho, floor)
     sigma, basis = _sigma(source, target, use, phase, model or load_move_model())
@@ -174,6 +178,18 @@ def time_ratio(use: Use, phase: Phase, factors: Factors, floor: float = 0.0) -> 
 def busy_there(use: Use, factors: Factors) -> Array:
     """Per row: share of time in which the engine would be busy there with today's work; above 1 it falls behind."""
     return _engine_time(use, factors, 0.0)[1]
+
+
+def exposed_share(use: Use, factors: Factors) -> float:
+    """Share of the engine's time there that is communication which nothing hides."""
+    added = np.zeros_like(use.g)
+    for values, rate, exposed in (
+        (use.u_n, factors.n, use.exposed_nvlink), (use.u_i, factors.i, use.exposed_network),
+    ):  # fmt: skip
+        u = np.clip(np.nan_to_num(values), 0.0, 1.0)
+        added += np.where(exposed, u * (1.0 if rate is None else rate), 0.0)
+    total = float(np.sum(_engine_time(use, factors, 0.0)[1] * use.seconds))
+    return float(np.sum(added * use.seconds)) / total if total > 0 else 0.0
 
 
 def _engine_time(use: Use, factors: Factors, floor: float) -> tuple[Array, Array]:

@@ -1,4 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from moves_builders import catalog
@@ -101,3 +103,15 @@ def test_draws_follow_the_interval():
     draws = prediction.draw(np.random.default_rng(3), 20_000)
     low, middle, high = np.percentile(draws, (10, 50, 90))
     assert (low, middle, high) == pytest.approx((prediction.interval.p10, 0.8, prediction.interval.p90), rel=0.02)
+
+
+@pytest.mark.parametrize(("exposed", "refused"), [(True, True), (False, False)])
+def test_communication_that_nothing_hides_and_a_slower_network_are_refused(exposed, refused):
+    use = Use.of_profile(u_c=0.5, u_m=0.2, u_i=0.15, g=0.95)
+    use = replace(use, exposed_network=np.array([exposed]))
+    h100 = catalog().gpu("H100-SXM5")
+    found = predict(h100, h100, use, "training", network=(Link(50e9), Link(12.5e9)))
+    assert isinstance(found, Refusal) == refused
+    faster = predict(h100, h100, use, "training", network=(Link(12.5e9), Link(50e9)))
+    assert isinstance(faster, Prediction)
+    assert faster.median < 1
