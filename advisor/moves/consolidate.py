@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,14 +29,14 @@ class _Packing:
     freed: tuple[NodeFacts, ...]
 
 
-def consolidate(scene: Scene, groups: Sequence[Group], found: Sequence[Found], taken: Iterable[str]) -> list[Option]:
-    """One way out for each pool of nodes alike that would empty some of them. `taken`: nodes that other ways free.
+def consolidate(scene: Scene, groups: Sequence[Group], found: Sequence[Found]) -> list[Option]:
+    """One way out for each pool of nodes alike that would empty some of them; it excludes other moves of the same work.
 
     Only nodes that hold services and people's sessions alone: whatever jobs ran there may come back.
     """
     pools: dict[tuple[str | None, ...], list[NodeFacts]] = {}
     on: dict[str, list[tuple[Group, WorkloadVerdict]]] = {}
-    unfit = set(taken)
+    unfit: set[str] = set()
     for group in groups:
         settled = group.current and group.kind in AVAILABLE and group.kind not in JOBS and not group.shared
         settled = settled and not group.stands_by
@@ -144,7 +144,8 @@ def _option(
             available_from=date if saving is not None else None,
         ),
         draws,
-        exclusive=f"pool:{first.cluster}/{first.node_sku}/{','.join(sorted(names))}",
+        exclusive=f"pool:{first.cluster}/{first.node_sku}",
+        also=frozenset(f"{way}:{g.series_id}" for g in groups for way in ("place", "count")),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..model import Decision, Interval, Recommendation
@@ -60,10 +60,9 @@ def enumerate_options(
             continue
         if group.series_id in faulty or not group.nodes or group.kind in ("idle", "unknown") or "held-idle" in mine:
             continue
-        options += _exclusive(_ways_out(scene, verdicts, group, mine, swaps.get(group.series_id)))
-    freed = {n.node for o, g in _claiming(options, groups) for n in g.nodes}
-    options += consolidate(scene, groups, found, freed)
-    return tuple(options), tuple(notes)
+        options += _ways_out(scene, verdicts, group, mine, swaps.get(group.series_id))
+    options += consolidate(scene, groups, found)
+    return _exclusive(options), tuple(notes)
 
 
 def decided(options: Sequence[Option], decisions: Mapping[str, Decision]) -> tuple[Option, ...]:
@@ -79,13 +78,12 @@ def recoverable(options: Sequence[Option]) -> tuple[float, Interval | None]:
 
     None for the interval: nothing is recoverable.
     """
-    best: dict[str, Option] = {}
-    for option in options:
-        if option.counts:
-            held = best.get(option.exclusive)
-            if held is None or _p50(option) > _p50(held):
-                best[option.exclusive] = option
-    draws = [o.draws for o in best.values() if o.draws is not None]
+    claimed: set[str] = set()
+    draws = []
+    for option in sorted((o for o in options if o.counts), key=lambda o: (-_p50(o), o.recommendation.id)):
+        if option.draws is not None and not claimed & option.keys:
+            claimed |= option.keys
+            draws.append(option.draws)
     if not draws:
         return 0.0, None
     total = percentiles(sum(draws[1:], start=draws[0]))
@@ -130,29 +128,24 @@ def _ids(mine: Mapping[str, Found], way: str) -> tuple[str, ...]:
     return tuple(mine[rule].finding.id for rule in _ANSWERS[way] if rule in mine)
 
 
-def _claiming(options: Sequence[Option], groups: Sequence[Group]) -> Iterator[tuple[Option, Group]]:
-    """The ways out that claim cash for nodes of a group, with the group."""
-    by_workload = {w.id: g for g in groups for w in g.workloads}
-    for option in options:
-        r = option.recommendation
-        cash = option.draws is not None and r.realisation in ("cash-now", "cash-at") and not r.blocked_by
-        if cash and r.saving_usd_per_month is not None and r.saving_usd_per_month.p50 > 0 and r.workload in by_workload:
-            yield option, by_workload[r.workload]
-
-
 def _worth_telling(option: Option) -> bool:
     r = option.recommendation
     saving = r.saving_usd_per_month
     return not r.blocked_by and saving is not None and saving.p50 > 0 and r.risk in (*COUNTED_RISKS, "medium")
 
 
-def _exclusive(options: list[Option]) -> list[Option]:
+def _exclusive(options: Sequence[Option]) -> tuple[Option, ...]:
     """Each option with the ids of those it cannot be combined with."""
+    by_key: dict[str, list[str]] = {}
+    for option in options:
+        for key in option.keys:
+            by_key.setdefault(key, []).append(option.recommendation.id)
     out = []
     for option in options:
-        rivals = tuple(o.recommendation.id for o in options if o is not option and o.exclusive == option.exclusive)
-        out.append(replace(option, recommendation=replace(option.recommendation, excludes=rivals)))
-    return out
+        r = option.recommendation
+        rivals = dict.fromkeys(one for key in sorted(option.keys) for one in by_key[key] if one != r.id)
+        out.append(replace(option, recommendation=replace(r, excludes=tuple(rivals))))
+    return tuple(out)
 
 
 def _p50(option: Option) -> float:

@@ -48,12 +48,19 @@ class Scene:
 class Option:
     """A recommendation with the joint draws of its monthly saving (US dollars; None: it claims none).
 
-    Options with the same `exclusive` key cannot be combined: the best of them counts.
+    Options with the same `exclusive` key cannot be combined: the best of them counts. `also`: more such keys, of work
+    that the option moves besides.
     """
 
     recommendation: Recommendation
     draws: Array | None
     exclusive: str
+    also: frozenset[str] = frozenset()
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """What it claims: of two options that claim the same, one can be had."""
+        return self.also | {self.exclusive}
 
     @property
     def counts(self) -> bool:

@@ -116,10 +116,10 @@ def verdicts(nodes, workloads=(), *, uses=None, bare_gpus=(), ready=True, idle_h
     )  # fmt: skip
 
 
-def advice_of(given: Verdicts, prices=(), seed: int = 1) -> Advice:
+def advice_of(given: Verdicts, prices=(), seed: int = 1, **changes) -> Advice:
     return advise_on(
         given, catalog(), load_waste_rules(), prices, generated_at=END, rng=np.random.default_rng(seed),
-        source={"kind": "sqlite", "paths": ["fleet.db"]},
+        source={"kind": "sqlite", "paths": ["fleet.db"]}, **changes,
     )  # fmt: skip
 
 
