@@ -21,7 +21,7 @@ from .commands import (
     write_stdout,
     write_whole,
 )
-from .model import Advice, Finding, Recommendation, WorkloadVerdict
+from .model import Advice, Finding, Owner, Recommendation, WorkloadVerdict
 from .source import source_of
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def configure_explain(parser: argparse.ArgumentParser) -> None:
 def run_explain(options: argparse.Namespace) -> int:
     """Advise on the source, and tell all about one part of it."""
     from ..rules.catalog_loader import load_catalog  # noqa: PLC0415
+    from ..rules.custom import load_custom_rules  # noqa: PLC0415
     from ..rules.thresholds import load_waste_rules  # noqa: PLC0415
     from .render.explained import render_explained  # noqa: PLC0415
     from .render.roofline import render_svg  # noqa: PLC0415
@@ -84,7 +85,9 @@ def run_explain(options: argparse.Namespace) -> int:
         drawn = roofline(workload, own, asked or recommended(advice, workload, catalog))
     elif options.roofline is not None:
         raise UsageError(f"{options.id} is about nodes that nobody used.", "Only a workload has a roofline.")
-    rules = load_waste_rules(options.rules)
+    owner = workload.owner if workload is not None else Owner()
+    rules = {name: rule.of(owner) for name, rule in load_waste_rules(options.rules).items()}
+    rules |= {own.rule.id: own.rule for own in load_custom_rules(options.rules).of(owner)}
     write_stdout(render_explained(advice, subject, drawn, width=columns, catalog=catalog, rules=rules))
     if drawn is not None and options.roofline is not None:
         write_whole(options.roofline, render_svg(drawn))

@@ -37,7 +37,7 @@ def render_explained(
 ) -> str:
     """Everything about `subject`. `drawn`: the roofline of the workload it is about, None where it is about none.
 
-    `rules`: for the reasons of thresholds; `catalog`: for the arithmetic of its dollars.
+    `rules`: as they hold for its owner, for the reasons of thresholds; `catalog`: for the arithmetic of its dollars.
     """
     page = _Page(max(width, 60))
     if isinstance(subject, WorkloadVerdict):
@@ -46,7 +46,7 @@ def render_explained(
         _ways_out(page, [r for r in advice.recommendations if r.workload == subject.id])
     elif isinstance(subject, Finding):
         _finding(page, advice, subject)
-        if subject.rule in rules:
+        if subject.rule in rules and rules[subject.rule].thresholds:
             page.head("Thresholds")
             page.table(("threshold", "value", "whose", "why"), threshold_rows(rules[subject.rule]), right=(1,))
         _reckoned(page, finding_arithmetic(advice, subject, catalog) if catalog else ())

@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import sqlite3
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -115,21 +114,27 @@ def test_events_can_only_be_added(ledger: Ledger) -> None:
                 db.execute(sql)
 
 
-_ADD = (
-    "import sys; from pathlib import Path; from skuwise.advisor.ledger.store import Ledger\n"
-    "from skuwise.advisor.ledger.entries import Event\n"
-    "for n in range(15): Ledger(Path(sys.argv[1])).add(sys.argv[2], Event('accepted', float(n), sys.argv[3]))"
-)
+def _work(path: Path, who: str) -> None:
+    ledger = Ledger(path)
+    for n in range(8):
+        ledger.propose([MOVE, replace(MOVE, id=f"r-of-{who}-{n}")], NOW + n)
+        ledger.add(MOVE.id, Event("accepted", float(n), who))
 
 
-def test_two_processes_at_once_lose_no_event(ledger: Ledger) -> None:
-    children = [
-        subprocess.Popen([sys.executable, "-c", _ADD, str(ledger.path), MOVE.id, who]) for who in ("ann", "bob")
-    ]
-    assert [child.wait(60) for child in children] == [0, 0]
-    (entry,) = ledger.entries()
+def test_two_processes_at_once_begin_one_ledger_and_lose_no_event(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    fork = multiprocessing.get_context("fork")
+    children = [fork.Process(target=_work, args=(path, who)) for who in ("ann", "bob")]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(60)
+    assert [child.exitcode for child in children] == [0, 0]
+    entries = {entry.proposal.id: entry for entry in Ledger(path).entries()}
+    assert len(entries) == 1 + 2 * 8
     for who in ("ann", "bob"):
-        assert [e.at for e in entry.events if e.by == who] == [float(n) for n in range(15)]
+        assert [e.at for e in entries[MOVE.id].events if e.by == who] == [float(n) for n in range(8)]
+    assert [e.act for e in entries[MOVE.id].events].count("proposed") == 1
 
 
 def damage(path: Path) -> None:
