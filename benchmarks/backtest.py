@@ -2,7 +2,7 @@
 
 A finding of waste holds where the second week, measured anew, shows the same: an idle GPU was still idle, a holder
 that was still there still did nothing, a silent fabric carried nothing. A holder that ended is counted apart: its
-finding was right when it was given, and nothing is left to act on.
+finding was right when it was given, and nothing is left to act on. Recommendations: `backtest_moves.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from backtest_moves import Followed, follow
 from scoring import ABSTAINED, Answer, Score, abstention, accuracy, confusion, given, rate
 from skuwise.advisor.advice import advise_on
 from skuwise.advisor.frame import Window
@@ -36,13 +37,15 @@ ACTIVE_SHARE_MAX = 0.1
 @dataclass
 class Backtest:
     """`outcomes` counts (rule, outcome), outcome one of holds, broke, gone; `kinds` has the first week's kind as the
-    verdict and the second's as the truth, of workloads seen in both; `early` the first week's beside the real truth."""
+    verdict and the second's as the truth, of workloads seen in both; `early` the first week's beside the real truth;
+    `moves` what became of the first week's recommendations."""
 
     fleets: int = 0
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
     kinds: list[Answer] = field(default_factory=list)
     early: list[Answer] = field(default_factory=list)
     broke: list[str] = field(default_factory=list)
+    moves: Followed = field(default_factory=Followed)
 
     def add(self, other: Backtest) -> None:
         self.fleets += other.fleets
@@ -50,6 +53,7 @@ class Backtest:
         self.kinds += other.kinds
         self.early += other.early
         self.broke += other.broke
+        self.moves.add(other.moves)
 
     def told(self) -> Iterator[str]:
         """The figures, for people."""
@@ -58,6 +62,7 @@ class Backtest:
             holds, broke, gone = (self.outcomes[rule, outcome] for outcome in ("holds", "broke", "gone"))
             yield f"{rule}: {rate(broke, holds + broke, 'no longer true')}; {gone} more ended before they could be seen"
         yield from self.broke
+        yield from self.moves.told()
         both = [a for a in given(self.kinds) if a.truth != ABSTAINED]
         yield (
             f"kinds of workloads seen in both weeks: {len(self.kinds)}, the second week abstains on "
@@ -94,15 +99,12 @@ def two_weeks(seed: int) -> tuple[Score, Backtest]:
         found.early.append(Answer(truths[w.id].kind, w.kind.label, w.kind.confidence))
         if w.id in later:
             found.kinds.append(Answer(later[w.id].label, w.kind.label, w.kind.confidence))
-    advice = advise_on(
-        early,
-        load_catalog(),
-        load_waste_rules(),
-        (),
-        generated_at=UNTIL - WEEK,
-        rng=np.random.default_rng(seed),
-        source={},
-    )
+    advice, next_advice = (
+        advise_on(judged, load_catalog(), load_waste_rules(), (), generated_at=at, rng=np.random.default_rng(seed),
+                  source={})
+        for judged, at in ((early, UNTIL - WEEK), (late, UNTIL))
+    )  # fmt: skip
+    found.moves = follow(advice, next_advice)
     for finding in advice.findings:
         if finding.rule in RULES:
             outcome = follow_up(finding, early, late)
