@@ -9,7 +9,7 @@ from pathlib import Path
 from .catalog import GpuSku, NodeSku, Price
 from .gpu_files import Accelerator, GpuLibrary, load_gpus, normalise
 from .node_files import ANY_REGION, load_nodes
-from .premiums import Premium, load_premiums
+from .premiums import Prior, load_premiums
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Catalog:
 
     gpu_library: GpuLibrary
     nodes: Mapping[str, NodeSku]
-    premiums: Mapping[str, Premium]
+    premiums: Mapping[str, Prior]
 
     @property
     def gpus(self) -> Mapping[str, GpuSku]:

@@ -12,7 +12,7 @@ from .loader import layers, read_table
 
 
 @dataclass(frozen=True, slots=True)
-class Premium:
+class Prior:
     """A prior: the node with the better interconnect costs `low` to `high` more (ratio of the node's price).
 
     `pairs` are the observations behind it, as sentences with their sources. `basis` is always "assumed": a prior
@@ -29,9 +29,9 @@ class Premium:
     as_of: str
 
 
-def load_premiums(rules_dir: Path | None = None) -> Mapping[str, Premium]:
+def load_premiums(rules_dir: Path | None = None) -> Mapping[str, Prior]:
     """Every prior by its id; a site's file replaces those it names."""
-    premiums: dict[str, Premium] = {}
+    premiums: dict[str, Prior] = {}
     for layer in layers(rules_dir):
         file = layer.joinpath("premiums.yaml")
         if premiums and not file.is_file():
@@ -43,9 +43,9 @@ def load_premiums(rules_dir: Path | None = None) -> Mapping[str, Premium]:
     return MappingProxyType(premiums)
 
 
-def _premium(name: str, entry: Fields) -> Premium:
+def _premium(name: str, entry: Fields) -> Prior:
     low, likely, high = (entry.number(key, minimum=0, maximum=5) for key in ("low", "likely", "high"))
-    premium = Premium(
+    premium = Prior(
         name, low, likely, high, entry.text("basis", ("assumed",)), entry.text("text"), entry.texts("pairs"),
         entry.date("as_of"),
     )  # fmt: skip
