@@ -21,6 +21,7 @@ from .commands import (
     write_stdout,
     write_whole,
 )
+from .compare import asked_gpu
 from .model import Advice, Finding, Owner, Recommendation, WorkloadVerdict
 from .source import source_of
 
@@ -65,7 +66,7 @@ def run_explain(options: argparse.Namespace) -> int:
     from .roofline import roofline  # noqa: PLC0415
 
     catalog = load_catalog(options.rules)
-    asked = [_gpu(catalog, name) for name in options.against]
+    asked = [asked_gpu(catalog, name) for name in options.against]
     now = time.time()
     decisions = ledger_beside(options).decisions(now)
     say("reading telemetry ...")
@@ -149,12 +150,3 @@ def recommended(advice: Advice, workload: WorkloadVerdict, catalog: Catalog) -> 
     names = dict.fromkeys(r.target.gpu_sku for r in advice.recommendations if r.workload == workload.id)
     found = [catalog.gpu(name) for name in names if name is not None and name != workload.gpu_sku]
     return [sku for sku in found if sku is not None]
-
-
-def _gpu(catalog: Catalog, name: str) -> GpuSku:
-    found = catalog.gpu_asked(name)
-    if found is None:
-        raise UsageError(
-            f"The catalog has no GPU {name!r}.", suggest(name, list(catalog.gpus)) or "'skuwise skus list' names all."
-        )
-    return found
