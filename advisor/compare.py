@@ -126,7 +126,7 @@ def _text(question: Question, source: GpuSku, target: GpuSku, found: Comparison)
     ratio = found.time_ratio
     lines = [
         f"{source.name} to {target.name}, {question.phase}, {question.precision}, {_work(question)}",
-        f"  time       {time_words(ratio)}: 80 % of such moves lie between {ratio.p10:.2f} and {ratio.p90:.2f}",
+        f"  time       {time_words(ratio)}; the interval is to hold 80 % of such moves",
         f"  speed      {1 / ratio.p50:.2f} times as fast",
     ]
     if profile_of(question) is None:
