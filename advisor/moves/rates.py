@@ -11,7 +11,6 @@ from ...rules.catalog import GpuSku
 _PEAKS = {
     "fp64": ("fp64",),
     "fp32": ("fp32",),
-    "tf32": ("tf32",),
     "bf16": ("bf16", "fp16"),
     "fp16": ("fp16", "bf16"),
     "fp8": ("fp8", "bf16", "fp16"),
