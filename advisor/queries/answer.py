@@ -10,12 +10,12 @@ from typing import Protocol
 
 from ...rules.errors import UsageError
 from ..model import Advice, Evidence
-from .blocks import filled, indent, with_clause
+from .blocks import VIEWS, filled, indent, with_clause
 from .registry import numbers_of, source_of
 from .sources import Outside, Reckoned, Sql
 from .subject import Subject
 
-_VIEWS = re.compile(r"\b(gpu_hours|gpu_minutes|fabric_hours|fabric_minutes|gpus|nodes|workload_gpus|absences)\b")
+_VIEWS = re.compile(rf"\b({'|'.join(VIEWS)})\b")
 _TIMED = frozenset({"gpu_hours", "gpu_minutes", "fabric_hours", "fabric_minutes"})
 
 
@@ -97,14 +97,14 @@ def language_of(advice: Advice) -> Language:
 
 
 def gather(files: Sequence[str], views: Sequence[str], advice: Advice) -> tuple[str, ...]:
-    """Shell lines that copy these views of all files, the window's rows only, into tables of ``together.db``."""
-    columns = "SELECT 'CREATE TABLE {0} (' || group_concat(name) || ');' FROM pragma_table_info('{0}');"
+    """Shell lines that copy what queries read of these views, of all files, into tables of ``together.db``."""
+    tables = " ".join(f"CREATE TABLE {view} ({', '.join(VIEWS[view])});" for view in views)
     return (
         "rm -f together.db; {",
-        *(f'  sqlite3 -readonly {shlex.quote(files[0])} "{columns.format(view)}"' for view in views),
+        f'  echo "BEGIN; {tables}"',
         f"  for db in {' '.join(shlex.quote(name) for name in files)}; do",
         *(f'    sqlite3 -readonly -cmd ".mode insert {view}" "$db" "{gathered(view, advice)}"' for view in views),
-        "  done; } | sqlite3 together.db",
+        '  done; echo "COMMIT;"; } | sqlite3 together.db',
     )
 
 
@@ -113,10 +113,11 @@ def gathered(view: str, advice: Advice) -> str:
 
     The fabric's hours are taken from their beginning: how long it is known reaches beyond the window.
     """
+    every = f"SELECT {', '.join(VIEWS[view])} FROM {view}"
     if view not in _TIMED:
-        return f"SELECT * FROM {view};"
+        return f"{every};"
     since = "" if view == "fabric_hours" else f"ts > {advice.start!r} AND "
-    return f"SELECT * FROM {view} WHERE {since}ts < {advice.end + 60!r};"
+    return f"{every} WHERE {since}ts < {advice.end + 60!r};"
 
 
 def _all_sql(answer: Answer) -> tuple[str, ...]:

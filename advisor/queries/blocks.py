@@ -28,7 +28,25 @@ _MEASURES = (
     "power_watts_mean", "nvlink_tx_bytes_per_second_mean", "nvlink_rx_bytes_per_second_mean",
     "pcie_tx_bytes_per_second_mean", "pcie_rx_bytes_per_second_mean", "duty", "throttled_fraction",
 )  # fmt: skip
+_PORT = (
+    "node", "device", "port", "role", "ts", "interval_seconds", "observed_seconds", "util_mean", "util_max", "util_p95",
+    "util_bins",
+)  # fmt: skip
 _BINS = ("sm_active_bins", "tensor_active_bins", "dram_active_bins", "nvlink_bins")
+# What the blocks read of each public view.
+VIEWS: Mapping[str, tuple[str, ...]] = {
+    "nodes": ("node", "gpu_count", "first_seen", "last_seen"),
+    "gpus": (
+        "node", "gpu_uuid", "kind", "parent_uuid", "sku", "name", "power_limit_watts", "nvlink_bytes_per_second",
+        "valid_from", "valid_to",
+    ),
+    "workload_gpus": ("workload_id", "node", "gpu_uuid", "ts_start", "ts_end", "shared"),
+    "absences": ("node", "reason", "since", "until"),
+    "gpu_hours": (*_KEYS, *_MEASURES, *_BINS),
+    "gpu_minutes": (*_KEYS, *_MEASURES),
+    "fabric_hours": _PORT,
+    "fabric_minutes": _PORT[:-1],
+}  # fmt: skip
 # Newton's method for a cube root from at most a factor 1.8 below it: seven steps reach the last bit.
 _ROOT_STEPS = 7
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sqlite3
 import subprocess
@@ -134,7 +133,7 @@ def evidence_of(group: Group) -> Iterator[tuple[str, tuple[Evidence, ...]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("scenario", "days"), [("small", 4), ("notebooks", 4), ("decode", 3)])
+@pytest.mark.parametrize(("scenario", "days"), [("fine-tuning", 3), ("notebooks", 4), ("decode", 3)])
 def test_what_rules_measure_of_any_work_is_given_by_their_queries(fleets, scenario: str, days: int) -> None:
     database = fleets(scenario, days)
     frame = read_frame([database])
@@ -144,16 +143,16 @@ def test_what_rules_measure_of_any_work_is_given_by_their_queries(fleets, scenar
         source=frame.source,
     )  # fmt: skip
     compared = 0
-    for group in groups_of(verdicts)[:5]:
+    for group in groups_of(verdicts)[:3]:
         for rule, evidence in evidence_of(group):
             finding = Finding(
-                "f-x", rule, "low", group.lead.id, None, group.gpus, evidence, 0.0, None, None, 0.5, (), "",
+                "f-x", rule, "low", group.lead.id, None, group.gpus, evidence, group.gpu_hours, None, None, 0.5, (), "",
                 tuple(n.node for n in group.nodes),
             )  # fmt: skip
             answer = answer_of(advice, finding)
             assert differing(database, answer) == []
             compared += len(answer.numbers)
-    assert compared > 100
+    assert compared > 20
 
 
 def test_the_printed_script_runs_as_it_is(idle, capsys) -> None:
@@ -187,7 +186,7 @@ def test_numbers_of_several_databases_come_from_the_gathered_rows(fleets, tmp_pa
     script = render_queries(asked, language.how_to_run(advice, [a for _, a in asked]))
     lines = [line.removeprefix("-- ") for line in script.splitlines() if line.startswith("-- ")]
     shell = "\n".join(lines[lines.index(next(x for x in lines if x.startswith("rm -f"))) :])
-    shell = shell[: re.search(r"done; } \| sqlite3 together.db", shell).end()]  # type: ignore[union-attr]
+    shell = shell[: shell.index("| sqlite3 together.db")] + "| sqlite3 together.db"
     done = subprocess.run(["bash", "-euc", shell], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     for _, answer in asked:
