@@ -85,6 +85,9 @@ class Cells(Generic[K]):
                 continue
             own = counts[self.rows[key], :, bucket]
             np.copyto(own, np.where(np.isnan(own), values, own + np.nan_to_num(values)))
+        # A bucket that is not there counts no more than the one below it; a client may leave out those that are empty.
+        missing = np.isnan(counts).all(axis=2, keepdims=True)
+        counts = np.where(~missing, np.nan_to_num(np.fmax.accumulate(counts, axis=2)), np.nan)
         # Each bucket's increase is extrapolated by itself: what goes down by that is no negative count.
         inside = np.diff(counts, axis=2, prepend=0.0).clip(min=0.0)
         whole = inside.sum(axis=2)

@@ -33,6 +33,7 @@ _TOO_MUCH = (
     "too many samples", "exceeded maximum resolution", "timed out", "timeout", "maxsamples", "max-samples",
     "maxuniquetimeseries", "maxpointspertimeseries", "maxseries", "max-series", "the query hit the max", "exceeds",
     "too many", "deadline exceeded", "out of memory", "response size", "cannot process more than",
+    "cannot select more than",
 )  # fmt: skip
 
 
@@ -137,11 +138,10 @@ class Client:
             else:
                 if status not in _BUSY:
                     return _judge(status, body)
-                said = _said(body)
-                if _is_too_much(said) or last:
+                if _is_too_much(body) or last:
                     # Not worth asking again as it is.
-                    raise (TooMuchError if status in (503, 504) or _is_too_much(said) else RefusedError)(
-                        f"The server answers {status}{said}.", "Ask for less, or try again later."
+                    raise (TooMuchError if status in (503, 504) or _is_too_much(body) else RefusedError)(
+                        f"The server answers {status}{_said(body)}.", "Ask for less, or try again later."
                     )
                 pause = max(pause, retry_after)
             self._sleep(min(pause, MAX_PAUSE_SECONDS))
@@ -226,28 +226,33 @@ def _judge(status: int, body: bytes) -> Mapping[str, object]:
     if status == 404:
         raise RefusedError("The server has no such path (404).", "Check the URL: it must be the API's root.")
     if status != 200:
-        said = _said(body)
-        kind = TooMuchError if status == 413 or _is_too_much(said) else RefusedError
-        raise kind(f"The server answers {status}{said}.", "Ask for less, or mend the match.")
+        kind = TooMuchError if status == 413 or _is_too_much(body) else RefusedError
+        raise kind(f"The server answers {status}{_said(body)}.", "Ask for less, or mend the match.")
     document = decode(body)
     if document.get("status") != "success":
-        said = _said(body)
-        raise (TooMuchError if _is_too_much(said) else RefusedError)(f"The server answers with an error{said}.", "")
+        kind = TooMuchError if _is_too_much(body) else RefusedError
+        raise kind(f"The server answers with an error{_said(body)}.", "Ask for less, or mend the match.")
     return document
 
 
 def _said(body: bytes) -> str:
     """The server's own words on an error, short and harmless; empty where it gave none."""
+    error = clean_text(_error(body), MAX_NOTE).rstrip(".")
+    return f": {error}" if error else ""
+
+
+def _error(body: bytes) -> str:
     try:
         document = json.loads(body[:65536])
     except (ValueError, RecursionError):
         return ""
     error = document.get("error") if isinstance(document, dict) else None
-    return f": {clean_text(error)[:MAX_NOTE].rstrip('.')}" if isinstance(error, str) and error else ""
+    return error if isinstance(error, str) else ""
 
 
-def _is_too_much(said: str) -> bool:
-    return any(words in said.lower() for words in _TOO_MUCH)
+def _is_too_much(body: bytes) -> bool:
+    said = _error(body).lower()
+    return any(words in said for words in _TOO_MUCH)
 
 
 def _seconds(header: str | None) -> float:

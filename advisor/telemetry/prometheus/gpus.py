@@ -107,7 +107,7 @@ def dcgm_rows(grid: Grid, answers: Mapping[str, Answer], log: Log) -> GpuRows:
             cells.put(
                 name, answer, key, how=how, weights=weights, scale=queries.scale_of(name), most=queries.most_of(name)
             )
-    samples = np.fmin(cells.column("n_all"), _usual(cells.column("n_all"), cells.column("n")))
+    samples = np.minimum(cells.column("n_all"), _usual(cells.column("n_all"), cells.column("n")))
     interval = scrape_seconds(samples, grid.step)
     cells.columns["observed_seconds"] = np.minimum(samples * interval[:, None], grid.step)
     for statistic in ("mean", "p95", "max"):

@@ -17,8 +17,9 @@ from ....rules.errors import NothingToDo, SourceError
 from ...frame import Window
 from ...moments import minute
 from .answers import AnswerError, Grid
-from .client import Client, RefusedError
-from .queries import AGENT_ANCHOR, AGENT_SERIES, DCGM_GAUGES, RULE_SECONDS, anchor_of, rule_name, selector
+from .client import Client, RefusedError, TooMuchError
+from .plan import halves
+from .queries import AGENT_ANCHOR, AGENT_SERIES, DCGM_GAUGES, RULE_SECONDS, anchor_of, over, rule_name, selector
 
 HOUR = 3600.0
 # Names are asked of the index alone, so this reads no samples.
@@ -170,13 +171,13 @@ def _window(
     end = math.floor(latest / step) * step
     start = math.floor((latest - since) / step) * step
     if until is None:
-        counted = " or ".join(f"count(count_over_time({name}{selector(matches)}[{step:g}s]))" for name in anchors)
-        # Looked for from the end: a server that is being scraped has data in the last row.
+        counted = " or ".join(f"max(count_over_time({name}{selector(matches)}{over(step)}))" for name in anchors)
+        # Looked for from the end: a server that is being scraped has data in the last row. One sample is none yet: it
+        # may lie on the edge.
         for first, last in _backwards(start, end, step):
-            told = client.range(counted, Grid(first, last, step), ())
-            at = np.nonzero((told.answer.values > 0).any(axis=0))[0]
-            if len(at):
-                end = first + float(at[-1]) * step
+            newest = _newest(client, counted, Grid(first, last, step))
+            if newest is not None:
+                end = newest
                 break
         else:
             raise NothingToDo(
@@ -187,6 +188,20 @@ def _window(
     if end <= start:
         raise NothingToDo("The window is shorter than one row of telemetry.", "Choose a longer one with --since.")
     return Window(start, end), step
+
+
+def _newest(client: Client, counted: str, grid: Grid) -> float | None:
+    """The last moment of `grid` whose row holds more than one sample; smaller pieces are asked where a limit is met."""
+    try:
+        values = client.range(counted, grid, ()).answer.values
+    except TooMuchError:
+        if grid.count == 1:
+            raise
+        early, late = halves(grid)
+        found = _newest(client, counted, late)
+        return found if found is not None else _newest(client, counted, early)
+    at = np.nonzero((values > 1).any(axis=0))[0]
+    return grid.start + float(at[-1]) * grid.step if len(at) else None
 
 
 def _backwards(start: float, end: float, step: float) -> list[tuple[float, float]]:
@@ -227,7 +242,7 @@ def _ruled(
             rule = rule_name(gauge.measure, statistic)
             if rule not in names:
                 continue
-            told = client.scalar(f"sum(count_over_time({rule}{chosen}[{step:g}s]))", at) or 0.0
+            told = client.scalar(f"sum(count_over_time({rule}{chosen}{over(step)}))", at) or 0.0
             raw = [name for name in gauge.names if name in names]
             # Without the samples themselves the rules are all there is; with them they must tell as much.
             needed = client.scalar(f"count(last_over_time({raw[0]}{chosen}[{step:g}s]))", at) if raw else 0.0

@@ -98,6 +98,14 @@ def selector(matches: Sequence[str], *own: str) -> str:
     return f"{{{inside}}}" if inside else ""
 
 
+def over(step: float) -> str:
+    """The range of a row: half-open, as the rows are.
+
+    Prometheus before 3.0 counts a sample at the very start of a range as well, so that it would stand in two rows.
+    """
+    return f"[{step - 1:.0f}s999ms]"
+
+
 def rule_name(measure: str, statistic: str) -> str:
     """The recording rule of a gauge of dcgm-exporter: its mean or maximum over five minutes."""
     return f"skuwise:{measure}:{statistic}5m"
@@ -106,7 +114,7 @@ def rule_name(measure: str, statistic: str) -> str:
 def dcgm_asks(present: Collection[str], matches: Sequence[str], step: float, ruled: Collection[str] = ()) -> list[Ask]:
     """Everything that is asked of dcgm-exporter's series, first the counts of samples."""
     chosen = selector(matches)
-    window = f"[{step:g}s]"
+    window = over(step)
     asks = [Ask("n", f"count_over_time({anchor_of(present)}{chosen}{window})", DCGM_LABELS)]
     for gauge in DCGM_GAUGES:
         names = [name for name in gauge.names if name in present]
@@ -129,7 +137,7 @@ def anchor_of(present: Collection[str]) -> str | None:
 
 def agent_gpu_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
     """Means, maxima and rhythm of what our agent's page says of GPUs."""
-    chosen, window = selector(matches), f"[{step:g}s]"
+    chosen, window = selector(matches), over(step)
 
     def rate(name: str) -> str:
         return f"rate({name}{chosen}{window})"
@@ -181,7 +189,7 @@ def agent_gpu_asks(present: Collection[str], matches: Sequence[str], step: float
 
 def agent_about_asks(matches: Sequence[str], step: float) -> list[Ask]:
     """What our agent's page says a GPU is, by row: which can change over a window."""
-    chosen, window = selector(matches), f"[{step:g}s]"
+    chosen, window = selector(matches), over(step)
     info = (*AGENT_GPU_LABELS, "gpu_index", "sku", "kind", "name", "parent_uuid", "mig_profile")
     gauges = {
         "mem_total_bytes": "skuwise_gpu_mem_total_bytes",
@@ -196,7 +204,7 @@ def agent_about_asks(matches: Sequence[str], step: float) -> list[Ask]:
 
 def agent_node_asks(matches: Sequence[str], step: float) -> list[Ask]:
     """What our agent's page says of nodes, and the roles of their ports."""
-    chosen, window = selector(matches), f"[{step:g}s]"
+    chosen, window = selector(matches), over(step)
     node = (
         *AGENT_NODE_LABELS, "cluster", "exported_cluster", "node_sku", "node_sku_source", "provider", "region",
         "exported_region", "instance_type",
@@ -211,7 +219,7 @@ def agent_node_asks(matches: Sequence[str], step: float) -> list[Ask]:
 
 def agent_bin_asks(matches: Sequence[str], step: float) -> list[Ask]:
     """The distributions of the agent's page: how many ticks fell up to each edge."""
-    chosen, window = selector(matches), f"[{step:g}s]"
+    chosen, window = selector(matches), over(step)
     return [
         Ask(name, f"increase({family}_bucket{chosen}{window})", (*AGENT_GPU_LABELS, "le"))
         for name, family in GPU_BIN_FAMILIES.items()
@@ -220,7 +228,7 @@ def agent_bin_asks(matches: Sequence[str], step: float) -> list[Ask]:
 
 def agent_fabric_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
     """What our agent's page says of ports."""
-    chosen, window = selector(matches), f"[{step:g}s]"
+    chosen, window = selector(matches), over(step)
 
     def rate(name: str) -> str:
         return f"rate({name}{chosen}{window})"
@@ -244,7 +252,7 @@ def agent_fabric_asks(present: Collection[str], matches: Sequence[str], step: fl
 
 def agent_host_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
     """What our agent's page says of hosts."""
-    chosen, window = selector(matches), f"[{step:g}s]"
+    chosen, window = selector(matches), over(step)
 
     def rate(name: str) -> str:
         return f"rate({name}{chosen}{window})"
@@ -259,7 +267,7 @@ def agent_host_asks(present: Collection[str], matches: Sequence[str], step: floa
 
 def agent_work_ask(matches: Sequence[str], step: float) -> Ask:
     """Seconds that each workload had held each GPU by the end of each row."""
-    return Ask("workloads", f"last_over_time({AGENT_SERIES}{selector(matches)}[{step:g}s])", AGENT_WORK_LABELS)
+    return Ask("workloads", f"last_over_time({AGENT_SERIES}{selector(matches)}{over(step)})", AGENT_WORK_LABELS)
 
 
 def exporter_fabric_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
@@ -273,13 +281,13 @@ def exporter_fabric_asks(present: Collection[str], matches: Sequence[str], step:
     for name, counter in names.items():
         if counter not in present:
             continue
-        asks.append(Ask(f"fabric {name}_mean", f"rate({counter}{chosen}[{step:g}s])", kept))
+        asks.append(Ask(f"fabric {name}_mean", f"rate({counter}{chosen}{over(step)})", kept))
         if name != "xmit_wait":
             within = f"rate({counter}{chosen}[{WITHIN}])[{step:g}s:{WITHIN}]"
             asks.append(Ask(f"fabric {name}_p95", f"quantile_over_time(0.95, {within})", kept))
             asks.append(Ask(f"fabric {name}_max", f"max_over_time({within})", kept))
     if names["tx"] in present:
-        asks.append(Ask("fabric n", f"count_over_time({names['tx']}{chosen}[{step:g}s])", kept))
+        asks.append(Ask("fabric n", f"count_over_time({names['tx']}{chosen}{over(step)})", kept))
     if f"{_IB}_state_id" in present:
         asks.append(
             Ask("fabric active", f"avg_over_time(({_IB}_state_id{chosen} == bool 4)[{step:g}s:{WITHIN}])", kept)
@@ -289,7 +297,7 @@ def exporter_fabric_asks(present: Collection[str], matches: Sequence[str], step:
 
 def exporter_host_asks(present: Collection[str], matches: Sequence[str], step: float, *, cores: bool) -> list[Ask]:
     """What node_exporter says of hosts. `cores`: whether the time of each core may be read."""
-    window, asks = f"[{step:g}s]", []
+    window, asks = over(step), []
     by = f"by ({', '.join(NODE_LABELS)})"
     if cores:
         for name, mode in (("idle", "idle"), ("io_wait", "iowait")):

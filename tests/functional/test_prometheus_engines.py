@@ -1,0 +1,145 @@
+"""Real engines, filled by the simulator: the same advice as from databases, and the founding case from exporters."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from skuwise.advisor.advice import advise
+from skuwise.advisor.frame import Frame
+from skuwise.advisor.model import Advice
+from skuwise.advisor.simulate.exposed import agent_series, exporter_series
+from skuwise.advisor.simulate.simulator import simulate
+from skuwise.advisor.telemetry.prometheus.cache import Cache
+from skuwise.advisor.telemetry.prometheus.client import Client
+from skuwise.advisor.telemetry.prometheus.frame import Reading
+from skuwise.advisor.telemetry.prometheus.frame import read_frame as read_server
+from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
+from skuwise.advisor.telemetry.sqlite import read_frame
+from skuwise.rules.catalog_loader import load_catalog
+from skuwise.rules.thresholds import load_waste_rules
+from skuwise.tests.engines import needed, prometheus, victoria
+
+pytestmark = pytest.mark.slow
+NOW = 1_790_000_000.0 // 3600 * 3600
+DAYS = 3.25  # a daily wave needs three days of hours and one more
+CATALOG = load_catalog()
+ENGINES = {"prometheus": prometheus, "victoria-metrics": victoria}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two nodes of the founding case, with minutes all along."""
+    path = tmp_path_factory.mktemp("fleet") / "nodes"
+    simulate("founding", path, days=DAYS, seed=4, until=NOW, minutes_seconds=DAYS * 86400)
+    for extra in sorted(path.glob("*.db"))[2:]:
+        extra.unlink()
+    return path
+
+
+def judged(frame: Frame) -> Advice:
+    return advise(frame, CATALOG, load_waste_rules(), generated_at=NOW, rng=np.random.default_rng(20))
+
+
+def read(url: str, **settings: object) -> tuple[Frame, Reading]:
+    client = Client(url, PrometheusSettings(), {})
+    reading = Reading(client, Cache(None, ""), (), NOW + 600, **settings)  # type: ignore[arg-type]
+    with contextlib.closing(client):
+        return read_server(reading, CATALOG, since_seconds=DAYS * 86400), reading
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def filled(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server that scraped our agent alone on one node and the exporters alone on the other."""
+    needed(*{"prometheus": ("prometheus", "promtool")}.get(request.param, (request.param,)))
+    first, second = sorted(folder.glob("*.db"))
+    window = read_frame([folder], since_seconds=DAYS * 86400).window
+    agent = agent_series(read_frame([first], window))
+    exporters = exporter_series([second], window)
+    place = tmp_path_factory.mktemp(request.param)
+    with ENGINES[request.param](place, [*agent, *exporters]) as url:
+        yield url
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def of_node(advice: Advice, node: str) -> list[tuple[str, str]]:
+    return sorted((w.id, w.kind.label) for w in advice.workloads if w.nodes == (node,))
+
+
+def test_our_agents_series_give_the_advice_that_its_database_gives(filled: str, folder: Path) -> None:
+    frame, _ = read(filled)
+    node = sorted(folder.glob("*.db"))[0].stem
+    mine = replace(
+        frame, **{
+            name: getattr(frame, name)[getattr(frame, name)["node"] == node].reset_index(drop=True)
+            for name in ("gpu", "gpus", "nodes", "fabric", "host", "uses", "absences")
+        },
+    )  # fmt: skip
+    theirs = read_frame([folder / f"{node}.db"], frame.window)
+    one, two = judged(theirs), judged(mine)
+    assert mine.window == theirs.window
+    assert of_node(one, node) == of_node(two, node)
+    assert {f.id: f.rule for f in one.findings} == {f.id: f.rule for f in two.findings}
+    assert {r.id: r.action for r in one.recommendations} == {r.id: r.action for r in two.recommendations}
+    assert two.summary.gpu_hours == pytest.approx(one.summary.gpu_hours)
+    for cash in ("cost_usd", "wasted_usd", "recoverable_usd_per_month"):
+        assert getattr(two.summary, cash) == pytest.approx(getattr(one.summary, cash), rel=0.02), cash
+
+
+def test_columns_agree_with_those_of_the_database(filled: str, folder: Path) -> None:
+    frame, _ = read(filled)
+    node = sorted(folder.glob("*.db"))[0].stem
+    theirs = read_frame([folder / f"{node}.db"], frame.window).gpu
+    mine = frame.gpu[frame.gpu["node"] == node]
+    assert mine["observed_seconds"].sum() == pytest.approx(theirs["observed_seconds"].sum(), rel=0.01)
+    for name in ("gpu_util", "sm_active", "dram_active", "tensor_active", "mem_used_bytes", "power_watts"):
+        column = f"{name}_mean"
+        told = np.average(theirs[column], weights=theirs["observed_seconds"])
+        assert np.average(mine[column], weights=mine["observed_seconds"]) == pytest.approx(told, rel=0.01), column
+    bins = np.nansum(mine["dram_active_bins"].array.matrix, axis=0)  # type: ignore[attr-defined]
+    assert bins.sum() == pytest.approx(mine["observed_seconds"].sum(), rel=0.01)
+
+
+def test_exporters_alone_find_the_founding_case(filled: str, folder: Path) -> None:
+    node = sorted(folder.glob("*.db"))[1].stem
+    frame, _ = read(filled)
+    advice = judged(frame)
+    found = [f for f in advice.findings if f.rule == "idle-fabric" and node in f.nodes]
+    assert found, [f.rule for f in advice.findings]
+    table = frame.nodes.set_index("node")
+    assert table.loc[node, "node_sku"] == "azure/Standard_ND96isr_H100_v5"
+    assert table.loc[node, "node_sku_source"] == "shape"
+    assert set(frame.source["exporters"]) >= {"dcgm-exporter", "skuwise agent", "node_exporter"}  # type: ignore[arg-type]
+
+
+def test_the_server_is_named_and_no_answer_was_missing(filled: str) -> None:
+    frame, _ = read(filled)
+    assert str(frame.source["server"]).startswith(("Prometheus 2", "Prometheus 3", "VictoriaMetrics"))
+    assert not [note for note in frame.notes if "is missing from" in note or "warns" in note]
+    json.dumps(dict(frame.source))
+
+
+def test_a_prometheus_with_tight_limits_is_asked_in_smaller_pieces(folder: Path, tmp_path: Path) -> None:
+    first = sorted(folder.glob("*.db"))[0]
+    window = read_frame([first], since_seconds=DAYS * 86400).window
+    series = [s for s in exporter_series([first], window) if s.name.startswith("DCGM_FI_DEV")]
+    with prometheus(tmp_path, series, "--query.max-samples=1000") as url:
+        frame, reading = read(url)
+    assert frame.gpu["gpu_util_mean"].notna().all() and len(frame.gpu) >= 8 * DAYS * 24 - 8
+    assert not [note for note in frame.notes if "is missing from" in note]
+    assert reading.client.counters.queries > 0
+
+
+def test_a_victoria_with_tight_limits_is_asked_in_smaller_pieces(folder: Path, tmp_path: Path) -> None:
+    first = sorted(folder.glob("*.db"))[0]
+    window = read_frame([first], since_seconds=DAYS * 86400).window
+    series = [s for s in exporter_series([first], window) if s.name.startswith("DCGM_FI_DEV")]
+    with victoria(tmp_path, series, "-search.maxSamplesPerQuery=20000") as url:
+        frame, _ = read(url)
+    assert frame.gpu["gpu_util_mean"].notna().all()

@@ -1,0 +1,250 @@
+"""The parts of the road through Prometheus: pieces of a window, names, rows, spans of work, and what is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from skuwise.advisor.telemetry.prometheus import queries
+from skuwise.advisor.telemetry.prometheus.answers import Answer, Grid
+from skuwise.advisor.telemetry.prometheus.cache import Cache, cache_folder
+from skuwise.advisor.telemetry.prometheus.cells import Cells, from_bins
+from skuwise.advisor.telemetry.prometheus.fabric import roles_of
+from skuwise.advisor.telemetry.prometheus.gpus import dcgm_rows
+from skuwise.advisor.telemetry.prometheus.names import agent_work, gpu_of, host_of, matched, node_of, work_of
+from skuwise.advisor.telemetry.prometheus.plan import DAY, MAX_VALUES, Log, halves, pieces_of
+from skuwise.advisor.telemetry.prometheus.settings import load_settings
+from skuwise.advisor.telemetry.prometheus.work import held_spans
+from skuwise.agent.inventory.ids import series_id, workload_id
+from skuwise.agent.model import BIN_EDGES
+from skuwise.rules.errors import UsageError
+
+HOUR = 3600.0
+GRID = Grid(HOUR, 4 * HOUR, HOUR)
+nan = float("nan")
+
+
+def test_pieces_cover_every_moment_once_and_end_with_days() -> None:
+    whole = Grid(5 * HOUR, 5 * HOUR + 71 * HOUR, HOUR)
+    pieces = pieces_of(whole, 10)
+    moments = [piece.start + n * HOUR for piece in pieces for n in range(piece.count)]
+    assert moments == [whole.start + n * HOUR for n in range(72)]
+    assert [piece.end % DAY for piece in pieces[:-1]] == [0.0] * (len(pieces) - 1)
+
+
+def test_many_series_make_smaller_pieces_down_to_one_moment() -> None:
+    whole = Grid(HOUR, 48 * HOUR, HOUR)
+    for series in (MAX_VALUES // 6, MAX_VALUES * 5):
+        pieces = pieces_of(whole, series)
+        assert sum(piece.count for piece in pieces) == 48
+        assert all(piece.count * series <= MAX_VALUES or piece.count == 1 for piece in pieces)
+
+
+def test_halves_are_the_whole() -> None:
+    one, two = halves(Grid(0.0, 4 * HOUR, HOUR))
+    assert (one.count, two.count, two.start - one.end) == (2, 3, HOUR)
+
+
+@pytest.mark.parametrize(
+    ("labels", "node"),
+    [
+        ({"Hostname": "a", "instance": "1.2.3.4:9400"}, "a"),
+        ({"hostname": "a", "instance": "x:1"}, "a"),
+        ({"exported_Hostname": "a", "Hostname": "prom"}, "a"),
+        ({"instance": "[fd00::1]:9100"}, "fd00::1"),
+        ({"instance": "host"}, "host"),
+        ({}, None),
+    ],
+)
+def test_the_node_is_found_in_every_spelling(labels: dict[str, str], node: str | None) -> None:
+    assert node_of(labels) == node
+    assert host_of("h:9") == "h"
+
+
+def test_nodes_match_by_their_short_name_only_where_one_fits() -> None:
+    assert matched("gpu1.example.org", ["gpu1", "gpu2"]) == "gpu1"
+    assert matched("GPU1", ["gpu1.example.org"]) == "gpu1.example.org"
+    assert matched("gpu1", ["gpu1.a", "gpu1.b"]) is None
+
+
+def test_a_mig_instance_is_its_parent_and_its_number() -> None:
+    assert gpu_of({"UUID": "GPU-a", "GPU_I_ID": "3"}) == ("GPU-a/gi3", "GPU-a")
+    assert gpu_of({"UUID": "GPU-a"}) == ("GPU-a", None)
+    assert gpu_of({"gpu": "0"}) is None
+
+
+def test_a_pod_has_the_ids_that_the_agent_gives_it() -> None:
+    labels = {"pod": "web-6d4cf56db6-x7k2p", "namespace": "shop", "pod_uid": "u-1", "container": "main"}
+    work = work_of(labels, exported=False)
+    assert work is not None
+    assert work.workload_id == workload_id("", "kubernetes", "u-1")
+    assert work.series_id == series_id("", "shop", None, "web")
+    assert (work.name, work.pod) == ("web", "web-6d4cf56db6-x7k2p")
+
+
+def test_the_exporters_own_pod_is_no_workload() -> None:
+    own = {"pod": "dcgm-exporter-x", "namespace": "monitoring", "container": "dcgm-exporter"}
+    assert work_of(own, exported=False) is None
+    assert work_of({"pod": "scraper"}, exported=True) is None
+    assert work_of({"pod": "scraper", "exported_pod": "p", "exported_namespace": "n"}, exported=True) is not None
+
+
+def test_jobs_of_slurm_are_told_apart_though_their_numbers_fold_to_one() -> None:
+    one, two = work_of({"hpc_job": "12"}, exported=False), work_of({"hpc_job": "13"}, exported=True)
+    assert one is not None and two is not None
+    assert one.workload_id == workload_id("", "slurm", "12") and one.series_id is None
+    assert one.workload_id != two.workload_id
+    assert work_of({"hpc_job": "0"}, exported=False) is None
+
+
+def test_the_agents_ids_are_taken_as_they_are() -> None:
+    work = agent_work({"workload_id": "w", "series_id": "s", "scheduler": "slurm", "job_id": "7", "shared": "1"})
+    assert work is not None and (work.workload_id, work.series_id, work.shared, work.name) == ("w", "s", True, "job 7")
+    assert agent_work({"series_id": "s"}) is None
+
+
+def test_means_of_several_series_of_a_device_are_weighted_by_their_samples() -> None:
+    cells: Cells[str] = Cells(GRID)
+    labels = ({"u": "a", "pod": "p"}, {"u": "a", "pod": "q"})
+    weights = {tuple(sorted(one.items())): np.array([n] * 4) for one, n in zip(labels, (45.0, 15.0), strict=True)}
+    cells.put("m", Answer(labels, np.array([[1.0] * 4, [3.0] * 4])), lambda one: one["u"], weights=weights)  # type: ignore[arg-type]
+    assert cells.column("m").tolist() == [[1.5] * 4]
+
+
+def test_blank_sentinels_and_negative_values_are_missing_not_huge() -> None:
+    cells: Cells[str] = Cells(GRID)
+    values = np.array([[0.5, 9.223372036854776e18, -1.0, nan]])
+    cells.put("m", Answer(({"u": "a"},), values), lambda one: one["u"], most=1.0)
+    assert np.array_equal(cells.column("m"), [[0.5, nan, nan, nan]], equal_nan=True)
+
+
+def test_buckets_become_seconds_in_bins_and_tell_percentile_and_maximum() -> None:
+    cells: Cells[str] = Cells(Grid(HOUR, HOUR, HOUR))
+    bounds = [*(str(edge) for edge in BIN_EDGES[1:]), "+Inf"]
+    counts = np.zeros(len(BIN_EDGES))
+    low, high = BIN_EDGES.index(0.1), BIN_EDGES.index(0.9)
+    counts[low], counts[high] = 90, 10
+    labels = tuple({"u": "a", "le": bound} for bound in bounds)
+    answer = Answer(labels, np.cumsum(counts)[:, None])
+    cells.rows["a"] = 0
+    cells.put_bins("b", answer, lambda one: one["u"], np.array([[3600.0]]))
+    bins = cells.bin_column("b")[0, 0]
+    assert bins[low] == pytest.approx(3240) and bins[high] == pytest.approx(360) and bins.sum() == pytest.approx(3600)
+    p95, most = from_bins(cells.bin_column("b"))
+    assert 0.9 <= p95[0, 0] <= 0.95 and most[0, 0] == pytest.approx(0.9)
+
+
+def test_a_counter_that_was_reset_within_a_bucket_leaves_no_negative_seconds() -> None:
+    cells: Cells[str] = Cells(Grid(HOUR, HOUR, HOUR))
+    cells.rows["a"] = 0
+    labels = tuple({"u": "a", "le": bound} for bound in [*(str(e) for e in BIN_EDGES[1:]), "+Inf"])
+    falling = np.linspace(10.0, 5.0, len(labels))[:, None]
+    cells.put_bins("b", Answer(labels, falling), lambda one: one["u"], np.array([[3600.0]]))
+    assert (cells.bin_column("b") >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("held", "spans"),
+    [
+        ([3600, 3600, 3600, 3600], [(0, 4 * HOUR)]),
+        ([0, 600, 3600, 1200], [(2 * HOUR - 600, 3 * HOUR + 1200)]),
+        ([900, 0, 0, 3500], [(0, 900), (3 * HOUR, 4 * HOUR)]),
+        ([0, 0, 0, 0], []),
+    ],
+)
+def test_held_seconds_become_spans(held: list[float], spans: list[tuple[float, float]]) -> None:
+    assert held_spans(np.array(held, dtype=float), GRID) == spans
+
+
+def counted(*series: tuple[dict[str, str], list[float]]) -> Answer:
+    return Answer(tuple(labels for labels, _ in series), np.array([values for _, values in series], dtype=float))
+
+
+def test_two_exporters_of_one_gpu_count_once() -> None:
+    log = Log()
+    one = {"UUID": "GPU-a", "Hostname": "n1", "instance": "n1:9400", "job": "a"}
+    two = {"UUID": "GPU-a", "Hostname": "n1", "instance": "n1:9401", "job": "b"}
+    rows = dcgm_rows(GRID, {"n": counted((one, [60] * 4), (two, [60] * 4))}, log)
+    assert rows.cells.column("observed_seconds").tolist() == [[3600.0] * 4]
+    assert any("more than one exporter" in note for note in log.notes)
+
+
+def test_a_gpu_under_two_nodes_belongs_to_the_one_that_saw_it_more() -> None:
+    log = Log()
+    one = {"UUID": "GPU-a", "Hostname": "n1", "instance": "x:1"}
+    two = {"UUID": "GPU-a", "Hostname": "localhost", "instance": "y:1"}
+    rows = dcgm_rows(GRID, {"n": counted((one, [60] * 4), (two, [60, nan, nan, nan]))}, log)
+    assert {about.node for about in rows.about.values()} == {"n1"} and log.notes
+
+
+def test_rows_with_half_of_their_samples_are_half_observed() -> None:
+    rows = dcgm_rows(GRID, {"n": counted(({"UUID": "GPU-a", "Hostname": "n"}, [60, 30, nan, 60]))}, Log())
+    assert np.array_equal(rows.cells.column("observed_seconds"), [[3600, 1800, nan, 3600]], equal_nan=True)
+
+
+def test_ports_are_compute_by_shape_or_as_they_are_configured() -> None:
+    ports = [("n", f"mlx5_{i}", 1) for i in range(9)]
+    rates = dict.fromkeys(ports[:8], 50000000000.0) | {ports[8]: 1.25e10}
+    roles = roles_of(ports, rates, {"n": 8}, {})
+    assert [roles[port] for port in ports] == ["compute"] * 8 + ["storage"]
+    assert roles_of(ports[8:], rates, {"n": 8}, {})[ports[8]] == "unknown", "one port for eight GPUs may be for storage"
+    assert roles_of(ports[8:], rates, {"n": 8}, {"mlx5_8": "compute"})[ports[8]] == "compute"
+
+
+def test_renamed_fields_are_asked_under_both_names() -> None:
+    both = {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_DRAM_UTIL_RATIO"}
+    asks = {ask.name: ask.query for ask in queries.dcgm_asks(both, ('cluster="a\\"b"',), HOUR)}
+    assert asks["dram_active_mean"] == (
+        'avg_over_time(DCGM_FI_PROF_DRAM_ACTIVE{cluster="a\\"b"}[3599s999ms])'
+        ' or avg_over_time(DCGM_FI_PROF_DRAM_UTIL_RATIO{cluster="a\\"b"}[3599s999ms])'
+    )
+    assert "tensor_active_mean" not in asks
+
+
+def test_recording_rules_stand_in_for_means_and_maxima_only() -> None:
+    ruled = {queries.rule_name("gpu_util", "mean"), queries.rule_name("gpu_util", "max")}
+    asks = {ask.name: ask.query for ask in queries.dcgm_asks({"DCGM_FI_DEV_GPU_UTIL"}, (), HOUR, ruled)}
+    assert asks["gpu_util_mean"] == "avg_over_time(skuwise:gpu_util:mean5m[3599s999ms])"
+    assert asks["gpu_util_max"] == "max_over_time(skuwise:gpu_util:max5m[3599s999ms])"
+    assert asks["gpu_util_p95"] == "quantile_over_time(0.95, DCGM_FI_DEV_GPU_UTIL[3599s999ms])"
+
+
+def test_answers_are_kept_for_the_same_question_alone(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "c", "http://one")
+    answer = Answer(({"a": "1"},), np.array([[1.0, nan, 3.0, 4.0]]))
+    cache.put("q", GRID, ("a",), answer)
+    again = cache.get("q", GRID, ("a",))
+    assert again is not None and again.labels == answer.labels
+    assert np.array_equal(again.values, answer.values, equal_nan=True)
+    assert cache.get("other", GRID, ("a",)) is None and cache.get("q", GRID, ("b",)) is None
+    assert Cache(tmp_path / "c", "http://two").get("q", GRID, ("a",)) is None
+    (file,) = (tmp_path / "c").glob("*.npz")
+    for damage in (b"", b"PK\x03\x04 not an archive", file.read_bytes()[:-40]):
+        file.write_bytes(damage)
+        assert cache.get("q", GRID, ("a",)) is None
+    assert (tmp_path / "c").stat().st_mode & 0o077 == 0
+    cache.prune(0)
+    assert not list((tmp_path / "c").glob("*.npz"))
+
+
+def test_a_cache_without_a_place_keeps_nothing() -> None:
+    cache = Cache(None, "")
+    cache.put("q", GRID, (), Answer.nothing(4))
+    assert cache.get("q", GRID, ()) is None
+    assert cache_folder("", {"HOME": "/h"}) is None and cache_folder(None, {}) is None
+    assert cache_folder(None, {"HOME": "/h"}) == Path("/h/.cache/skuwise/prometheus")
+
+
+def test_settings_lie_in_layers_and_unknown_ones_are_errors(tmp_path: Path) -> None:
+    system, home = tmp_path / "s.toml", tmp_path / "home"
+    (home / "skuwise").mkdir(parents=True)
+    system.write_text('interval = "1s"\n[prometheus]\ntenant = "a"\ntimeout = 20\n')
+    (home / "skuwise" / "skuwise.toml").write_text('[prometheus]\ntenant = "b"\n')
+    environ = {"SKUWISE_PROMETHEUS_CONCURRENCY": "2"}
+    settings = load_settings(environ, system_file=system, config_home=home)
+    assert (settings.tenant, settings.timeout_seconds, settings.concurrency) == ("b", 20.0, 2)
+    for wrong in ("tenat = 'x'", "timeout = 0", "concurrency = 99", "headers = 'x'", "headers = {'a b' = 'c'}"):
+        system.write_text(f"[prometheus]\n{wrong}\n")
+        with pytest.raises(UsageError):
+            load_settings({}, system_file=system, config_home=home)
