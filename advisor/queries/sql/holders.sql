@@ -95,10 +95,8 @@ SELECT *, c / eta_c AS u_c, m / eta_m AS u_m, n / link_share AS u_n, i AS u_i, p
 FROM mine
 
 -- block shaped needs used: the rows that were wholly its own (those it shared only where there are no others)
-SELECT u.* FROM used u
-JOIN (SELECT workload_id, max(whole AND NOT shared) AS any_own FROM used GROUP BY workload_id) a
-    ON a.workload_id = u.workload_id
-WHERE u.whole AND (NOT u.shared OR NOT a.any_own)
+SELECT * FROM (SELECT *, max(whole AND NOT shared) OVER (PARTITION BY workload_id) AS any_own FROM used)
+WHERE whole AND (NOT shared OR NOT any_own)
 
 -- block load needs used: the load of each moment: the cube root of the sum of cubes of all uses, mean of its GPUs
 SELECT ts, sum(seconds * min(x, 1)) / sum(seconds) AS load FROM (

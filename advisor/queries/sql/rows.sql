@@ -75,21 +75,22 @@ SELECT c.name, c.power_limit, r.power_watts_mean AS power, r.mem_clock_hertz_mea
 FROM raw r JOIN cards c ON c.node = r.node AND c.gpu_uuid = r.gpu_uuid
 WHERE c.name IN (SELECT name FROM cards WHERE node IN (SELECT node FROM wanted))
 
--- block free needs kin: those that were free (at rest, nothing in memory, power that can be idle power), by their power
-SELECT name, power, row_number() OVER (PARTITION BY name ORDER BY power) - 1 AS place,
-    0.1 * (count(*) OVER (PARTITION BY name) - 1) AS tenth
-FROM kin
-WHERE g < 0.01 AND mem < {free_mem} AND power IS NOT NULL AND NOT coalesce(power > {idle_share_max} * power_limit, 0)
+-- block free needs kin: the free ones first (at rest, nothing in memory, power that can be idle power), by their power
+SELECT *, row_number() OVER (PARTITION BY name, free ORDER BY power) - 1 AS place,
+    0.1 * (count(*) OVER (PARTITION BY name, free) - 1) AS tenth
+FROM (
+    SELECT *, coalesce(g < 0.01 AND mem < {free_mem} AND power IS NOT NULL, 0)
+        AND NOT coalesce(power > {idle_share_max} * power_limit, 0) AS free
+    FROM kin
+)
 
--- block still needs kin free: idle power: the lowest decile of the free ones, else an eighth of the power limit
-SELECT k.name, max(k.mem_clock) AS mem_clock,
-    coalesce(max(d.power), min({idle_share} * min(k.power_limit), min(k.power))) AS idle_power
-FROM kin k LEFT JOIN (
-    SELECT name, sum(power * CASE place - CAST(tenth AS INTEGER)
-        WHEN 0 THEN 1 - (tenth - CAST(tenth AS INTEGER)) WHEN 1 THEN tenth - CAST(tenth AS INTEGER) END) AS power
-    FROM free GROUP BY name
-) d ON d.name = k.name
-GROUP BY k.name
+-- block still needs free: idle power: the lowest decile of the free ones, else an eighth of the power limit
+SELECT name, max(mem_clock) AS mem_clock, coalesce(
+    sum(CASE WHEN free THEN power * CASE place - CAST(tenth AS INTEGER)
+        WHEN 0 THEN 1 - (tenth - CAST(tenth AS INTEGER)) WHEN 1 THEN tenth - CAST(tenth AS INTEGER) END END),
+    min({idle_share} * min(power_limit), min(power))) AS idle_power
+FROM free
+GROUP BY name
 
 -- block bounded needs raw wanted: its nodes' rows; the first and last of a node begin and end with the node
 SELECT r.*,
