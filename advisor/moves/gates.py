@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-
 from ...rules.catalog import GpuSku, NodeSku
-from .groups import LINK_IN_USE, Group
+from .groups import Group
+from .prediction import LINK_IN_USE
 
 # Memory a target must leave free: a tenth for growth, then the driver and the CUDA context.
 MEMORY_SHARE = 0.90
@@ -78,7 +77,7 @@ def _arm(source: GpuSku, target: GpuSku) -> str | None:
 
 def _split(group: Group, node: NodeSku) -> str | None:
     together = max((-(-len(w.gpus) // max(len(w.nodes), 1)) for w in group.now), default=1)
-    if node.gpu_count >= together or (_quiet(group.use.u_n) and _quiet(group.use.u_p)):
+    if node.gpu_count >= together or (_quiet(group, "n") and _quiet(group, "p")):
         return None
     return (
         f"{together} GPUs of one workload work on one node, this one has {node.gpu_count}, and whether they can be "
@@ -100,8 +99,8 @@ def _host(group: Group, source_node: NodeSku | None, node: NodeSku) -> str | Non
     return None
 
 
-def _quiet(values: np.ndarray) -> bool:
-    return bool(np.isfinite(values).any()) and _p95(values) < LINK_IN_USE
+def _quiet(group: Group, link: str) -> bool:
+    return group.use.link_p95[link] < LINK_IN_USE  # what was not measured is not quiet
 
 
 def _precision(source: GpuSku, target: GpuSku) -> str | None:
@@ -148,7 +147,7 @@ def _fabric(group: Group, source_node: NodeSku | None, node: NodeSku) -> str | N
     if excused is not None and not node.fabric.rdma and (source_node is None or source_node.fabric.rdma is not False):
         return f"it may need its fabric, by the exception {excused.id}, and this node has none"
     spans = group.phase == "training" and any(len(w.nodes) > 1 for w in group.workloads)
-    busy = _p95(group.use.u_i) >= LINK_IN_USE
+    busy = group.use.matters("i")
     if not spans and not busy:
         return None
     if not node.fabric.rdma:
@@ -174,11 +173,6 @@ def _host_bound(group: Group, source: GpuSku, target: GpuSku) -> str | None:
         f"its host and its launches set the pace in {waits:.0%} of its busy time, and a faster GPU waits for them as "
         "well: a small published service ran at 0.65x the speed of H100 on B200"
     )
-
-
-def _p95(values: np.ndarray) -> float:
-    finite = values[np.isfinite(values)]
-    return float(np.percentile(finite, 95)) if finite.size else 0.0
 
 
 def capability(sku: GpuSku) -> tuple[int, int] | None:

@@ -22,7 +22,6 @@ CURRENT_SECONDS = 86400.0  # seen active in the last day of the window: it is st
 HOURS_PER_MONTH = 730.0
 TRAINING = ("training", "fine-tuning")
 JOBS = (*TRAINING, "batch-inference")
-LINK_IN_USE = 0.05  # p95 of a link's use from which the work is taken to need it
 LINK_SILENT = 0.01  # 99.5th percentile of its seconds up to which a link is silent (as in rules/waste/idle-nvlink.yaml)
 AVAILABLE = ("online-inference", "interactive")  # somebody waits for these: two replicas are the least
 
@@ -101,15 +100,13 @@ class Group:
     @cached_property
     def uses_nvlink(self) -> bool:
         """Whether its GPUs talk over NVLink: by the hours' means, or by the seconds that a quiet hour's mean hides."""
-        values = self.use.u_n[np.isfinite(self.use.u_n)]
-        often = bool(values.size) and float(np.percentile(values, 95)) >= LINK_IN_USE
-        return often or (self.feature("n_p995") or 0.0) > LINK_SILENT
+        return self.use.matters("n") or (self.feature("n_p995") or 0.0) > LINK_SILENT
 
     @property
     def unit(self) -> int:
         """GPUs that come and go together: a replica where its GPUs talk over NVLink, else one."""
         # NVLink not measured: a replica of several GPUs is kept whole.
-        talks = self.uses_nvlink or not np.isfinite(self.use.u_n).any()
+        talks = self.uses_nvlink or math.isnan(self.use.link_p95["n"])
         return max(self.gpus_per_replica, 1) if talks else 1
 
     def right_size(self, demand: float, headroom: float, rho: float = 1.0) -> int:

@@ -9,7 +9,9 @@ The sources of the constants are published measurements (docs/moves.md); tests h
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -27,6 +29,7 @@ NORM = 3.0  # soft-max exponent with the least error on 96 published SKU pairs (
 # Serving on Hopper and newer never scaled wholly: 0.10 of the time per token did not, even above batch 64
 # (593 matched configurations, H100 to H200 and to B200).
 SERVING_FLOOR = 0.10
+LINK_IN_USE = 0.05  # 95th percentile of a link's use from which the work is taken to need it
 EXPOSED = -0.3  # tensor activity falls when the link is busy: communication nothing hides
 EXPOSED_MAX = 0.20  # share of time on the target from which such communication is not worth predicting (assumed)
 Z90 = 1.2815515655446004  # standard normal quantile of 0.9
@@ -65,6 +68,17 @@ class Use:
         one = [np.array([x], dtype=float) for x in (u_c, u_m, u_n, u_i, u_p, g, 3600.0)]
         no = np.array([False])
         return cls(*one, exposed_nvlink=no, exposed_network=no)
+
+    @cached_property
+    def link_p95(self) -> Mapping[str, float]:
+        """95th percentile of the use of NVLink (n), the network (i) and PCIe (p); NaN: not measured."""
+        found = {"n": self.u_n, "i": self.u_i, "p": self.u_p}
+        known = {name: values[np.isfinite(values)] for name, values in found.items()}
+        return {name: float(np.percentile(values, 95)) if values.size else math.nan for name, values in known.items()}
+
+    def matters(self, link: str) -> bool:
+        """Whether a link is in use at all (n, i or p): 5 % at the 95th percentile."""
+        return self.link_p95[link] >= LINK_IN_USE
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +134,16 @@ def predict(
     `model`: the calibration whose residuals give the spread; None: the one that ships.
     """
     same_network = network[0] == network[1]
-    if source.name == target.name and (same_network or not matters(use.u_i)):
+    if source.name == target.name and (same_network or not use.matters("i")):
         return Prediction(1.0, SIGMA_SAME_GPU, "same GPU")
     rho = factors_between(source, target, network)
     if isinstance(rho, Refusal):
         return rho
     if not np.isfinite(use.u_m).any() or not np.isfinite(use.u_c).any():
         return Refusal("memory bandwidth or tensor activity was not measured on the present GPUs")
-    if matters(use.u_n) and rho.n is None:
+    if use.matters("n") and rho.n is None:
         return Refusal(f"the work uses NVLink, and {target.name} has none")
-    if matters(use.u_i) and rho.i is None and not same_network:
+    if use.matters("i") and rho.i is None and not same_network:
         return Refusal("the work uses the network between nodes, and the target's is not known")
     here, there = exposed_share(use, Factors()), exposed_share(use, rho)
     if there > EXPOSED_MAX and there > here:
@@ -182,6 +196,8 @@ def busy_there(use: Use, factors: Factors) -> Array:
 
 def exposed_share(use: Use, factors: Factors) -> float:
     """Share of the engine's time there that is communication which nothing hides."""
+    if not (use.exposed_nvlink.any() or use.exposed_network.any()):
+        return 0.0
     added = np.zeros_like(use.g)
     for values, rate, exposed in (
         (use.u_n, factors.n, use.exposed_nvlink), (use.u_i, factors.i, use.exposed_network),
@@ -222,7 +238,11 @@ def _engine_time(use: Use, factors: Factors, floor: float) -> tuple[Array, Array
 
 
 def _norm(parts: list[Array]) -> Array:
-    return np.power(np.sum([np.power(np.clip(p, 0.0, None), NORM) for p in parts], axis=0), 1.0 / NORM)
+    total = np.zeros_like(parts[0])
+    for part in parts:
+        u = np.maximum(part, 0.0)
+        total += u * u * u  # NORM is 3, and products take a fraction of the time of powers
+    return np.cbrt(total)
 
 
 def factors_between(source: GpuSku, target: GpuSku, network: tuple[Link, Link]) -> Factors | Refusal:
@@ -254,12 +274,6 @@ def _nvlink(source: GpuSku, target: GpuSku) -> float | None:
 
 def _over(here: float | None, there: float | None) -> float | None:
     return here / there if here and there else None
-
-
-def matters(u: Array) -> bool:
-    """Whether a link is in use at all: 5 % at the 95th percentile."""
-    finite = u[np.isfinite(u)]
-    return bool(finite.size) and float(np.percentile(finite, 95)) >= 0.05
 
 
 def _modern(sku: GpuSku) -> bool:

@@ -18,7 +18,6 @@ from .prediction import (
     Refusal,
     Use,
     busy_there,
-    matters,
     time_ratio,
 )
 
@@ -47,7 +46,7 @@ def predict_slice(sku: GpuSku, profile: MigProfile, use: Use, phase: Phase) -> P
     """Time on the instance over time on the whole GPU, for work that has the instance to itself."""
     if not np.isfinite(use.u_m).any() or not np.isfinite(use.u_c).any():
         return Refusal("memory bandwidth or tensor activity was not measured on the present GPUs")
-    if matters(use.u_n):
+    if use.matters("n"):
         return Refusal("the work uses NVLink, and MIG instances have none")
     ratio = time_ratio(use, phase, slice_factors(sku, profile))
     # Latency stays as it is on the same silicon: only the time that SMs and memory bandwidth rule is in doubt.
