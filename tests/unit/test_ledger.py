@@ -8,12 +8,13 @@ import multiprocessing
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 from moves_builders import advice_of, catalog, founding
 from skuwise.__main__ import main
@@ -22,8 +23,9 @@ from skuwise.advisor.ledger.advising import Beside, proposals
 from skuwise.advisor.ledger.entries import EXPIRES_AFTER_SECONDS, Event, Proposal, stands
 from skuwise.advisor.ledger.place import default_path
 from skuwise.advisor.ledger.store import APPLICATION_ID, Ledger
-from skuwise.advisor.model import Advice, Decision
+from skuwise.advisor.model import Advice, Configuration, Decision, Interval, Recommendation
 from skuwise.advisor.moves.options import recoverable
+from skuwise.advisor.moves.scene import Option
 from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema, to_dict
 from skuwise.rules.errors import NothingToDo, StoreError
@@ -255,18 +257,20 @@ def test_the_default_place_follows_the_state_folder_of_the_user() -> None:
 # ---- beside advice
 
 
-def decided(decisions: dict[str, Decision]) -> Advice:
-    import numpy as np
-
+def decided(decisions: Mapping[str, Decision]) -> Advice:
     return advise_on(
         founding(), catalog(), load_waste_rules(), (), generated_at=NOW, rng=np.random.default_rng(1),
         source={"kind": "sqlite", "databases": ["fleet.db"]}, decisions=decisions,
     )  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def open_advice() -> Advice:
+    return decided({})
+
+
 @pytest.mark.parametrize("state", ["dismissed", "snoozed"])
-def test_what_was_set_aside_is_marked_and_not_counted(state) -> None:
-    open_advice = decided({})
+def test_what_was_set_aside_is_marked_and_not_counted(state, open_advice: Advice) -> None:
     assert open_advice.summary.recoverable_usd_per_month > 0
     counted = {r.id for r in open_advice.recommendations if r.realisation == "cash-now" and not r.blocked_by}
     why = Decision(state, NOW, "ann", NOW + DAY if state == "snoozed" else None, "a warm standby")
@@ -282,20 +286,14 @@ def test_what_was_set_aside_is_marked_and_not_counted(state) -> None:
     assert {r["id"] for r in document["recommendations"] if r["decision"]} == counted
 
 
-def test_what_was_accepted_counts_until_it_is_done() -> None:
-    open_advice = decided({})
+def test_what_was_accepted_counts_until_it_is_done(open_advice: Advice) -> None:
     accepted = decided({r.id: Decision("accepted", NOW, "ann") for r in open_advice.recommendations})
     assert accepted.summary == open_advice.summary
     assert "accepted by ann" in render(accepted, "table")
 
 
 def test_when_the_best_is_dismissed_the_next_best_of_its_set_counts() -> None:
-    from skuwise.advisor.model import Configuration, Interval, Recommendation
-    from skuwise.advisor.moves.scene import Option
-
     def option(name: str, saving: float, decision: Decision | None = None) -> Option:
-        import numpy as np
-
         spread = Interval(saving, saving, saving)
         here = Configuration("a", "b", 8)
         r = Recommendation(

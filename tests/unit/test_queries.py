@@ -94,8 +94,12 @@ def about(rule: str, metrics: list[str]) -> Subject:
     return replace(subject_of(advice, finding, catalog(), LEVELS), workloads=odd, now=odd)
 
 
-STATEMENTS = [pytest.param(rule, list(metrics), id=rule) for rule, metrics in RULES.items()]
-# All features at once take seconds to plan.
+# What takes longest to plan is left to the slow suite: percentiles of every resource, and all features at once.
+LONG = ("too-many-gpus", "over-tier", "held-idle", "memory-unused", "telemetry-fault")
+STATEMENTS = [
+    pytest.param(rule, list(metrics), id=rule, marks=[pytest.mark.slow] if rule in LONG else [])
+    for rule, metrics in RULES.items()
+]
 STATEMENTS.append(pytest.param("my-own-rule", list(FEATURES), marks=pytest.mark.slow, id="features"))
 
 
