@@ -133,6 +133,7 @@ def advise_on(
         recommendations=recommendations,
         notes=(*verdicts.notes, *short, *waste_notes, *own_notes, *over, *money_notes),
         market=elsewhere,
+        nodes=tuple(sorted(n.node for n in verdicts.nodes)),
     )
 
 

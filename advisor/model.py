@@ -28,6 +28,7 @@ Action = Literal[
 Realisation = Literal["cash-now", "cash-at", "capacity-freed", "energy"]
 Risk = Literal["very-low", "low", "medium", "high"]
 DecisionState = Literal["proposed", "accepted", "snoozed", "dismissed", "expired"]
+COUNTED_RISKS: tuple[Risk, ...] = ("very-low", "low")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +219,27 @@ class Recommendation:
     def set_aside(self) -> bool:
         return self.decision is not None and self.decision.sets_aside
 
+    @property
+    def counts(self) -> bool:
+        """Whether its cash may enter a sum: to be had now, unblocked, not an experiment, and not set aside."""
+        return (
+            self.realisation == "cash-now"
+            and not self.blocked_by
+            and not self.set_aside
+            and self.risk in COUNTED_RISKS
+            and self.saving_usd_per_month is not None
+            and self.saving_usd_per_month.p50 > 0
+        )
+
+    @property
+    def rank(self) -> tuple[int, bool, float, float, str]:
+        """Recommendations sort by it as people should read them: what can be had now first, what was set aside last."""
+        standing = 0 if self.counts else 3 if self.set_aside else 2 if self.blocked_by else 1
+        # On fleets that are owned or bound a swap is tried before anything that frees GPUs alone.
+        tried = standing == 1 and self.action != "swap-placement"
+        saving = self.saving_usd_per_month.p50 if self.saving_usd_per_month else 0.0
+        return (standing, tried, -saving, -self.freed_gpu_hours_per_month, self.id)
+
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
@@ -250,6 +272,7 @@ class Advice:
     """Everything that was found in one window. `generated_at`, `start`, `end`: Unix seconds (UTC).
 
     `market`: what other providers would charge, apart from the recommendations and in no sum; None: it was not asked.
+    `nodes`: every node that was looked at, by name, so that advice of shards can be joined and no node counted twice.
     """
 
     generated_at: float
@@ -263,3 +286,4 @@ class Advice:
     recommendations: tuple[Recommendation, ...]
     notes: tuple[str, ...] = ()
     market: tuple[Recommendation, ...] | None = None
+    nodes: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..rules.catalog import Price
 from ..rules.plain import clean
@@ -13,6 +13,7 @@ from .moments import day
 NONE = "-"
 MARKET = "Other providers, shown apart and counted nowhere"
 NO_MARKET = "No other provider that the catalog knows would be cheaper."
+LISTED = 4  # names in one sentence; the rest is counted
 
 
 def usd(value: float | None, per: str = "") -> str:
@@ -91,6 +92,13 @@ def price_note(prices: Iterable[Price]) -> str:
     bases = sorted({_basis(p) for p in known})
     dates = sorted({clean(p.as_of) for p in known})
     return f"at {', '.join(bases)}, {dates[0] if len(dates) == 1 else f'{dates[0]} to {dates[-1]}'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b, c and 5 more``."""
+    if len(names) > LISTED:
+        return f"{', '.join(names[: LISTED - 1])} and {len(names) - LISTED + 1} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
 def window_words(start: float, end: float) -> str:

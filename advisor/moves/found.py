@@ -11,11 +11,11 @@ from ..frame import Window
 from ..model import Finding, Severity
 from ..moments import rfc3339
 from ..verdicts.facts import BareGpu, NodeFacts
+from ..words import listed
 from .clocks import ClockMove
 from .groups import Group
 
 HOUR_SECONDS = 3600.0
-LISTED = 4  # names in one sentence; the rest is counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,6 @@ class Found:
     fault: str | None = None
     clock: ClockChange | None = None
     faulty: frozenset[str] = frozenset()
-
-
-def listed(names: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b, c and 5 more``."""
-    if len(names) > LISTED:
-        return f"{', '.join(names[: LISTED - 1])} and {len(names) - LISTED + 1} more"
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
 def node_words(nodes: Sequence[NodeFacts]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..model import Decision, Interval, Recommendation
+from ..model import COUNTED_RISKS, Decision, Interval, Recommendation
 from ..verdicts.facts import Verdicts
 from .clocking import slower_clock
 from .consolidate import consolidate
@@ -16,7 +16,7 @@ from .mend import mend, mend_first
 from .placement import swaps_of
 from .prediction import percentiles
 from .resize import no_fabric_twins, reduce_gpus, release, without_fabric
-from .scene import COUNTED_RISKS, Option, Scene, baseline
+from .scene import Option, Scene, baseline
 from .schedule import schedule_off
 from .slicing import mig_slice
 from .targets import no_other_gpu, other_gpu
@@ -155,12 +155,4 @@ def _p50(option: Option) -> float:
 
 def order(options: Sequence[Option]) -> tuple[Recommendation, ...]:
     """Recommendations as people should read them: what can be had now first, what was set aside last."""
-
-    def key(option: Option) -> tuple[int, bool, float, float, str]:
-        r = option.recommendation
-        standing = 0 if option.counts else 3 if r.set_aside else 2 if r.blocked_by else 1
-        # On fleets that are owned or bound a swap is tried before anything that frees GPUs alone.
-        tried = standing == 1 and r.action != "swap-placement"
-        return (standing, tried, -_p50(option), -r.freed_gpu_hours_per_month, r.id)
-
-    return tuple(o.recommendation for o in sorted(options, key=key))
+    return tuple(sorted((o.recommendation for o in options), key=lambda r: r.rank))

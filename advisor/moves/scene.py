@@ -18,7 +18,6 @@ from .money import PriceBook
 from .prediction import Array
 
 DRAWS = 500
-COUNTED_RISKS = ("very-low", "low")
 
 
 @dataclass(frozen=True)
@@ -64,17 +63,8 @@ class Option:
 
     @property
     def counts(self) -> bool:
-        """Whether its cash enters the sum: to be had now, unblocked, not an experiment, and not set aside."""
-        r = self.recommendation
-        return (
-            self.draws is not None
-            and r.realisation == "cash-now"
-            and not r.blocked_by
-            and not r.set_aside
-            and r.risk in COUNTED_RISKS
-            and r.saving_usd_per_month is not None
-            and r.saving_usd_per_month.p50 > 0
-        )
+        """Whether its cash enters the sum."""
+        return self.draws is not None and self.recommendation.counts
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...rules.catalog import GpuSku
-from ..model import Configuration, Recommendation, Rejected
+from ..model import COUNTED_RISKS, Configuration, Recommendation, Rejected
 from .found import called
 from .gates import fewer_gpus_gates
 from .groups import HOURS_PER_MONTH, Group
 from .ids import stable_id
 from .money import realisation
 from .prediction import percentiles
-from .scene import COUNTED_RISKS, DRAWS, Baseline, Option, Scene, nodes_for, saving_sentence
+from .scene import DRAWS, Baseline, Option, Scene, nodes_for, saving_sentence
 from .slices import SliceFit, weigh_slices
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from ...rules.catalog import GpuSku, NodeSku, Price
-from ..model import Configuration, Recommendation, Rejected
+from ..model import COUNTED_RISKS, Configuration, Recommendation, Rejected
 from ..words import usd
 from .found import called
 from .gates import gates
@@ -21,7 +21,7 @@ from .groups import HOURS_PER_MONTH
 from .ids import stable_id
 from .money import realisation
 from .prediction import Array, Link, Prediction, Refusal, percentiles, predict
-from .scene import COUNTED_RISKS, Baseline, Option, Scene, gpus_needed, nodes_for, saving_sentence
+from .scene import Baseline, Option, Scene, gpus_needed, nodes_for, saving_sentence
 
 # Demand at which a break-even is looked for, as shares of today's peak.
 DEMANDS = tuple(round(0.05 * i, 2) for i in range(1, 61))

@@ -31,6 +31,7 @@ def to_dict(advice: Advice) -> dict[str, Any]:
         "generated_at": rfc3339(advice.generated_at),
         "window": {"start": rfc3339(advice.start), "end": rfc3339(advice.end)},
         "source": dict(advice.source),
+        "nodes": list(advice.nodes),
         "summary": _summary(advice.summary),
         "prices": [asdict(price) for price in advice.prices],
         "workloads": [_workload(w) for w in advice.workloads],
