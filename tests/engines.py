@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -19,10 +20,13 @@ START_SECONDS = 30.0
 
 
 def needed(*programs: str) -> None:
-    """Skip the test where a program is not installed."""
+    """Skip the test where a program is not installed; fail it where ENGINES_REQUIRED says that it must be."""
     missing = [one for one in programs if shutil.which(one) is None]
     if missing:
-        pytest.skip(f"{' and '.join(missing)} not installed (apt-get install prometheus victoria-metrics)")
+        what = f"{' and '.join(missing)} not installed (apt-get install prometheus victoria-metrics)"
+        if os.environ.get("ENGINES_REQUIRED"):
+            pytest.fail(what)
+        pytest.skip(what)
 
 
 @contextmanager
@@ -45,7 +49,7 @@ def prometheus(folder: Path, series: Iterable[Series], *flags: str) -> Iterator[
         "prometheus", f"--config.file={settings}", f"--storage.tsdb.path={data}", f"--web.listen-address={address}",
         "--storage.tsdb.retention.time=10y", "--log.level=error", *flags,
     ]  # fmt: skip
-    with _running(command, f"http://{address}/-/ready", folder):
+    with running(command, f"http://{address}/-/ready", folder):
         yield f"http://{address}"
 
 
@@ -60,7 +64,7 @@ def victoria(folder: Path, series: Iterable[Series], *flags: str) -> Iterator[st
         "-loggerLevel=ERROR", "-search.latencyOffset=0s", *flags,
     ]  # fmt: skip
     url = f"http://{address}"
-    with _running(command, f"{url}/health", folder):
+    with running(command, f"{url}/health", folder):
         batch: list[str] = []
         for line in import_lines(series):
             batch.append(line)
@@ -84,7 +88,8 @@ def _post(url: str, body: str) -> None:
 
 
 @contextmanager
-def _running(command: list[str], ready: str, folder: Path) -> Iterator[None]:
+def running(command: list[str], ready: str, folder: Path) -> Iterator[None]:
+    """A program that answers at `ready`, until the end; its log lies in `folder`."""
     with (folder / "engine.log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             deadline = time.monotonic() + START_SECONDS

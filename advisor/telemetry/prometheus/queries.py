@@ -48,7 +48,7 @@ _STATISTICS = {
 }
 # What the exporter's page says of a GPU beside the profiling fields; what none of them can be is a blank sentinel.
 _DEVICE_GAUGES = (
-    Gauge("gpu_util", ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_UTIL_RATIO"), 0.01, 1.001, ("mean", "p95", "max")),
+    Gauge("gpu_util", ("DCGM_FI_DEV_GPU_UTIL",), 0.01, 1.001, ("mean", "p95", "max")),
     Gauge(
         "engine", ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO"), 1.0, 1.001,
         ("mean", "p95", "max"),
