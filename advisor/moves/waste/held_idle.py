@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,8 @@ def held_idle(scope: Scope, rule: WasteRule) -> Told:
     found: list[Found] = []
     notes: list[str] = []
     verdicts = scope.verdicts
-    idle = verdicts.occupancy[verdicts.occupancy["class"] == "allocated_idle"]
+    rows = verdicts.occupancy[verdicts.occupancy["class"] == "allocated_idle"]
+    idle = {str(w): float(hours) for w, hours in rows.groupby("workload_id")["gpu_hours"].sum().items()}
     for group in scope.groups:
         if scope.faulty(group) or group.shared:
             continue
@@ -43,23 +45,18 @@ def held_idle(scope: Scope, rule: WasteRule) -> Told:
     return found, notes
 
 
-def _held_hours(verdicts: Verdicts, idle: pd.DataFrame, group: Group) -> float:
+def _held_hours(verdicts: Verdicts, idle: Mapping[str, float], group: Group) -> float:
     """GPU-hours held without use: all idle ones of what never worked, those at the end of a job that has worked.
 
-    Pauses inside a job belong to it, and a service that waits for requests does its work by waiting. `idle`: the
-    rows of occupancy that are allocated and idle.
+    Pauses inside a job belong to it, and a service that waits for requests does its work by waiting. `idle`: GPU-hours
+    that were allocated and idle, by workload.
     """
     if group.kind in AVAILABLE or group.kind == "unknown":
         return 0.0
-    idle = idle[idle["workload_id"].isin({w.id for w in group.workloads})]
+    held = {w.id: idle[w.id] for w in group.workloads if w.id in idle}
     if group.kind == "idle":
-        return float(idle["gpu_hours"].sum())
-    total = 0.0
-    for w in group.workloads:
-        usage = verdicts.usage_of((w.id,))
-        own = float(idle[idle["workload_id"] == w.id]["gpu_hours"].sum())
-        total += min(_trailing_idle_hours(usage), own)
-    return total
+        return sum(held.values())
+    return sum(min(_trailing_idle_hours(verdicts.usage_of((w,))), own) for w, own in held.items())
 
 
 def _trailing_idle_hours(usage: pd.DataFrame) -> float:
