@@ -1,8 +1,8 @@
 """How long advice on a fleet takes from a server that scraped dcgm-exporter and node_exporter only, and what it asks.
 
 Fills a real engine on loopback with nodes of eight GPUs at one sample a minute, runs ``skuwise advise --prometheus`` on
-it and prints wall time, memory of the advisor's process, queries and samples. The engine's time is included: it runs on
-the same cores. Prometheus is filled by remote write, VictoriaMetrics by its import API.
+it and prints wall time (the engine runs on the same cores), CPU time of both, which a busy machine does not blur, the
+memory of the advisor's process, and queries. Prometheus is filled by remote write, VictoriaMetrics by its import API.
 
     python benchmarks/fleet.py --engine victoria-metrics --nodes 25 50 100 --days 7
 """
@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 from skuwise.tests.engines import free_port, running
 
 GPUS, PORTS, EVERY = 8, 8, 60.0
@@ -72,13 +73,13 @@ def values_of(ts: np.ndarray) -> dict[str, list[np.ndarray]]:
 
 
 @contextlib.contextmanager
-def victoria(folder: Path, nodes: int, ts: np.ndarray) -> Iterator[str]:
+def victoria(folder: Path, nodes: int, ts: np.ndarray) -> Iterator[tuple[str, psutil.Process]]:
     address = f"127.0.0.1:{free_port()}"
     command = [
         "victoria-metrics", f"-storageDataPath={folder}", f"-httpListenAddr={address}", "-retentionPeriod=100y",
         "-loggerLevel=ERROR", "-search.latencyOffset=0s",
     ]  # fmt: skip
-    with running(command, f"http://{address}/health", folder):
+    with running(command, f"http://{address}/health", folder) as engine:
         stamps = json.dumps((ts * 1000).astype(int).tolist())
         texts = {name: [json.dumps(v.tolist()) for v in all_] for name, all_ in values_of(ts).items()}
         batch: list[str] = []
@@ -90,11 +91,11 @@ def victoria(folder: Path, nodes: int, ts: np.ndarray) -> Iterator[str]:
                 batch.clear()
         post(f"http://{address}/api/v1/import", "".join(batch).encode())
         post(f"http://{address}/internal/force_flush", b"")
-        yield f"http://{address}"
+        yield f"http://{address}", psutil.Process(engine.pid)
 
 
 @contextlib.contextmanager
-def prometheus(folder: Path, nodes: int, ts: np.ndarray) -> Iterator[str]:
+def prometheus(folder: Path, nodes: int, ts: np.ndarray) -> Iterator[tuple[str, psutil.Process]]:
     address = f"127.0.0.1:{free_port()}"
     (folder / "prometheus.yml").write_text("global: {scrape_interval: 1m}\n")
     command = [
@@ -102,7 +103,7 @@ def prometheus(folder: Path, nodes: int, ts: np.ndarray) -> Iterator[str]:
         f"--web.listen-address={address}", "--storage.tsdb.retention.time=10y", "--log.level=error",
         "--web.enable-remote-write-receiver",
     ]  # fmt: skip
-    with running(command, f"http://{address}/-/ready", folder):
+    with running(command, f"http://{address}/-/ready", folder) as engine:
         values, stamps = values_of(ts), (ts * 1000).astype(int)
         every = [(b"".join(_label(k, v) for k, v in sorted(labels.items())), name, variant)
                  for labels, name, variant in series_of(nodes)]  # fmt: skip
@@ -114,7 +115,7 @@ def prometheus(folder: Path, nodes: int, ts: np.ndarray) -> Iterator[str]:
                     _field(1, labels + samples[name][variant]) for labels, name, variant in every[at : at + 2000]
                 )
                 post(f"http://{address}/api/v1/write", _snappy(body))
-        yield f"http://{address}"
+        yield f"http://{address}", psutil.Process(engine.pid)
 
 
 def _varint(number: int) -> bytes:
@@ -152,8 +153,8 @@ def post(url: str, body: bytes) -> None:
         answer.read()
 
 
-def measure(url: str, days: float) -> tuple[float, float, dict[str, object]]:
-    """Wall seconds and peak memory (MB) of one run, and what it says of its source."""
+def measure(url: str, days: float) -> tuple[float, float, float, dict[str, object]]:
+    """Wall and CPU seconds and peak memory (MB) of one run, and what it says of its source."""
     command = [sys.executable, "-m", "skuwise", "advise", "--prometheus", url, "--since", f"{days:g}d", "--format",
                "json", "--no-ledger"]  # fmt: skip
     began = time.monotonic()
@@ -167,7 +168,7 @@ def measure(url: str, days: float) -> tuple[float, float, dict[str, object]]:
         advice = json.load(out)
     peak = usage.ru_maxrss / 1024
     assert any(finding["rule"] == "idle-fabric" for finding in advice["findings"]), "the founding case was not found"
-    return seconds, peak, advice["source"]
+    return seconds, usage.ru_utime + usage.ru_stime, peak, advice["source"]
 
 
 def main() -> None:
@@ -177,19 +178,23 @@ def main() -> None:
     parser.add_argument("--days", type=float, default=7)
     options = parser.parse_args()
     engine = prometheus if options.engine == "prometheus" else victoria
-    print("engine            nodes  days   samples   filled s   advise s   peak MB   queries   answers MB")
+    print(
+        "engine            nodes  days   samples   filled s   advise s   its CPU s   engine CPU s   peak MB   queries"
+    )
     for nodes in options.nodes:
         end = time.time() // 3600 * 3600
         ts = np.arange(end - options.days * 86400 + EVERY, end + EVERY, EVERY)
         with tempfile.TemporaryDirectory() as folder:
             began = time.monotonic()
-            with engine(Path(folder), nodes, ts) as url:
+            with engine(Path(folder), nodes, ts) as (url, process):
                 filled = time.monotonic() - began
-                seconds, peak, source = measure(url, options.days)
+                before = sum(process.cpu_times()[:2])
+                seconds, own, peak, source = measure(url, options.days)
+                engines = sum(process.cpu_times()[:2]) - before
         samples = sum(1 for _ in series_of(nodes)) * len(ts)
         print(
             f"{options.engine:17} {nodes:5} {options.days:5g} {samples / 1e6:8.1f}M {filled:10.0f} {seconds:10.1f} "
-            f"{peak:9.0f} {source['queries']:9} {float(str(source['answer_bytes'])) / 1e6:12.1f}",
+            f"{own:11.1f} {engines:14.1f} {peak:9.0f} {source['queries']:9}",
             flush=True,
         )
 

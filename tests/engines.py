@@ -88,7 +88,7 @@ def _post(url: str, body: str) -> None:
 
 
 @contextmanager
-def running(command: list[str], ready: str, folder: Path) -> Iterator[None]:
+def running(command: list[str], ready: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A program that answers at `ready`, until the end; its log lies in `folder`."""
     with (folder / "engine.log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
@@ -101,7 +101,7 @@ def running(command: list[str], ready: str, folder: Path) -> Iterator[None]:
                     assert process.poll() is None, (folder / "engine.log").read_text()[-2000:]
                     assert time.monotonic() < deadline, f"{command[0]} did not start"
                     time.sleep(0.1)
-            yield
+            yield process
         finally:
             process.terminate()
             try:

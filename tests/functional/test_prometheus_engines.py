@@ -140,6 +140,6 @@ def test_a_victoria_with_tight_limits_is_asked_in_smaller_pieces(folder: Path, t
     first = sorted(folder.glob("*.db"))[0]
     window = read_frame([first], since_seconds=DAYS * 86400).window
     series = [s for s in exporter_series([first], window) if s.name.startswith("DCGM_FI_DEV")]
-    with victoria(tmp_path, series, "-search.maxSamplesPerQuery=20000") as url:
+    with victoria(tmp_path, series, "-search.maxPointsPerTimeseries=10") as url:
         frame, _ = read(url)
     assert frame.gpu["gpu_util_mean"].notna().all()

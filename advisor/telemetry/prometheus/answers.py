@@ -87,32 +87,35 @@ def read_vector(document: Mapping[str, object], kept: Sequence[str] | None = Non
     """The answer of an instant query: one column."""
     rows = []
     for one in _result(document, ("vector", "scalar")):
-        rows.append((_labels(one, kept), [_number(_pair(one.get("value"))[1])]))
+        rows.append((_labels(one, kept, {}), [_number(_pair(one.get("value"))[1])]))
     return Told(_stacked(rows, 1), notes_of(document))
 
 
 def read_matrix(document: Mapping[str, object], grid: Grid, kept: Sequence[str] | None = None) -> Told:
     """The answer of a range query over `grid`. What lies beside its moments is refused."""
-    rows = []
-    for one in _result(document, ("matrix",)):
-        pairs = one.get("values")
-        if not isinstance(pairs, list):
-            raise AnswerError("A series in the server's answer has no values.", "Is this Prometheus' query API?")
-        row = np.full(grid.count, np.nan)
-        try:
-            at = np.fromiter((pair[0] for pair in pairs), dtype=float, count=len(pairs))
-            values = np.fromiter((float(pair[1]) for pair in pairs), dtype=float, count=len(pairs))
-        except (TypeError, ValueError, IndexError, KeyError):
-            raise AnswerError("A series in the server's answer holds no numbers.", "Is this the query API?") from None
-        if len(pairs):
+    result = _result(document, ("matrix",))
+    cleaned: dict[str, str] = {}
+    labels = tuple(_labels(one, kept, cleaned) for one in result)
+    lists = [one.get("values") for one in result]
+    if not all(isinstance(pairs, list) for pairs in lists):
+        raise AnswerError("A series in the server's answer has no values.", "Is this Prometheus' query API?")
+    pairs = [pair for own in lists for pair in own]  # type: ignore[union-attr] - lists, as just seen
+    try:
+        at = np.fromiter((pair[0] for pair in pairs), dtype=float, count=len(pairs))
+        numbers = np.fromiter((float(pair[1]) for pair in pairs), dtype=float, count=len(pairs))
+    except (TypeError, ValueError, IndexError, KeyError):
+        raise AnswerError("A series in the server's answer holds no numbers.", "Is this the query API?") from None
+    values = np.full((len(result), grid.count), np.nan)
+    if pairs:
+        with np.errstate(invalid="ignore"):
             place = np.rint((at - grid.start) / grid.step)
-            off = np.abs(grid.start + place * grid.step - at) > 1.0
-            if not np.isfinite(at).all() or off.any() or place.min() < 0 or place.max() >= grid.count:
-                raise AnswerError("The server answered for moments that were not asked for.", "Is this the query API?")
-            values[~np.isfinite(values)] = np.nan
-            row[place.astype(int)] = values
-        rows.append((_labels(one, kept), row))
-    return Told(_stacked(rows, grid.count), notes_of(document))
+            off = ~(np.abs(grid.start + place * grid.step - at) <= 1.0)
+        if off.any() or place.min() < 0 or place.max() >= grid.count:
+            raise AnswerError("The server answered for moments that were not asked for.", "Is this the query API?")
+        numbers[~np.isfinite(numbers)] = np.nan
+        row = np.repeat(np.arange(len(result)), [len(own) for own in lists])  # type: ignore[arg-type]
+        values[row, place.astype(int)] = numbers
+    return Told(Answer(labels, values), notes_of(document))
 
 
 def _stacked(rows: Sequence[tuple[Labels, object]], columns: int) -> Answer:
@@ -133,7 +136,8 @@ def _result(document: Mapping[str, object], kinds: Sequence[str]) -> list[Mappin
     return result
 
 
-def _labels(one: Mapping[str, object], kept: Sequence[str] | None) -> Labels:
+def _labels(one: Mapping[str, object], kept: Sequence[str] | None, cleaned: dict[str, str]) -> Labels:
+    """The labels that are kept. `cleaned`: texts that were made harmless already, most of which come again."""
     metric = one.get("metric")
     if not isinstance(metric, dict):
         raise AnswerError("A series in the server's answer has no labels.", "Is this Prometheus' query API?")
@@ -144,7 +148,10 @@ def _labels(one: Mapping[str, object], kept: Sequence[str] | None) -> Labels:
         if not isinstance(value, str):
             raise AnswerError("A label in the server's answer is no text.", "Is this Prometheus' query API?")
         if value:
-            out[name] = clean_text(value)
+            harmless = cleaned.get(value)
+            if harmless is None:
+                harmless = cleaned[value] = clean_text(value)
+            out[name] = harmless
     return out
 
 

@@ -49,29 +49,29 @@ class Cells(Generic[K]):
         for key in whose:
             if key is not None:
                 self.rows.setdefault(key, len(self.rows))
-        total = np.zeros((len(self.rows), self.grid.count))
-        weight = np.zeros_like(total)
-        for key, labels, raw in zip(whose, answer.labels, answer.values, strict=True):
-            if key is None:
-                continue
-            values = raw * scale
-            with np.errstate(invalid="ignore"):
-                known = (values >= 0) & (values <= most)
-            row = self.rows[key]
-            if how == "max":
-                total[row] = np.where(known, np.maximum(total[row], np.nan_to_num(values)), total[row])
-                weight[row] = np.maximum(weight[row], known)
-                continue
-            own = np.ones(self.grid.count)
-            if how == "mean" and weights is not None:
-                own = np.nan_to_num(weights.get(_frozen(labels), own), nan=0.0)  # type: ignore[call-overload]
-            own = np.where(known, own, 0.0)
-            total[row] += np.where(known, values, 0.0) * own
-            weight[row] += own
+        ours = np.array([n for n, key in enumerate(whose) if key is not None], dtype=np.intp)
+        at = np.array([self.rows[key] for key in whose if key is not None], dtype=np.intp)
+        values = answer.values[ours] * scale
+        with np.errstate(invalid="ignore"):
+            known = (values >= 0) & (values <= most)
+        shape = (len(self.rows), self.grid.count)
+        if how == "max":
+            out = np.full(shape, -np.inf)
+            np.maximum.at(out, at, np.where(known, values, -np.inf))
+            self.columns[name] = np.where(np.isneginf(out), np.nan, out)
+            return
+        own = known.astype(float)
+        if how == "mean" and weights is not None:
+            ones = np.ones(self.grid.count)
+            own *= np.array([np.nan_to_num(weights.get(_frozen(answer.labels[n]), ones)) for n in ours]).reshape(
+                own.shape
+            )
+        total, weight = np.zeros(shape), np.zeros(shape)
+        np.add.at(total, at, np.where(known, values, 0.0) * own)
+        np.add.at(weight, at, own)
         with np.errstate(invalid="ignore", divide="ignore"):
-            if how == "mean":
-                total = total / weight
-        self.columns[name] = np.where(weight > 0, total, np.nan)
+            joined = total / weight if how == "mean" else total
+        self.columns[name] = np.where(weight > 0, joined, np.nan)
 
     def put_bins(self, name: str, answer: Answer, key_of: Callable[[Labels], K | None], seconds: Floats) -> None:
         """Add a histogram's buckets as seconds in each bin. `seconds`: how long each device was observed, by moment."""

@@ -22,7 +22,7 @@ from .cells import Cells
 from .client import Client, RefusedError
 from .fabric import PortRows, agent_hosts, agent_ports, exporter_hosts, exporter_ports, merged
 from .gpus import GpuRows, agent_rows, combined, dcgm_rows, scrape_seconds
-from .names import NODE_LABELS, matched, node_of
+from .names import NODE_LABELS, agent_node, matched, node_of
 from .plan import Ask, Log, Runner
 from .probe import MAX_CORE_SERIES, Probe, advice_notes, lacking_fields, probe
 from .work import agent_uses, dcgm_uses, workloads_of
@@ -84,7 +84,7 @@ def read_frame(
         host=_sorted(hosts.table(store.HOST_HOURS.columns, {"node": lambda key: key}), ["node", "ts"]),
         workloads=workloads,
         uses=own,
-        absences=_absences(found, gpus),
+        absences=_absences(found, gpus, asked.given.get("nodes")),
         source=_source(reading, found),
         notes=(*log.notes, *advice_notes(found)),
     )
@@ -252,9 +252,10 @@ def _sorted(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return table.sort_values(keys, kind="stable", ignore_index=True)
 
 
-def _absences(found: Probe, gpus: GpuRows) -> pd.DataFrame:
-    """What dcgm-exporter does not export, of each node of which it alone tells."""
-    alone = sorted({one.node for one in gpus.about.values()}) if not found.agent_gpus else []
+def _absences(found: Probe, gpus: GpuRows, told: Answer | None) -> pd.DataFrame:
+    """What dcgm-exporter does not export, of each node of which it alone tells. `told`: the nodes with an agent."""
+    agents = {agent_node(labels) for labels in told.labels} if told is not None else set()
+    alone = sorted({one.node for one in gpus.about.values()} - agents)
     rows = [
         {
             "node": node, "gpu_uuid": None, "device": None, "scope": "source", "metric": metric,

@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from ....rules.errors import SkuwiseError
 from ...frame import Window
@@ -132,16 +133,23 @@ def _joined(parts: Sequence[tuple[Grid, Answer]], whole: Grid) -> Answer:
     """Parts of a measure as one: a row for each set of labels. Of a series that stands twice the first value counts."""
     rows: dict[tuple[tuple[str, str], ...], int] = {}
     labels: list[Labels] = []
+    places: list[npt.NDArray[np.intp]] = []
     for _, answer in parts:
+        at = []
         for one in answer.labels:
-            key = tuple(sorted(one.items()))
-            if key not in rows:
-                rows[key] = len(labels)
+            key = tuple(one.items())  # in the order of the labels that are kept, so always the same
+            row = rows.get(key)
+            if row is None:
+                row = rows[key] = len(labels)
                 labels.append(one)
+            at.append(row)
+        places.append(np.array(at, dtype=np.intp))
     values = np.full((len(labels), whole.count), np.nan)
-    for grid, answer in parts:
+    for (grid, answer), at in zip(parts, places, strict=True):
         offset = round((grid.start - whole.start) / whole.step)
-        for one, row in zip(answer.labels, answer.values, strict=True):
-            target = values[rows[tuple(sorted(one.items()))], offset : offset + grid.count]
-            np.copyto(target, row, where=np.isnan(target))
+        columns = slice(offset, offset + grid.count)
+        # Backwards, so that of rows that stand twice the first stays.
+        known = np.nonzero(~np.isnan(answer.values))
+        series, moment = known[0][::-1], known[1][::-1]
+        values[:, columns][at[series], moment] = answer.values[series, moment]
     return Answer(tuple(labels), values)
