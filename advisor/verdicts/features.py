@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ..bins import BinsArray
 from ..frame import Frame
 from .measures import bins_quantile, stacked_bins
 from .workloads import Session
@@ -42,18 +43,27 @@ class FlatRule:
     level_max: float
 
 
+Columns = Mapping[str, npt.NDArray]
+
+
+def columns_of(table: pd.DataFrame) -> Columns:
+    """A table's columns as arrays. Hundreds of workloads ask for dozens of them each, and pandas makes a Series anew
+    each time."""
+    return {str(name): table[name].to_numpy() for name in table.columns if not isinstance(table[name].array, BinsArray)}
+
+
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """Some rows of a table by column, each taken when it is asked for."""
 
-    table: pd.DataFrame
+    table: Columns
     at: Ints
 
     def __len__(self) -> int:
         return len(self.at)
 
     def __getitem__(self, name: str) -> npt.NDArray:
-        return self.table[name].to_numpy()[self.at]
+        return self.table[name][self.at]
 
     def where(self, mask: npt.NDArray[np.bool_]) -> _Rows:
         return _Rows(self.table, self.at[mask])
@@ -62,7 +72,8 @@ class _Rows:
 def features(
     session: Session,
     frame: Frame,
-    measures: pd.DataFrame,
+    gpu: Columns,
+    measures: Columns,
     mine: pd.DataFrame,
     *,
     etas: tuple[float, float],
@@ -70,7 +81,8 @@ def features(
 ) -> dict[str, float]:
     """All features of one workload that can be told.
 
-    `mine`: its rows of `Attribution.mine`; `etas`: (eta_c, eta_m), NaN where nobody measured them.
+    `gpu`, `measures`: the frame's GPU rows and what was measured of each, by column; `mine`: its rows of
+    `Attribution.mine`; `etas`: (eta_c, eta_m), NaN where nobody measured them.
     """
     out: dict[str, float] = {}
     weights = mine["seconds"].to_numpy(float)
@@ -95,7 +107,7 @@ def features(
     _put(out, "power_over_idle", _mean(rows["power_over_idle"], weights))
     out["idle_share"] = float(np.average(rows["idle"], weights=weights))
     out["fault_share"] = float(np.average(rows["fault"], weights=weights))
-    samples = frame.gpu["gpu_util_n"].to_numpy(float)[at]
+    samples = gpu["gpu_util_n"][at]
     ok = samples > 0
     if ok.any():
         out["resolution_seconds"] = float(np.median(rows["seconds"][ok] / samples[ok]))
@@ -108,11 +120,10 @@ def features(
         busy = ~idle & ~shape["fault"]
         _busy_features(out, shape.where(busy), w[busy])
         _bin_features(out, frame, index, etas)
-        _memory_features(out, frame, shape, index, flat)
+        _memory_features(out, gpu["gpu_uuid"], shape, index, flat)
         _put(out, "idle_run_hours", _mean(shape["idle_run_seconds"], w) / 3600)
-        uuid = frame.gpu["gpu_uuid"].to_numpy()[index]
-        _put(out, "idle_stretch_hours", _idle_stretch_hours(uuid, idle, w))
-        _time_features(out, frame, shape, index)
+        _put(out, "idle_stretch_hours", _idle_stretch_hours(gpu["gpu_uuid"][index], idle, w))
+        _time_features(out, gpu, shape, index)
     return out
 
 
@@ -161,7 +172,7 @@ def _bin_features(out: dict[str, float], frame: Frame, index: npt.NDArray[np.int
 
 
 def _memory_features(
-    out: dict[str, float], frame: Frame, shape: _Rows, index: npt.NDArray[np.intp], flat: FlatRule
+    out: dict[str, float], uuid: npt.NDArray[np.object_], shape: _Rows, index: npt.NDArray[np.intp], flat: FlatRule
 ) -> None:
     memory = shape["mem"]
     if np.isnan(memory).all():
@@ -174,7 +185,7 @@ def _memory_features(
     _put(out, "mem_max", _max(shape["mem_max"]))
     # Loading and unloading are no part of the level: of each GPU the first and last row are left out where there are
     # enough. Within the rest a pool that is taken once does not move at all.
-    gpu = pd.factorize(frame.gpu["gpu_uuid"].to_numpy()[index])[0]
+    gpu = pd.factorize(uuid[index])[0]
     order = np.argsort(gpu, kind="stable")
     spreads = []
     for values in np.split(memory[order], np.nonzero(np.diff(gpu[order]))[0] + 1):
@@ -187,9 +198,9 @@ def _memory_features(
         out["mem_flat"] = float(out["mem_cv"] <= flat.cv_max and flat.level_min <= out["mem_level"] <= flat.level_max)
 
 
-def _time_features(out: dict[str, float], frame: Frame, shape: _Rows, index: npt.NDArray[np.intp]) -> None:
+def _time_features(out: dict[str, float], gpu: Columns, shape: _Rows, index: npt.NDArray[np.intp]) -> None:
     """Features of the hourly course: daily wave, swing, and whether its GPUs move together."""
-    ends = np.ceil(frame.gpu["ts"].to_numpy(float)[index] / 3600)
+    ends = np.ceil(gpu["ts"][index] / 3600)
     hours, hour = np.unique(ends, return_inverse=True)
     # Demand shows where it is not saturated: SMs of a decoding service stay busy by day and by night, its tensor cores
     # do not. So the wave and the swing are those of the measure that moves most.
@@ -214,7 +225,7 @@ def _time_features(out: dict[str, float], frame: Frame, shape: _Rows, index: npt
                 out["diu"], out["day_level"] = share, wave / level
     if out["gpus"] >= 2:
         activity = next((v for v in (shape["c"], shape["sm"]) if not np.isnan(v).all()), shape["g"])
-        _put(out, "sync", _sync(activity, hour, len(hours), frame.gpu["gpu_uuid"].to_numpy()[index]))
+        _put(out, "sync", _sync(activity, hour, len(hours), gpu["gpu_uuid"][index]))
 
 
 def _sync(activity: Floats, hour: Ints, hours: int, uuid: npt.NDArray[np.object_]) -> float:

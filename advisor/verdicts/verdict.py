@@ -17,7 +17,7 @@ from ..model import BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, Work
 from ..moments import minute, span
 from .bottlenecks import label_rows
 from .facts import BareGpu, FabricFacts, NodeFacts, Verdicts
-from .features import FlatRule, features
+from .features import Columns, FlatRule, columns_of, features
 from .kinds import judge_kind, shipped_model
 from .measures import MeasureRule, measures
 from .nodes import bare_gpus, node_facts
@@ -59,6 +59,8 @@ class _Context:
     frame: Frame
     index: GpuIndex
     rows: pd.DataFrame
+    gpu_columns: Columns
+    row_columns: Columns
     labels: pd.Series
     kinds: Mapping[str, Threshold]
     kind_model: KindModel
@@ -96,7 +98,8 @@ def judge(
     ends = frame.gpu["ts"].to_numpy(float)[attribution.mine["row"].to_numpy(int)]
     observed = series_hours(attribution.sessions, attribution.mine, ends)
     context = _Context(
-        frame, index, rows, labels, kinds, shipped_model(), {fact.node: fact for fact in facts}, floor_hours, dominant,
+        frame, index, rows, columns_of(frame.gpu), columns_of(rows), labels, kinds, shipped_model(),
+        {fact.node: fact for fact in facts}, floor_hours, dominant,
         bottlenecks["capacity_kv_p95_min"].value, observed, _shared_rows(frame, attribution),
     )  # fmt: skip
     groups = {str(k): v for k, v in attribution.mine.groupby("workload_id", sort=False)}
@@ -184,7 +187,7 @@ def _judged(session: Session, mine: pd.DataFrame, context: _Context) -> Judgemen
     )
     t = context.kinds
     flat = FlatRule(*(t[name].value for name in ("mem_flat_cv_max", "mem_flat_level_min", "mem_flat_level_max")))
-    found = features(session, context.frame, context.rows, mine, etas=etas, flat=flat)
+    found = features(session, context.frame, context.gpu_columns, context.row_columns, mine, etas=etas, flat=flat)
     own_facts = [context.facts[node] for node in session.nodes if node in context.facts]
     peaks = [f.fabric.util_p995 for f in own_facts if f.fabric and f.fabric.util_p995 is not None]
     if peaks:
