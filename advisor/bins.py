@@ -45,6 +45,11 @@ class BinsArray(ExtensionArray):
         return cls(np.full((count, WIDTH), np.nan, dtype=np.float32))
 
     @classmethod
+    def absent(cls, count: int) -> BinsArray:
+        """As `missing`, for a column that is never filled: one cell stands for all and takes no room."""
+        return cls(np.broadcast_to(np.float32(np.nan), (count, WIDTH)))
+
+    @classmethod
     def of(cls, values: Iterable[object]) -> Self:
         """From arrays of seconds, one a row; what is no array of `WIDTH` counts as missing."""
         cells = list(values)

@@ -114,14 +114,15 @@ class Cells(Generic[K]):
     def table(
         self, columns: Sequence[str], texts: Mapping[str, Callable[[K], object]], bins: Sequence[str] = ()
     ) -> pd.DataFrame:
-        """One row for each device and moment that was observed, by device and moment.
+        """One row for each device and moment that was observed, sorted by the texts and the moment.
 
         `columns` of the table are filled from measures of the same name, `texts` from the device; what is not there is
         NaN. ``ts``, ``interval_seconds`` and ``observed_seconds`` (a measure) are always given.
         """
-        observed = self.column("observed_seconds")
-        device, moment = np.nonzero(observed > 0)
         keys = list(self.rows)
+        order = sorted(range(len(keys)), key=lambda row: tuple(str(of(keys[row])) for of in texts.values()))
+        place, moment = np.nonzero(self.column("observed_seconds")[order] > 0)
+        device = np.array(order, dtype=np.intp)[place]
         out: dict[str, object] = {}
         for name, of in texts.items():
             out[name] = pd.Series(
@@ -136,7 +137,7 @@ class Cells(Generic[K]):
         for name in bins:
             held = self.bins.get(name)
             out[name] = (
-                BinsArray.missing(len(device)) if held is None else BinsArray(self.bin_column(name)[device, moment])
+                BinsArray.absent(len(device)) if held is None else BinsArray(self.bin_column(name)[device, moment])
             )
         table = pd.DataFrame(out)
         return table.reindex(columns=[*columns])

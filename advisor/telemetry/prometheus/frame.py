@@ -79,9 +79,9 @@ def read_frame(
         window=found.window,
         nodes=node_table,
         gpus=nodes.gpu_table(gpus, catalog),
-        gpu=_sorted(_gpu_table(gpus, catalog), ["node", "gpu_uuid", "ts"]),
-        fabric=_sorted(_fabric_table(ports), ["node", "device", "port", "ts"]),
-        host=_sorted(hosts.table(store.HOST_HOURS.columns, {"node": lambda key: key}), ["node", "ts"]),
+        gpu=_gpu_table(gpus, catalog),
+        fabric=_fabric_table(ports),
+        host=hosts.table(store.HOST_HOURS.columns, {"node": lambda key: key}),
         workloads=workloads,
         uses=own,
         absences=_absences(found, gpus, asked.given.get("nodes")),
@@ -90,8 +90,11 @@ def read_frame(
     )
 
 
+_ABOUT_NODES = frozenset({"nodes", "node GPUs"})
+
+
 class _Asked:
-    """Asks for measures and keeps the answers by name."""
+    """Asks for measures, and keeps the answers that tell of nodes."""
 
     def __init__(self, runner: Runner, found: Probe, reading: Reading) -> None:
         self._runner, self.found, self._reading = runner, found, reading
@@ -103,7 +106,7 @@ class _Asked:
         runner = replace(self._runner, progress=self._told)
         for ask, answer in runner.matrices(asks, self.found.window, self.found.step, series):
             answers[ask.name] = answer
-        self.given |= answers
+        self.given |= {name: answer for name, answer in answers.items() if name in _ABOUT_NODES}
         return answers
 
     def instant(self, query: str, kept: Sequence[str]) -> Answer:
@@ -182,7 +185,10 @@ def _gpus(asked: _Asked, grid: Grid, log: Log) -> tuple[GpuRows, pd.DataFrame]:
         ask = queries.agent_work_ask(matches, step)
         uses.append(agent_uses(asked.ask([ask], 2 * found.agent_gpus)[ask.name], grid, agent.about))
     if found.dcgm_gpus:
-        answers = asked.ask(queries.dcgm_asks(found.names, matches, step, found.ruled), found.dcgm_gpus)
+        answers = asked.ask(
+            queries.dcgm_asks(found.names, matches, step, found.ruled, has_instances=found.has_instances),
+            found.dcgm_gpus,
+        )
         dcgm = dcgm_rows(grid, answers, log)
         interval = scrape_seconds(dcgm.cells.column("n"), step)
         intervals = {uuid: float(interval[row]) for uuid, row in dcgm.cells.rows.items()}
@@ -246,10 +252,6 @@ def _fabric_table(ports: PortRows) -> pd.DataFrame:
     }
     table = ports.cells.table(store.FABRIC_HOURS.columns, texts, store.FABRIC_HOURS.bins)
     return table.assign(port=table["port"].astype(float))
-
-
-def _sorted(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    return table.sort_values(keys, kind="stable", ignore_index=True)
 
 
 def _absences(found: Probe, gpus: GpuRows, told: Answer | None) -> pd.DataFrame:

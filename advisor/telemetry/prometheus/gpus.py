@@ -116,8 +116,7 @@ def dcgm_rows(grid: Grid, answers: Mapping[str, Answer], log: Log) -> GpuRows:
             name = f"gpu_util_{statistic}"
             cells.columns[name] = first_known((cells.column(name), cells.column(f"engine_{statistic}")))
     _counts(cells, samples)
-    total = cells.column("mem_used_bytes_mean") + cells.column("mem_free_bytes_mean")
-    total = total + np.nan_to_num(cells.column("mem_reserved_bytes_mean"))
+    total = cells.column("mem_total_bytes")
     if len(total):
         with np.errstate(all="ignore"):
             known = ~np.isnan(total).all(axis=1)

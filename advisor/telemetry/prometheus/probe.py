@@ -62,6 +62,7 @@ class Probe:
     retention: str
     core_series: int
     ruled: frozenset[str]
+    has_instances: bool
 
     @property
     def series(self) -> int:
@@ -114,7 +115,10 @@ def probe(
         idle = selector(matches, 'mode="idle"')
         cores = _count(client, f"count(last_over_time(node_cpu_seconds_total{idle}[1h]))", window.end)
     scraped = client.scalar(f"quantile(0.5, count_over_time({anchors[-1]}{selector(matches)}[1h]))", window.end)
+    parts = selector(matches, 'GPU_I_ID!=""')
+    has_instances = anchor is not None and _count(client, f"count(last_over_time({anchor}{parts}[1h]))", window.end) > 0
     return Probe(
+        has_instances=has_instances,
         server=server,
         window=window,
         step=step,

@@ -54,8 +54,6 @@ _DEVICE_GAUGES = (
         ("mean", "p95", "max"),
     ),
     Gauge("mem_used_bytes", ("DCGM_FI_DEV_FB_USED",), MIB, 1e13, ("mean", "max")),
-    Gauge("mem_free_bytes", ("DCGM_FI_DEV_FB_FREE",), MIB, 1e13, ("mean",)),
-    Gauge("mem_reserved_bytes", ("DCGM_FI_DEV_FB_RESERVED",), MIB, 1e13, ("mean",)),
     Gauge("power_watts", ("DCGM_FI_DEV_POWER_USAGE",), 1.0, 1e4, ("mean", "p95")),
     Gauge("sm_clock_hertz", ("DCGM_FI_DEV_SM_CLOCK",), 1e6, 1e10, ("mean",)),
     Gauge("mem_clock_hertz", ("DCGM_FI_DEV_MEM_CLOCK",), 1e6, 1e11, ("mean",)),
@@ -68,6 +66,8 @@ DCGM_GAUGES: tuple[Gauge, ...] = (
         if field.metric in _STATISTICS
     ),
 )
+# Their sum is what a GPU has. The driver's reserve is told apart by newer releases only.
+_MEMORY = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_RESERVED")
 # Of a GPU's series one says when it was seen: the first of these that the server has.
 ANCHORS = (
     "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
@@ -111,12 +111,29 @@ def rule_name(measure: str, statistic: str) -> str:
     return f"skuwise:{measure}:{statistic}5m"
 
 
-def dcgm_asks(present: Collection[str], matches: Sequence[str], step: float, ruled: Collection[str] = ()) -> list[Ask]:
-    """Everything that is asked of dcgm-exporter's series, first the counts of samples."""
+def dcgm_asks(
+    present: Collection[str],
+    matches: Sequence[str],
+    step: float,
+    ruled: Collection[str] = (),
+    *,
+    has_instances: bool = False,
+) -> list[Ask]:
+    """Everything that is asked of dcgm-exporter's series, first the counts of samples.
+
+    `has_instances`: whether there are MIG instances, whose use only the engine's activity tells.
+    """
     chosen = selector(matches)
     window = over(step)
     asks = [Ask("n", f"count_over_time({anchor_of(present)}{chosen}{window})", DCGM_LABELS)]
+    parts = [name for name in _MEMORY if name in present]
+    if parts[:2] == list(_MEMORY[:2]):
+        # What a GPU has does not change: the values at the end of each row are enough.
+        asks.append(Ask("mem_total_bytes", " + ".join(f"{name}{chosen}" for name in parts), DCGM_LABELS))
+    is_needed = has_instances or DCGM_GAUGES[0].names[0] not in present
     for gauge in DCGM_GAUGES:
+        if gauge.measure == "engine" and not is_needed:
+            continue
         names = [name for name in gauge.names if name in present]
         for statistic in gauge.statistics:
             rule = rule_name(gauge.measure, statistic)
@@ -316,6 +333,8 @@ def exporter_host_asks(present: Collection[str], matches: Sequence[str], step: f
 
 def most_of(column: str) -> float:
     """The most that a mean or maximum in one of the frame's columns can be; beyond lie blanks and faults."""
+    if column == "mem_total_bytes":
+        return 1e13
     for gauge in DCGM_GAUGES:
         if column.startswith(f"{gauge.measure}_"):
             return gauge.most
@@ -324,6 +343,8 @@ def most_of(column: str) -> float:
 
 def scale_of(column: str) -> float:
     """What a value of dcgm-exporter is multiplied by to be in the frame's unit."""
+    if column == "mem_total_bytes":
+        return MIB
     for gauge in DCGM_GAUGES:
         if column.startswith(f"{gauge.measure}_"):
             return gauge.scale
