@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "skus": ("skuwise.advisor.commands", "", "the catalog of GPUs, nodes and prices"),
     "rules": ("skuwise.rules.commands", "", "list or check the rules and thresholds"),
     "ledger": ("skuwise.advisor.commands", "advisor", "what was recommended, and what was decided on it"),
+    "merge": ("skuwise.advisor.commands", "advisor", "the advice of several shards into one"),
     "simulate": ("skuwise.advisor.commands", "advisor", "make a labelled fleet, for trying and testing"),
     "demo": ("skuwise.advisor.commands", "advisor", "the whole way on this machine, no GPU needed"),
 }

@@ -54,6 +54,10 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
         from .ledger.command import configure_ledger  # noqa: PLC0415
 
         configure_ledger(parser)
+    elif command == "merge":
+        from .merge.command import configure_merge  # noqa: PLC0415
+
+        configure_merge(parser)
     else:
         raise UsageError(f"The advisor brings no command {command!r}.", "skuwise --help lists them.")
 

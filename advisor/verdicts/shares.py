@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..model import BottleneckVerdict
+from .ruling import leading, ruling
 
 Floats = npt.NDArray[np.float64]
 
@@ -44,30 +45,31 @@ def judge_bottleneck(
         own = np.where(own == "host-input", rows["hostless"].to_numpy(), own)
     seconds = pd.Series(weights).groupby(own).sum().sort_values(ascending=False)
     shares = {str(label): round(float(value) / total, 4) for label, value in seconds.items()}
-    if kind == "idle" or shares.get("idle", 0.0) >= 0.95:
+    exact = {str(label): float(value) / total for label, value in seconds.items()}
+    ruled = ruling(exact, dominant)
+    if kind == "idle" or ruled == "idle":
         share = shares.get("idle", 0.0)
         return BottleneckVerdict("idle", _confidence(share, coverage), shares, (f"Idle in {share:.0%} of the time.",))
     busy = seconds.drop("idle", errors="ignore")
     if busy.empty or busy.sum() <= 0:
         return BottleneckVerdict("unknown", 0.0, shares, ("It was never seen at work.",))
-    label, share = str(busy.index[0]), float(busy.iloc[0] / busy.sum())
-    evidence = [f"{_NAMES[label]} in {share:.0%} of its busy time."]
+    lead = leading({label: value for label, value in exact.items() if label != "idle"})
+    share = float(busy[lead] / busy.sum())
+    evidence = [f"{_NAMES[lead]} in {share:.0%} of its busy time."]
     if share < dominant:
         names = ", ".join(f"{_NAMES[str(k)].lower()} {v / busy.sum():.0%}" for k, v in busy.items())
-        known = busy.drop("unknown", errors="ignore")
-        label = "mixed" if known.sum() >= 0.5 * busy.sum() else "unknown"
         evidence = [f"No single limit rules its busy time: {names}."]
     else:
-        beside = [f"{_NAMES[str(k)].lower()} {v / busy.sum():.0%}" for k, v in busy.iloc[1:].items()
+        beside = [f"{_NAMES[str(k)].lower()} {v / busy.sum():.0%}" for k, v in busy.drop(lead).items()
                   if v >= _WORTH_NAMING * busy.sum()]  # fmt: skip
         evidence.extend([f"Beside it: {', '.join(beside)}."] if beside else [])
-    chosen = own == str(busy.index[0])
-    evidence.extend(_numbers(label, rows[chosen], weights[chosen]))
-    if label == "straggler":
+    chosen = own == lead
+    evidence.extend(_numbers(ruled, rows[chosen], weights[chosen]))
+    if ruled == "straggler":
         evidence.extend(_suspect(rows, weights))
-    doubt, doubts = _doubts(label, rows[chosen])
+    doubt, doubts = _doubts(ruled, rows[chosen])
     confidence = round(doubt * _confidence(share, coverage), 3)
-    return BottleneckVerdict(label, confidence, shares, (*evidence, *doubts))  # type: ignore[arg-type]
+    return BottleneckVerdict(ruled, confidence, shares, (*evidence, *doubts))  # type: ignore[arg-type]
 
 
 def _doubts(label: str, rows: pd.DataFrame) -> tuple[float, list[str]]:
