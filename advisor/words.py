@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from ..rules.catalog import Price
+from ..rules.catalog import NodeSku, Price
 from ..rules.plain import clean
 from .model import Decision, Interval, Recommendation, Summary
 from .moments import day
@@ -90,8 +90,11 @@ def price_note(prices: Iterable[Price]) -> str:
     if not known:
         return "no price known"
     bases = sorted({_basis(p) for p in known})
-    dates = sorted({clean(p.as_of) for p in known})
-    return f"at {', '.join(bases)}, {dates[0] if len(dates) == 1 else f'{dates[0]} to {dates[-1]}'}"
+    said = {clean(p.as_of) for p in known}
+    days = sorted(as_of for as_of in said if not as_of.startswith("commit "))
+    # A catalog read at a commit of its source names that, not a day: it is no end of a range of days.
+    when = [f"{days[0]} to {days[-1]}" if len(days) > 1 else days[0]] if days else []
+    return f"at {', '.join(bases)}, {' and '.join([*when, *sorted(said.difference(days))])}"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -131,6 +134,12 @@ def target_words(r: Recommendation) -> str:
         return "nothing held"
     name = r.target.node_sku or r.target.gpu_sku
     return f"{r.target.gpu_count} GPUs on {name.rpartition('/')[2]}" if name else "nothing found"
+
+
+def fabric_words(node: NodeSku) -> str:
+    """``InfiniBand 3200 Gb/s``; the kind alone where the rate is not known."""
+    rate = node.fabric.bytes_per_second
+    return f"{node.fabric.kind} {rate * 8 / 1e9:g} Gb/s" if rate is not None else node.fabric.kind
 
 
 def clause(text: str) -> str:
