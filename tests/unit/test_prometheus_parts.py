@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -248,3 +249,25 @@ def test_settings_lie_in_layers_and_unknown_ones_are_errors(tmp_path: Path) -> N
         system.write_text(f"[prometheus]\n{wrong}\n")
         with pytest.raises(UsageError):
             load_settings({}, system_file=system, config_home=home)
+
+
+def test_the_engines_activity_is_asked_only_where_utilization_does_not_tell() -> None:
+    both = {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"}
+    plain = [ask.name for ask in queries.dcgm_asks(both, (), HOUR)]
+    cut = [ask.name for ask in queries.dcgm_asks(both, (), HOUR, has_instances=True)]
+    alone = [ask.name for ask in queries.dcgm_asks({"DCGM_FI_PROF_GR_ENGINE_ACTIVE"}, (), HOUR)]
+    assert not any(name.startswith("engine") for name in plain)
+    assert "engine_p95" in cut and "engine_p95" in alone
+
+
+def test_rows_of_a_table_are_sorted_and_empty_bins_take_no_room() -> None:
+    cells: Cells[str] = Cells(GRID)
+    cells.put("observed_seconds", counted(({"u": "b"}, [HOUR] * 4), ({"u": "a"}, [HOUR, nan, HOUR, HOUR])), by_u)
+    table = cells.table(("node", "ts", "x_bins"), {"node": lambda key: key}, ("x_bins",))
+    assert table["node"].tolist() == ["a"] * 3 + ["b"] * 4
+    assert table["ts"].tolist() == [HOUR, 3 * HOUR, 4 * HOUR, HOUR, 2 * HOUR, 3 * HOUR, 4 * HOUR]
+    assert table["x_bins"].isna().all() and table.iloc[[1, 5]]["x_bins"].isna().all()
+
+
+def by_u(labels: Mapping[str, str]) -> str:
+    return labels["u"]
