@@ -106,6 +106,7 @@ def test_two_hundred_kills_at_random_moments(tmp_path: Path) -> None:
     assert min(committed) > KILLS
 
 
+@pytest.mark.slow
 def test_a_stop_and_go_leaves_a_gap_and_no_invented_tick(command, tmp_path: Path) -> None:
     arguments, env = command
     process = subprocess.Popen(arguments, env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True)

@@ -16,6 +16,7 @@ def test_no_committed_tick_is_lost_to_a_kill(tmp_path: Path, seed: int) -> None:
     assert early < 24
 
 
+@pytest.mark.slow
 def test_killed_at_birth_a_database_is_whole_or_not_there(tmp_path: Path) -> None:
     rng = random.Random(3)
     for number in range(40):

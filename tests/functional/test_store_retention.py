@@ -95,6 +95,7 @@ def test_samples_that_are_not_rolled_up_wait_but_not_for_ever(path: Path) -> Non
     writer.close()
 
 
+@pytest.mark.slow
 def test_the_size_holds_and_says_what_it_cost(path: Path) -> None:
     limits = Limits(max_bytes=1_500_000)
     writer, node = begin(path)
@@ -124,6 +125,7 @@ def test_the_size_holds_and_says_what_it_cost(path: Path) -> None:
     assert rows(path, "SELECT count(*) FROM absences") == [(3,)]
 
 
+@pytest.mark.slow
 def test_where_raw_is_not_enough_minutes_go_and_then_hours(path: Path) -> None:
     writer, node = begin(path)
     names = ["ts", "device", "observed_seconds", "sm_active_mean", "sm_active_max"]

@@ -12,10 +12,11 @@ from skuwise.advisor.simulate.simulator import plan_fleet
 from skuwise.rules.catalog_loader import load_catalog
 from skuwise.rules.errors import UsageError
 from skuwise.rules.labels import BottleneckLabel, KindLabel
+from skuwise.rules.thresholds import load_waste_rules
 
 END = 1_763_683_200.0
 DAY = 86400.0
-WASTE = {"idle", "held-idle", "idle-fabric", "too-many-gpus", "under-tier", "fix-first", "telemetry-fault"}
+WASTE = set(load_waste_rules())
 
 
 def planned(scenario="small", seed=0, days=14):

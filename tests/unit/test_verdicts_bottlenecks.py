@@ -214,6 +214,7 @@ def test_bad_input_neither_crashes_nor_invents(
     assert 0 <= verdict.bottleneck.confidence <= 0.99
 
 
+@pytest.mark.slow
 def test_any_single_signal_may_be_missing(catalog: Catalog) -> None:
     """Whatever one source leaves out, the labels stay among those that the rest allows."""
     for lost, base in itertools.product(TRAINING, (TRAINING, DECODE)):
