@@ -123,24 +123,25 @@ class Cells(Generic[K]):
         order = sorted(range(len(keys)), key=lambda row: tuple(str(of(keys[row])) for of in texts.values()))
         place, moment = np.nonzero(self.column("observed_seconds")[order] > 0)
         device = np.array(order, dtype=np.intp)[place]
+        nothing = np.full(len(device), np.nan)
+        nothing.flags.writeable = False  # it stands for every measure that is missing
         out: dict[str, object] = {}
-        for name, of in texts.items():
-            out[name] = pd.Series(
-                np.array([of(key) for key in keys], dtype=object)[device] if keys else [], dtype=object
-            )
-        out["ts"] = self.grid.start + moment * self.grid.step
-        out["interval_seconds"] = np.full(len(device), self.grid.step)
         for name in columns:
-            if name not in out and name not in bins:
-                found = self.columns.get(name)
-                out[name] = np.full(len(device), np.nan) if found is None else self.column(name)[device, moment]
-        for name in bins:
-            held = self.bins.get(name)
-            out[name] = (
-                BinsArray.absent(len(device)) if held is None else BinsArray(self.bin_column(name)[device, moment])
-            )
-        table = pd.DataFrame(out)
-        return table.reindex(columns=[*columns])
+            if name in texts:
+                known = np.array([*(texts[name](key) for key in keys), None], dtype=object)
+                out[name] = pd.Series(known[device], dtype=object)
+            elif name == "ts":
+                out[name] = self.grid.start + moment * self.grid.step
+            elif name == "interval_seconds":
+                out[name] = np.full(len(device), self.grid.step)
+            elif name in bins:
+                empty = name not in self.bins
+                own = None if empty else self.bin_column(name)[device, moment]
+                out[name] = BinsArray.absent(len(device)) if own is None else BinsArray(own)
+            else:
+                out[name] = self.column(name)[device, moment] if name in self.columns else nothing
+        # Without a copy into blocks, which would take the room of all columns twice more.
+        return pd.DataFrame(out, columns=[*columns], copy=False)
 
     def seen(self) -> dict[K, tuple[float, float]]:
         """Of each device when its first row begins and its last one ends; devices never observed are left out."""
