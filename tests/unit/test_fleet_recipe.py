@@ -45,7 +45,8 @@ def test_a_shard_is_advised_over_a_window_that_is_the_same_for_all() -> None:
     options = parsed(command("skuwise-advise@.service"))
     source_of(options, lambda _: None)
     assert options.match == [ENVIRONMENT["MATCH"]]
-    assert (options.since, options.until % 86400, options.format, options.no_ledger) == (7 * 86400, 0, "json", True)
+    assert (options.since, options.until % 86400, options.format) == (7 * 86400, 0, "json")
+    assert options.ledger.parent == options.output.parent.parent
 
 
 def test_what_the_shards_write_is_what_is_merged_and_the_whole_stands_apart() -> None:

@@ -6,15 +6,17 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moves_builders import END, PLAIN, START, advice_of, bare, node, usage, verdicts, workload
+from moves_builders import END, PLAIN, START, advice_of, bare, catalog, node, usage, verdicts, workload
 from skuwise.__main__ import main
+from skuwise.advisor.advice import advise
 from skuwise.advisor.merge.joining import merge
 from skuwise.advisor.merge.reading import MAX_BYTES, parse_advice
 from skuwise.advisor.model import (
@@ -37,6 +39,8 @@ from skuwise.advisor.render import FORMATS, render
 from skuwise.advisor.render.json import load_schema
 from skuwise.rules.catalog import Price
 from skuwise.rules.errors import UsageError
+from skuwise.rules.thresholds import load_waste_rules
+from skuwise.tests.frames import DECODE, FREE, TRAINING, FrameBuilder
 
 GOLDEN = Path(__file__).parent.parent / "golden/advice_founding.json"
 DOMINANT = 0.4
@@ -163,6 +167,39 @@ def test_merged_advice_keeps_the_schema_and_reads_in_every_format(shards, tmp_pa
     assert (tmp_path / "all.json").read_text() == render(told, "json")
     assert main(["merge", str(tmp_path / "all.json")]) == 0
     assert capsys.readouterr().out == render(told, "json")
+
+
+def test_telemetry_cut_by_nodes_gives_the_same_workloads_and_money():
+    """The whole way, from telemetry: a training over two nodes of two shards, a service, and a node nobody uses."""
+    made = FrameBuilder(hours=32)
+    for name, load in (("n1", TRAINING), ("n2", TRAINING), ("n3", DECODE), ("n4", FREE)):
+        (uuid,) = made.node(name)
+        made.nodes[-1] |= {"provider": "azure", "region": "eastus"}
+        made.use(load, name, uuid)
+        made.port(0.3 if load is TRAINING else 0.0, name)
+    made.work("w-train", [("n1", "GPU-n1-0"), ("n2", "GPU-n2-0")], name="train", series="s-train")
+    made.work("w-serve", [("n3", "GPU-n3-0")], name="vllm", series="s-serve")
+    frame, rules = made.frame(), load_waste_rules()
+
+    def advised(*names: str) -> Advice:
+        seen = {f.name: getattr(frame, f.name) for f in fields(frame)}
+        by_node = {name: table for name, table in seen.items() if "node" in getattr(table, "columns", ())}
+        own = {name: table[table["node"].isin(names)].reset_index(drop=True) for name, table in by_node.items()}
+        known = frame.workloads[frame.workloads["workload_id"].isin(own["uses"]["workload_id"])]
+        part = replace(frame, **own, workloads=known.reset_index(drop=True))
+        return advise(part, catalog(), rules, generated_at=END, rng=np.random.default_rng(1))
+
+    whole, told = advised("n1", "n2", "n3", "n4"), joined(advised("n1", "n3"), advised("n2", "n4"))
+    assert told.summary.reconciliation.total == pytest.approx(4 * 98.32 * 32)
+    for name in (*PARTS, "total"):
+        assert getattr(told.summary.reconciliation, name) == pytest.approx(getattr(whole.summary.reconciliation, name))
+    for one, other in zip(whole.workloads, told.workloads, strict=True):
+        assert (one.id, one.kind.label, one.bottleneck.label) == (other.id, other.kind.label, other.bottleneck.label)
+        assert (one.gpu_hours, one.cost_usd) == pytest.approx((other.gpu_hours, other.cost_usd))
+        assert (one.nodes, one.gpus, one.coverage.fraction) == (other.nodes, other.gpus, other.coverage.fraction)
+    parted = {"w-train"}  # a rule may say of the whole what it says of no part
+    for mine, ours in ((told.findings, whole.findings), (told.recommendations, whole.recommendations)):
+        assert {x.id for x in mine if x.workload not in parted} == {x.id for x in ours if x.workload not in parted}
 
 
 # Made by hand: one shard of one node, with what a test is about.
