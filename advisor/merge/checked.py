@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from ...rules.errors import UsageError
+from ...rules.plain import clean
 from ..model import Interval
 from ..moments import parse_moment
 
@@ -32,7 +33,7 @@ class Checked:
     def _path(self) -> str:
         if self.parent is None:
             return "what it holds"
-        step = f"[{self.key}]" if isinstance(self.key, int) else f".{str(self.key)[:60]}"
+        step = f"[{self.key}]" if isinstance(self.key, int) else f".{clean(self.key)[:60]}"
         return step.removeprefix(".") if self.parent.parent is None else f"{self.parent._path()}{step}"
 
     def has(self, key: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from ...rules.catalog import Price
 from ...rules.errors import UsageError
+from ...rules.plain import clean
 from ..model import Advice, Finding, Recommendation, Reconciliation, Summary, WorkloadVerdict
 from ..moments import rfc3339
 from ..words import listed
@@ -154,7 +155,7 @@ def _refuse_shared_nodes(named: Mapping[str, Advice]) -> None:
         if shared:
             raise UsageError(
                 f"{len(shared)} node{'s stand' if len(shared) > 1 else ' stands'} in {owner[shared[0]]} and in {name}, "
-                f"and would count twice: {listed([n[:60] for n in shared])}.",
+                f"and would count twice: {listed([clean(n)[:60] for n in shared])}.",
                 "Give every node to one shard; where clusters use one name for two nodes, name them apart.",
             )
         owner |= dict.fromkeys(nodes, name)
@@ -172,7 +173,7 @@ def _prices(named: Mapping[str, Advice]) -> tuple[Price, ...]:
             known, where = found.setdefault(price.id, (price, name))
             if known != price:
                 raise UsageError(
-                    f"{where} and {name} state different prices under the id {price.id[:80]}.",
+                    f"{where} and {name} state different prices under the id {clean(price.id)[:80]}.",
                     "Advise all shards with the same --prices and the same version of skuwise.",
                 )
     return tuple(price for _, (price, _) in sorted(found.items()))

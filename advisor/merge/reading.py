@@ -15,6 +15,7 @@ from typing import TypeVar, get_args
 from ...rules.catalog import Price
 from ...rules.errors import UsageError
 from ...rules.labels import BottleneckLabel, KindLabel
+from ...rules.plain import clean
 from ..model import (
     Action,
     Advice,
@@ -81,7 +82,7 @@ def parse_advice(data: bytes, name: str) -> Advice:
     schema = root.value["schema"]
     if schema != SCHEMA:
         remedy = "Update skuwise." if schema.startswith("skuwise.advice/") else "Name files of advice."
-        raise UsageError(f"{name} holds {schema[:60]}, and this version reads {SCHEMA}.", remedy)
+        raise UsageError(f"{name} holds {clean(schema)[:60]}, and this version reads {SCHEMA}.", remedy)
     return _advice(root)
 
 
@@ -133,7 +134,7 @@ def _once(at: Checked, found: tuple[_Item, ...]) -> tuple[_Item, ...]:
     seen: set[str] = set()
     for item in found:
         if item.id in seen:
-            raise at.fault(f"holds the id {item.id[:60]} twice")
+            raise at.fault(f"holds the id {clean(item.id)[:60]} twice")
         seen.add(item.id)
     return found
 
@@ -202,7 +203,7 @@ def _workload(at: Checked) -> WorkloadVerdict:
         bottleneck=BottleneckVerdict(
             bottleneck.at("label").word(get_args(BottleneckLabel)),
             bottleneck.at("confidence").number(0, 1),
-            {label: share.number(0, 1) for label, share in bottleneck.at("time_shares").named()},
+            _time_shares(bottleneck.at("time_shares")),
             bottleneck.at("evidence").texts(),
         ),
         phases=tuple(_phase(p) for p in at.at("phases").items()),
@@ -212,6 +213,13 @@ def _workload(at: Checked) -> WorkloadVerdict:
             {metric: reason.text() for metric, reason in coverage.at("missing").named()},
         ),
     )
+
+
+def _time_shares(at: Checked) -> dict[str, float]:
+    shares = {label: share.number(0, 1) for label, share in at.named()}
+    if not shares.keys() <= set(get_args(BottleneckLabel)):
+        raise at.fault("has a label that is none of a bottleneck")
+    return shares
 
 
 def _phase(at: Checked) -> Phase:
