@@ -10,7 +10,7 @@ WEEKS ?= 0-2
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint types contracts check bench accuracy evaluate model move-model picture build lock format clean standalone image
+.PHONY: help setup demo test test-all lint types contracts check bench accuracy evaluate model move-model picture screens build lock format clean standalone image
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -69,6 +69,9 @@ move-model: setup ## calibrate predicted moves anew on benchmarks/data/sku_pairs
 picture: setup ## draw the pictures of the documentation anew
 	$(BIN)/python docs/tools/picture.py
 	$(BIN)/python docs/tools/rooflines.py
+
+screens: setup ## draw the screens of docs/tui.md anew
+	$(BIN)/python docs/tools/screens.py
 
 build: setup ## sdist, and the wheel from it
 	$(BIN)/python -m build

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from .render import FORMATS, render
 from .source import Databases, Source, add_source_choice, source_of
 
 if TYPE_CHECKING:
+    from .frame import Frame
     from .ledger.advising import Beside
     from .model import Advice, Decision
 
@@ -152,7 +153,27 @@ def advise_from(
     decisions: Mapping[str, Decision] | None = None,
     with_market: bool = False,
 ) -> Advice:
-    """Advice over a source. `since`: seconds before `until` (Unix seconds; None: the newest data there is).
+    """Advice over a source; `read_and_advise` without the frame."""
+    return read_and_advise(
+        source, now=now, since=since, until=until, rules_dir=rules_dir, prices=prices, decisions=decisions,
+        with_market=with_market,
+    )[1]  # fmt: skip
+
+
+def read_and_advise(
+    source: Source | list[Path],
+    *,
+    now: float,
+    since: float = 14 * 86400.0,
+    until: float | None = None,
+    rules_dir: Path | None = None,
+    prices: Path | None = None,
+    decisions: Mapping[str, Decision] | None = None,
+    with_market: bool = False,
+    read: Callable[[], None] = lambda: None,
+) -> tuple[Frame, Advice]:
+    """The frame of a source and the advice over it. `since`: seconds before `until` (Unix seconds; None: the newest
+    data there is). `read` is called between the two: when the frame is there and nothing is judged yet.
 
     `source`: a list of paths stands for databases. `decisions`: what the ledger says, by recommendation.
     `with_market`: whether other providers are looked at, too.
@@ -174,7 +195,8 @@ def advise_from(
     kinds, bottlenecks = load_kind_thresholds(rules_dir), load_bottleneck_thresholds(rules_dir)
     source = Databases(tuple(source)) if isinstance(source, list) else source
     frame = source.read(catalog, since=since, until=until, now=now)
-    return advise(
+    read()
+    return frame, advise(
         frame, catalog, rules, own.prices, generated_at=now, rng=np.random.default_rng(SEED), kinds=kinds,
         bottlenecks=bottlenecks, power=own.power, custom=custom, exceptions=exceptions, decisions=decisions,
         with_market=with_market,

@@ -17,6 +17,7 @@ from ..rules.fields import suggest
 from ..rules.gpu_files import Accelerator, normalise
 from ..rules.interconnect import Premium, fabric_premium, nvlink_premium
 from ..rules.plain import clean
+from . import words
 from .compare import configure_compare
 from .plan import configure_plan
 
@@ -76,13 +77,16 @@ def _show(options: argparse.Namespace) -> int:
         else:
             document = {"accelerator": _accelerator_json(found)}
         _out(json.dumps({"schema": "skuwise.skus/1", **document}, indent=2, allow_nan=False))
-    elif isinstance(found, GpuSku):
-        _out(_gpu_text(found, catalog))
-    elif isinstance(found, NodeSku):
-        _out(_node_text(found, catalog))
     else:
-        _out(_accelerator_text(found))
+        _out(sku_text(found, catalog))
     return EXIT_DONE
+
+
+def sku_text(found: GpuSku | NodeSku | Accelerator, catalog: Catalog) -> str:
+    """One part of the catalog with every figure and its source, for a person."""
+    if isinstance(found, GpuSku):
+        return _gpu_text(found, catalog)
+    return _node_text(found, catalog) if isinstance(found, NodeSku) else _accelerator_text(found)
 
 
 def _find(catalog: Catalog, name: str) -> GpuSku | NodeSku | Accelerator:
@@ -133,7 +137,7 @@ def _gpu_table(catalog: Catalog) -> str:
 def _node_table(nodes: Sequence[NodeSku]) -> str:
     rows = []
     for node in nodes:
-        common = (node.name, f"{node.gpu_count} x {node.gpu}", node.intra_node_link, _fabric(node))
+        common = (node.name, f"{node.gpu_count} x {node.gpu}", node.intra_node_link, words.fabric_words(node))
         rows += [(*common, price.region, f"{price.usd_per_hour:.3f}", price.as_of) for price in node.prices]
         if not node.prices:
             rows.append((*common, "", _UNKNOWN, ""))
@@ -172,7 +176,7 @@ def _gpu_text(gpu: GpuSku, catalog: Catalog) -> str:
 def _node_text(node: NodeSku, catalog: Catalog) -> str:
     rows = [
         ("GPUs", f"{node.gpu_count} x {node.gpu}, joined by {node.intra_node_link}"),
-        ("fabric", _fabric(node)),
+        ("fabric", words.fabric_words(node)),
         ("RDMA", {True: "yes", False: "no", None: _UNKNOWN}[node.fabric.rdma]),
         ("CPUs", f"{node.vcpus} virtual" if node.vcpus is not None else _UNKNOWN),
         ("host memory", f"{node.host_mem_bytes / 1024**3:g} GiB" if node.host_mem_bytes is not None else _UNKNOWN),
@@ -201,7 +205,9 @@ def _interconnect_rows(node: NodeSku, catalog: Catalog) -> list[tuple[str, str]]
         basis = f"assumed ({premium.prior}, from pairs elsewhere): no pair here tells it"
         if premium.twin is not None:
             twin = catalog.nodes[premium.twin.sku]
-            slower = f" of {twin.gpu}, a slower part as well" if twin.gpu != node.gpu else f", {_fabric(twin)}"
+            slower = (
+                f" of {twin.gpu}, a slower part as well" if twin.gpu != node.gpu else f", {words.fabric_words(twin)}"
+            )
             basis = f"over {twin.name}{slower} ({premium.twin.usd_per_hour:.3f} USD/h, {premium.twin.as_of})"
         rows.append((f"{part} alone", f"{cost}, {basis}"))
     return rows
@@ -229,11 +235,6 @@ def _prices(prices: Sequence[Price]) -> str:
 def _pairs(rows: Sequence[tuple[str, str]]) -> str:
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"  {name.ljust(width)}  {value}" for name, value in rows)
-
-
-def _fabric(node: NodeSku) -> str:
-    rate = node.fabric.bytes_per_second
-    return f"{node.fabric.kind} {rate * 8 / 1e9:g} Gb/s" if rate is not None else node.fabric.kind
 
 
 def _source(source: Source) -> str:

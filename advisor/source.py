@@ -67,8 +67,8 @@ class PrometheusServer:
 Source = Databases | PrometheusServer
 
 
-def add_source_choice(parser: argparse.ArgumentParser) -> None:
-    """The options --db and --prometheus, of which one is needed, and --match."""
+def add_source_choice(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
+    """The options --db and --prometheus, of which one is needed, and --match. Gives the choice, for others to join."""
     choice = parser.add_mutually_exclusive_group(required=True)
     choice.add_argument(
         "--db", action="append", type=Path, metavar="PATH",
@@ -82,6 +82,7 @@ def add_source_choice(parser: argparse.ArgumentParser) -> None:
         "--match", action="append", default=[], metavar="LABEL=\"V\"",
         help='with --prometheus: only series with this label, as in cluster="eu"; may be given more than once',
     )  # fmt: skip
+    return choice
 
 
 def source_of(options: argparse.Namespace, progress: Callable[[str], None], processes: int = 1) -> Source:

@@ -83,22 +83,18 @@ def run_accept(options: argparse.Namespace) -> int:
 
 def run_snooze(options: argparse.Namespace) -> int:
     until = parse_moment(options.until)
-    if until <= time.time():
-        raise UsageError(f"{minute(until)} is past, so nothing would be snoozed.", "Give a --until that is to come.")
     return _decide(options, "snoozed", until)
 
 
 def run_dismiss(options: argparse.Namespace) -> int:
-    if not options.why.strip():
-        raise UsageError("The reason is empty.", "Say why with --why: whoever finds this in a year will ask.")
     return _decide(options, "dismissed", None)
 
 
 def _decide(options: argparse.Namespace, act: Act, until: float | None) -> int:
     """Add a decision by whoever runs the command. The only place of the ledger that knows the clock and the user."""
     ledger = Ledger(ledger_path(options.ledger))
+    event = event_of(act, time.time(), options.by, until, options.why)
     entry = find(ledger.entries(), options.id)
-    event = Event(act, time.time(), _storable(options.by) or _user(), until, _storable(options.why))
     ledger.add(entry.proposal.id, event)
     ending = f" until {minute(until)}" if until is not None else ""
     print(  # noqa: T201
@@ -106,6 +102,17 @@ def _decide(options: argparse.Namespace, act: Act, until: float | None) -> int:
         file=sys.stderr,
     )
     return EXIT_DONE
+
+
+def event_of(act: Act, now: float, by: str | None, until: float | None, why: str | None) -> Event:
+    """A decision as it is kept. `by` None: the user of this process. Raises UsageError where something is missing."""
+    reason = _storable(why)
+    if act == "snoozed" and (until is None or until <= now):
+        past = f"{minute(until)} is past" if until is not None else "No end is given"
+        raise UsageError(f"{past}, so nothing would be snoozed.", "Give a date that is to come (--until).")
+    if act == "dismissed" and reason is None:
+        raise UsageError("The reason is empty.", "Say why (--why): whoever finds this in a year will ask.")
+    return Event(act, now, _storable(by) or _user(), until, reason)
 
 
 def ledger_path(asked: Path | None) -> Path:

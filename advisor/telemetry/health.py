@@ -1,0 +1,80 @@
+"""The health of the telemetry itself: when each node was last heard, and what it could not read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+
+from ..frame import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHealth:
+    """`last_seen`: Unix seconds, None where the road does not tell. `lacks`: absences that still last."""
+
+    node: str
+    node_sku: str | None
+    gpu_count: int | None
+    last_seen: float | None
+    lacks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What could not be read for one reason, on all the devices where it is so. `since`: the earliest, Unix seconds."""
+
+    scope: str
+    metric: str
+    reason: str
+    detail: str
+    remedy: str
+    nodes: tuple[str, ...]
+    devices: int
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    nodes: tuple[NodeHealth, ...]
+    lacks: tuple[Lack, ...]
+
+
+def health_of(frame: Frame) -> Health:
+    """What lasts at the window's end; what ended before is no lack any more. The most widespread comes first."""
+    lasting = frame.absences[frame.absences["until"].isna()] if not frame.absences.empty else frame.absences
+    counts = lasting.groupby("node").size() if not lasting.empty else pd.Series(dtype=int)
+    nodes = [
+        NodeHealth(
+            str(row["node"]), row["node_sku"] or None, _whole(row["gpu_count"]), _known(row["last_seen"]),
+            int(counts.get(row["node"], 0)),
+        )
+        for row in frame.nodes.to_dict("records")
+    ]  # fmt: skip
+    return Health(tuple(nodes), _lacks(lasting))
+
+
+def _lacks(lasting: pd.DataFrame) -> tuple[Lack, ...]:
+    if lasting.empty:
+        return ()
+    what = ["scope", "metric", "reason", "remedy"]
+    found = []
+    for key, rows in lasting.fillna(dict.fromkeys((*what, "detail"), "")).groupby(what, sort=False):
+        scope, metric, reason, remedy = (str(part) for part in key)  # type: ignore[union-attr] - a tuple for a list
+        nodes = tuple(sorted(set(map(str, rows["node"]))))
+        found.append(
+            Lack(
+                scope, metric, reason, str(rows["detail"].iloc[0]), remedy, nodes, len(rows), float(rows["since"].min())
+            )
+        )
+    return tuple(sorted(found, key=lambda lack: (-lack.devices, lack.scope, lack.metric, lack.reason)))
+
+
+def _known(value: float) -> float | None:
+    return None if value is None or math.isnan(value) else float(value)
+
+
+def _whole(value: float) -> int | None:
+    known = _known(value)
+    return None if known is None else round(known)

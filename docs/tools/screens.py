@@ -1,0 +1,65 @@
+"""Draws the screens of docs/tui.md: what `skuwise tui --demo` shows, by keys. Run by `make screens`."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+from skuwise.tui.app import SkuwiseApp
+from skuwise.tui.loading import DEMO_NOW, DemoLoader
+from textual.pilot import Pilot
+
+FOLDER = Path("docs/screens")
+# name -> size, keys that lead from the overview there
+SCREENS: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {
+    "overview": ((120, 40), ()),
+    "workload": ((120, 40), ("enter",)),
+    "workloads": ((120, 24), ("2",)),
+    "moves": ((120, 30), ("3",)),
+    "skus": ((120, 24), ("4",)),
+    "doctor": ((120, 24), ("5",)),
+}
+_PATIENCE_STEPS = 3000
+
+
+async def draw(loader: DemoLoader, name: str, size: tuple[int, int], keys: tuple[str, ...]) -> None:
+    app = SkuwiseApp(loader, clock=lambda: DEMO_NOW)
+    async with app.run_test(size=size) as pilot:
+        await _read(app, pilot)
+        await pilot.press(*keys)
+        # What comes on a thread (the history, the catalog) is there when nothing moves any more.
+        before, svg = "", app.export_screenshot(title="skuwise tui --demo")
+        while svg != before:
+            await asyncio.sleep(1.0)
+            await pilot.pause()
+            before, svg = svg, _plain(app.export_screenshot(title="skuwise tui --demo"), name)
+    (FOLDER / f"{name}.svg").write_text(svg)
+
+
+async def _read(app: SkuwiseApp, pilot: Pilot[None]) -> None:
+    for _ in range(_PATIENCE_STEPS):
+        await asyncio.sleep(0.1)
+        if app.state.loaded is not None:
+            await pilot.pause()
+            return
+        if app.state.error is not None:
+            break
+    raise SystemExit(f"nothing to draw: {app.state.error}")
+
+
+def _plain(svg: str, name: str) -> str:
+    """Without fonts from a foreign server and numbers that change from run to run: the reader's own font will do."""
+    without = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
+    return re.sub(r"terminal-\d+", f"terminal-{name}", without)
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    with DemoLoader() as loader:
+        for name, (size, keys) in SCREENS.items():
+            asyncio.run(draw(loader, name, size, keys))
+
+
+if __name__ == "__main__":
+    main()

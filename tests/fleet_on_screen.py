@@ -1,0 +1,86 @@
+"""A small fleet for tests of the screens: read once, judged by the real advisor, with names that mean harm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache
+from threading import Event
+
+import numpy as np
+from skuwise.advisor.advice import advise
+from skuwise.advisor.model import Advice, Decision
+from skuwise.advisor.telemetry.health import health_of
+from skuwise.rules.catalog_loader import Catalog, load_catalog
+from skuwise.rules.errors import SkuwiseError
+from skuwise.rules.thresholds import load_waste_rules
+from skuwise.tests.frames import DECODE, HOUR, START, TRAINING, FrameBuilder
+from skuwise.tui.state import Loaded, WindowChoice, with_decision
+
+HOURS = 48
+NOW = START + HOURS * HOUR
+# Markup of two kinds, an escape that clears the screen, text that runs backwards, wide letters, and far too much of it.
+HOSTILE = "[red]x[/red] [@click=app.quit]y[/] \x1b[2J \u202egnp.exe 数据処理 " + "n" * 300
+
+
+@cache
+def fleet() -> Loaded:
+    """A service on an InfiniBand node whose fabric is silent, training on another, and something it cannot read."""
+    b = FrameBuilder(hours=HOURS)
+    for node in ("n1", "n2"):
+        b.node(node, 8)
+        b.nodes[-1] |= {"provider": "azure", "region": "eastus"}
+        b.port(0.0002 if node == "n1" else 0.4, node)
+    for n in range(8):
+        b.use(DECODE, "n1", f"GPU-n1-{n}", wave="dram_active")
+        b.use(TRAINING, "n2", f"GPU-n2-{n}")
+    b.work("w-serve", [("n1", f"GPU-n1-{n}") for n in range(8)], name="chat", series="s1", framework="vllm", user="ann")
+    b.work("w-train", [("n2", f"GPU-n2-{n}") for n in range(8)], name=HOSTILE, series="s2", user="[b]bob")
+    b.absences.append(
+        {"node": "n2", "gpu_uuid": "GPU-n2-0", "scope": "gpu", "metric": "tensor_active", "reason": "no-gpm",
+         "detail": f"The driver says {HOSTILE}", "remedy": "Ask it.", "since": START}
+    )  # fmt: skip
+    catalog, frame = load_catalog(), b.frame()
+    advice = advise(frame, catalog, load_waste_rules(), generated_at=NOW, rng=np.random.default_rng(1))
+    return Loaded(advice, advice, frame, health_of(frame), NOW)
+
+
+def many(count: int) -> Loaded:
+    """The fleet with so many workloads, each with a name and a size of its own."""
+    loaded = fleet()
+    first = loaded.advice.workloads[0]
+    workloads = tuple(
+        replace(first, id=f"w{n}", name=f"job-{n:05d}", gpu_hours=float(n * 7919 % count)) for n in range(count)
+    )
+    advice = replace(loaded.advice, workloads=workloads)
+    return replace(loaded, advice=advice, shown=advice)
+
+
+@dataclass
+class HandLoader:
+    """Gives what it holds, or raises it. `gate`: reading waits for it. It keeps what it was asked for."""
+
+    held: Loaded | SkuwiseError | None = None
+    gate: Event | None = None
+    name: str = "fleet.db"
+    windows: list[str] = field(default_factory=list)
+    decided: list[tuple[str, str, float | None, str | None]] = field(default_factory=list)
+
+    def load(self, window: WindowChoice, kept: Advice | None, tell: Callable[[str], None]) -> Loaded:
+        self.windows.append(window.name)
+        tell(f"reading {window.name} of telemetry")
+        if self.gate is not None:
+            self.gate.wait(30)
+        held = self.held if self.held is not None else fleet()
+        if isinstance(held, SkuwiseError):
+            raise held
+        for id_, act, until, why in self.decided:
+            held = with_decision(held, id_, Decision(act, NOW, "ann", until, why))  # type: ignore[arg-type]
+        return held
+
+    def decide(self, advice: Advice, id_: str, act, until: float | None, why: str | None) -> Decision:
+        self.decided.append((id_, act, until, why))
+        return Decision(act, NOW, "ann", until, why)
+
+    def catalog(self) -> Catalog:
+        return load_catalog()

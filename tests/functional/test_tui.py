@@ -1,0 +1,306 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+"""The screens, driven by keys. Each test runs the real program on the real advice of a small fleet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from threading import Event
+
+import pytest
+from rich.cells import cell_len
+from skuwise.advisor.ledger.store import Ledger
+from skuwise.advisor.source import Databases
+from skuwise.agent.store.writer import Writer
+from skuwise.rules.errors import StoreError
+from skuwise.tests.fleet_on_screen import NOW, HandLoader, fleet, many
+from skuwise.tui.app import SkuwiseApp
+from skuwise.tui.loading import DemoLoader, Loader, SourceLoader
+from skuwise.tui.screens.page import Page
+from skuwise.tui.screens.reading import Reading
+from skuwise.tui.screens.workload import Workload
+from skuwise.tui.widgets.table import ItemTable
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+PATIENCE_STEPS = 300
+
+
+class Session:
+    """One run of the program under a pilot."""
+
+    def __init__(self, app: SkuwiseApp, pilot: Pilot[None]) -> None:
+        self.app, self.pilot = app, pilot
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Let the program run until something holds; it must come to hold."""
+        for _ in range(PATIENCE_STEPS):
+            if holds():
+                await self.pilot.pause()
+                return
+            await asyncio.sleep(0.04)
+        raise AssertionError(f"It never came to hold. The screen:\n{self.screen}")
+
+    async def ready(self) -> None:
+        await self.until(lambda: self.app.state.loaded is not None)
+
+    async def shows(self, text: str) -> None:
+        await self.until(lambda: text in self.screen)
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+
+    @property
+    def lines(self) -> list[str]:
+        return ["".join(segment.text for segment in strip) for strip in self.app.screen._compositor.render_strips()]
+
+    @property
+    def screen(self) -> str:
+        return "\n".join(self.lines)
+
+
+def drive(
+    steps: Callable[[Session], Awaitable[None]], loader: Loader | None = None, size: tuple[int, int] = (80, 24), **about
+) -> SkuwiseApp:
+    async def run() -> SkuwiseApp:
+        app = SkuwiseApp(loader or HandLoader(), clock=about.pop("clock", lambda: NOW + 60), **about)
+        async with app.run_test(size=size) as pilot:
+            await steps(Session(app, pilot))
+        return app
+
+    return asyncio.run(run())
+
+
+def test_the_page_is_there_before_the_data_and_tells_how_reading_goes() -> None:
+    gate = Event()
+
+    async def steps(s: Session) -> None:
+        await s.shows("reading 14d of telemetry ...")
+        assert "1 Overview" in s.screen
+        assert s.app.state.loaded is None
+        gate.set()
+        await s.ready()
+        for told in ("recoverable in cash $7,177 a month", "idle-fabric", "online-inference", "at list price"):
+            await s.shows(told)
+
+    drive(steps, HandLoader(gate=gate))
+
+
+def test_reading_can_be_stopped_and_begun_again() -> None:
+    gate = Event()
+    loader = HandLoader(gate=gate)
+
+    async def steps(s: Session) -> None:
+        await s.shows("escape stops it")
+        await s.press("escape")
+        await s.shows("Reading was stopped.")
+        gate.set()
+        await s.press("r")
+        await s.ready()
+        assert loader.windows == ["14d", "14d"]
+
+    drive(steps, loader)
+
+
+def test_an_error_stands_where_the_data_would_be_and_later_data_stay_marked_as_old() -> None:
+    loader = HandLoader(held=StoreError("The file [b]node.db[/b] is gone.", "Bring it back."))
+
+    async def steps(s: Session) -> None:
+        await s.shows("The file [b]node.db[/b] is gone. Bring it back.")
+        loader.held = None
+        await s.press("r")
+        await s.ready()
+        await s.shows("idle-fabric")
+        loader.held = StoreError("It is gone again.")
+        await s.press("r")
+        await s.shows("not read anew: ! tells why")
+        assert "idle-fabric" in s.screen
+        await s.press("exclamation_mark")
+        await s.shows("It is gone again.")
+
+    drive(steps, loader)
+
+
+@pytest.mark.slow
+def test_a_workload_is_found_opened_and_left() -> None:
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.press("2")
+        await s.shows("2 of 2 workloads, by GPU-hours falling")
+        await s.press("slash", *"vllm")
+        await s.shows("1 of 2 workloads")
+        assert "[red]x" not in s.screen
+        await s.press("enter", "enter")
+        await s.shows("Its framework is vllm, a serving engine.")
+        await s.press("escape")
+        await s.press("escape")
+        await s.shows("2 of 2 workloads")
+        assert "[red]x[/red] [@click…" in s.screen
+        await s.press("escape")
+        await s.shows("Money")
+
+    drive(steps)
+
+
+def test_a_story_shows_evidence_a_plot_findings_and_what_would_overturn_them() -> None:
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.until(lambda: isinstance(s.app.screen, Workload))
+        for told in ("online-inference, confidence", "Use of the GPUs, %", "DRAM active, %", "idle-fabric: ",
+                     "Wrong if: ", "same GPU, other node to 8 GPUs", "of its GPU time was observed"):  # fmt: skip
+            await s.shows(told)
+
+    drive(steps, size=(120, 180), workload="chat")
+
+
+def test_a_deep_link_to_nothing_says_so() -> None:
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.until(lambda: bool(s.app._notifications))
+        assert "Nothing in this window is called '[b]'" in next(iter(s.app._notifications)).message
+        assert s.app.current_mode == "overview"
+
+    drive(steps, workload="[b]")
+
+
+@pytest.mark.slow
+def test_decisions_ask_for_what_they_need_and_reach_the_ledger() -> None:
+    loader = HandLoader()
+
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.press("3")
+        await s.shows("$7,177")
+        await s.press("d", "enter")
+        await s.shows("The reason is empty.")
+        await s.press("escape")
+        assert loader.decided == []
+        await s.press("d", *"no", "enter")
+        await s.until(lambda: len(loader.decided) == 1)
+        await s.shows("dismissed")
+        await s.press("z")
+        until = s.app.screen.query_one("#until", Input)
+        until.value = "2020-01-01"
+        await s.press("enter", "enter")
+        await s.shows("2020-01-01 is past.")
+        until.value = "2026-10-01"
+        await s.press("enter")
+        await s.until(lambda: len(loader.decided) == 2)
+
+    drive(steps, loader)
+    (first, second) = loader.decided
+    assert first[1:] == ("dismissed", None, "no")
+    assert second[1:] == ("snoozed", 1_790_812_800.0, None)
+    assert first[0] == second[0] == next(r.id for r in fleet().advice.recommendations if r.counts)
+
+
+@pytest.mark.slow
+def test_the_window_moves_what_is_shown_and_help_tells_the_keys() -> None:
+    loader = HandLoader()
+
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.press("w")
+        await s.until(lambda: loader.windows == ["14d", "1h"])
+        await s.shows("window 1h")
+        await s.press("question_mark")
+        assert isinstance(s.app.screen, Reading)
+        await s.shows("judged over 14d, whichever window is shown")
+        await s.press("end")
+        await s.shows("Read")
+        await s.press("escape", "4", "slash", *"h200")
+        await s.shows("H200-SXM")
+        assert "V100" not in s.screen
+
+    drive(steps, loader)
+
+
+@pytest.mark.slow
+def test_ten_thousand_workloads_are_drawn_line_by_line() -> None:
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.press("2")
+        await s.shows("10,000 of 10,000 workloads")
+        table = s.app.screen.query_one(ItemTable)
+        assert table.item.gpu_hours == 9999.0
+        await s.press("end")
+        assert table.item.gpu_hours == 0.0
+        assert len(list(table.children)) == 0
+        await s.press("home", "slash", *"09123")
+        await s.shows("1 of 10,000 workloads")
+        assert table.item.name == "job-09123"
+
+    drive(steps, HandLoader(held=many(10_000)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("size", "mono"),
+    [((80, 24), False), ((160, 50), True), ((40, 10), False)],
+)
+def test_every_page_fits_its_terminal_and_shows_outside_text_as_it_is(size: tuple[int, int], mono: bool) -> None:
+    seen = []
+
+    async def steps(s: Session) -> None:
+        await s.ready()
+        for key in "12345":
+            await s.press(key)
+            assert isinstance(s.app.screen, Page)
+            if key == "4":
+                await s.shows("V100-SXM2-16GB")
+            lines = s.lines
+            assert len(lines) == size[1]
+            assert [cell_len(line) for line in lines] == [size[0]] * size[1]
+            assert all(line.isprintable() for line in lines)
+            seen.append("\n".join(lines))
+        await s.pilot.resize_terminal(40, 10)
+        await s.pilot.resize_terminal(*size)
+        await s.until(lambda: "\n".join(s.lines) == seen[-1])
+
+    drive(steps, size=size, monochrome=mono)
+    if size[1] > 10:
+        assert "[red]x" in seen[1]
+        assert "\\x1b[2J \\u202egnp.exe" in seen[4]
+
+
+def test_an_empty_database_and_one_that_is_not_there_are_told(tmp_path: Path) -> None:
+    empty = tmp_path / "[b]empty.db"
+    Writer.open(empty, now=lambda: NOW).close()
+
+    async def steps(s: Session) -> None:
+        await s.until(lambda: s.app.state.error is not None)
+        await s.shows("holds no samples yet.")
+        assert "[b]empty.db" in s.screen.replace("\n", "")
+        empty.unlink()
+        await s.press("r")
+        await s.until(lambda: "holds no samples" not in (s.app.state.error or "holds no samples"))
+        await s.shows("No data")
+
+    drive(steps, SourceLoader(Databases((empty,)), ledger=None, clock=lambda: NOW), size=(200, 24))
+
+
+@pytest.mark.slow
+def test_the_demo_shows_the_founding_case_and_keeps_a_decision() -> None:
+    """Open the founding finding, see it, accept the way out: what a first user does."""
+    with DemoLoader("founding", days=3) as loader:
+
+        async def steps(s: Session) -> None:
+            await s.ready()
+            await s.shows("idle-fabric")
+            await s.press("enter")
+            await s.shows("online-inference, confidence")
+            await s.press("escape", "3", "a", "enter")
+            await s.until(lambda: any(r.decision for r in s.app.state.loaded.advice.recommendations))
+            await s.press("w")
+            await s.until(lambda: s.app.state.progress is None and s.app.state.window.name == "1h")
+            await s.until(lambda: s.app.state.loaded.shown is not s.app.state.loaded.advice)
+            shown = s.app.state.loaded.shown
+            assert shown.end - shown.start <= 2 * 3600
+            assert s.app.state.loaded.advice.findings
+
+        drive(steps, loader, size=(120, 40), clock=lambda: 1_794_787_200.0)
+        assert loader._inner is not None
+        entries = Ledger(loader._inner._ledger).entries()
+        assert [e.decision(1_794_787_201.0).state for e in entries].count("accepted") == 1

@@ -1,0 +1,1 @@
+"""What people see in a terminal: screens over the advice, for `skuwise tui`."""

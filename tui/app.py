@@ -1,0 +1,254 @@
+"""The program behind `skuwise tui`: it holds the state, has work done on threads, and gives screens what they want."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from ..advisor.model import Decision, WorkloadVerdict
+from ..rules.errors import SkuwiseError
+from ..rules.plain import clean
+from .jobs import JobDone, JobFailed, Jobs, JobTold
+from .loading import Loader
+from .screens.asking import Answer, Asking
+from .screens.doctor import Doctor
+from .screens.moves import DecisionWanted, Moves
+from .screens.overview import Overview
+from .screens.page import PAGES, Back, Page, StateWanted, TextWanted, WorkloadWanted
+from .screens.reading import Reading, help_text, plain
+from .screens.skus import CatalogWanted, Skus, SkuWanted
+from .screens.workload import HistoryWanted, Workload
+from .screens.workloads import Workloads
+from .state import FINDINGS_WINDOW, WINDOWS, Loaded, State, WindowChoice, with_decision
+from .themes import COLOURS, MONOCHROME, THEMES
+from .widgets.topbar import Tab
+
+_CLOCK_SECONDS = 5.0
+_SCREENS: dict[str, type[Page]] = {page.NAME: page for page in (Overview, Workloads, Moves, Skus, Doctor)}
+
+
+class SkuwiseApp(App[None]):
+    """`loader` is asked for all data; `clock` gives Unix seconds. `workload`: opened when the data are there."""
+
+    TITLE = "skuwise"
+    CSS_PATH = "skuwise.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012 - as Textual declares it
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(str(number), f"page('{page}')", label, show=False)
+            for number, (page, label) in enumerate(PAGES, 1)
+        ),
+        Binding("w", "window(1)", "Span"),
+        Binding("W", "window(-1)", "Shorter span", show=False),
+        Binding("r", "reload", "Read"),
+        Binding("exclamation_mark", "why", "Why it failed", show=False, key_display="!"),
+        Binding("t", "theme", "Colours on and off", show=False),
+        Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("q", "quit", "Quit"),
+    ]  # fmt: skip
+
+    def __init__(
+        self, loader: Loader, *, clock: Callable[[], float], monochrome: bool = False, workload: str | None = None
+    ) -> None:
+        super().__init__()
+        self._loader, self._clock, self._wanted = loader, clock, workload
+        self._source = clean(loader.name)
+        self._jobs = Jobs(self.post_message)
+        self.state = State(window=FINDINGS_WINDOW, now=clock(), progress="starting")
+        for theme in THEMES:
+            self.register_theme(theme)
+        self.theme = (MONOCHROME if monochrome else COLOURS).name
+        for name, page in _SCREENS.items():
+            self.add_mode(name, lambda page=page: page(self._source))
+
+    def on_mount(self) -> None:
+        self.switch_mode(PAGES[0][0])
+        # The first paint comes before the first byte is read.
+        self.call_after_refresh(self._load, None)
+        self.set_interval(_CLOCK_SECONDS, self._tick)
+
+    def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:  # noqa: ARG002 - the same on all
+        """What the command palette offers."""
+        for page, label in PAGES:
+            yield SystemCommand(label, f"Go to {label}", lambda page=page: self.action_page(page))
+        for window in WINDOWS:
+            yield SystemCommand(
+                f"Window {window.name}", "Sums, shares and plots over it", lambda w=window: self._choose(w)
+            )
+        yield SystemCommand("Read anew", "Read the source again", self.action_reload)
+        yield SystemCommand("Colours on and off", "The theme without colours, or with", self.action_theme)
+        yield SystemCommand("Help", "What this page is for, and its keys", self.action_help)
+        yield SystemCommand("Quit", "Leave skuwise", self.action_quit)
+
+    # Reading, and the state
+
+    def _load(self, kept: Loaded | None) -> None:
+        window, advice = self.state.window, kept.advice if kept is not None else None
+        self._become(progress="reading", error=None)
+        self._jobs.start("reading", lambda tell: self._loader.load(window, advice, tell))
+
+    def _become(self, **changes: object) -> None:
+        """Another state, told to the page on the screen; the others ask when they come up."""
+        self.state = replace(self.state, now=self._clock(), **changes)  # type: ignore[arg-type] - fields of State
+        if isinstance(self.screen, Page):
+            self.screen.tell(self.state)
+
+    def _tick(self) -> None:
+        self._become()
+
+    def on_job_told(self, message: JobTold) -> None:
+        if self._jobs.current(message):
+            self._become(progress=clean(message.text))
+
+    def on_job_done(self, message: JobDone) -> None:
+        if not self._jobs.current(message):
+            return
+        result = message.result
+        if message.slot == "reading":
+            self._become(loaded=result, progress=None, error=None)
+            self._open_wanted(result)
+        elif message.slot == "deciding":
+            self._decided(*result)
+        else:  # what a screen asked for: a function that hands it over
+            result()
+
+    def on_job_failed(self, message: JobFailed) -> None:
+        if not self._jobs.current(message):
+            return
+        if message.slot == "reading":
+            self._become(progress=None, error=message.error)
+        else:
+            self.notify(message.error, severity="error", markup=False)
+
+    def action_reload(self) -> None:
+        self._load(None)
+
+    def action_window(self, by: int) -> None:
+        at = WINDOWS.index(self.state.window)
+        self._choose(WINDOWS[(at + by) % len(WINDOWS)])
+
+    def _choose(self, window: WindowChoice) -> None:
+        self._become(window=window)
+        self._load(self.state.loaded)
+
+    def action_why(self) -> None:
+        if self.state.error is not None:
+            self.push_screen(Reading("Why it could not be read anew", plain(self.state.error)))
+
+    def on_state_wanted(self, message: StateWanted) -> None:
+        message.page.tell(self.state)
+
+    # Getting about
+
+    def action_page(self, name: str) -> None:
+        if isinstance(self.screen, Page):
+            self.switch_mode(name)
+
+    def on_tab_chosen(self, message: Tab.Chosen) -> None:
+        self.action_page(message.page)
+
+    def on_back(self, message: Back) -> None:  # noqa: ARG002 - whoever asks
+        """First what is being read is called off, then the story closes, then the overview comes."""
+        if self.state.progress is not None and self.state.loaded is None:
+            self._jobs.cancel("reading")
+            self._become(progress=None)
+        elif isinstance(self.screen, Workload):
+            self.pop_screen()
+        elif self.state.progress is not None:
+            self._jobs.cancel("reading")
+            self._become(progress=None)
+        elif self.current_mode != PAGES[0][0]:
+            self.switch_mode(PAGES[0][0])
+
+    def on_workload_wanted(self, message: WorkloadWanted) -> None:
+        self.push_screen(Workload(self._source, message.id))
+
+    def on_text_wanted(self, message: TextWanted) -> None:
+        loaded = self.state.loaded
+        if loaded is None:
+            return
+        from ..advisor.render.explained import render_explained  # noqa: PLC0415 - it needs numpy: not at the start
+
+        advice = loaded.advice
+        found = next((one for one in (*advice.findings, *advice.recommendations) if one.id == message.id), None)
+        if found is not None:
+            self.push_screen(
+                Reading("All about it", lambda width: plain(render_explained(advice, found, None, width=width))(width))
+            )
+
+    def _open_wanted(self, loaded: Loaded) -> None:
+        """The workload that the command line named, once."""
+        wanted, self._wanted = self._wanted, None
+        if wanted is None:
+            return
+        from ..advisor.explain import find  # noqa: PLC0415
+
+        try:
+            found = find(loaded.advice, wanted)
+        except SkuwiseError as error:
+            self.notify(clean(error), severity="error", markup=False)
+            return
+        self.post_message(WorkloadWanted(found.id) if isinstance(found, WorkloadVerdict) else TextWanted(found.id))
+
+    def action_help(self) -> None:
+        page = self.screen
+        if not isinstance(page, Page):
+            return
+        keys: dict[str, str] = {}
+        for active in page.active_bindings.values():
+            binding = active.binding
+            if binding.description and not binding.system:
+                keys.setdefault(self.get_key_display(binding), binding.description)
+        self.push_screen(Reading("Help", help_text(page.ABOUT, list(keys.items()))))
+
+    def action_theme(self) -> None:
+        self.theme = (COLOURS if self.theme == MONOCHROME.name else MONOCHROME).name
+
+    # What screens ask for
+
+    def on_history_wanted(self, message: HistoryWanted) -> None:
+        def work(tell: Callable[[str], None]) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+            from ..advisor.telemetry.history import history_of  # noqa: PLC0415
+
+            history = history_of(message.loaded.frame, message.id)
+            return lambda: message.screen.draw(history)
+
+        self._jobs.start("history", work)
+
+    def on_catalog_wanted(self, message: CatalogWanted) -> None:
+        def work(tell: Callable[[str], None]) -> Callable[[], None]:  # noqa: ARG001
+            catalog = self._loader.catalog()
+            return lambda: message.screen.fill(catalog)
+
+        self._jobs.start("catalog", work)
+
+    def on_sku_wanted(self, message: SkuWanted) -> None:
+        from ..advisor.skus import sku_text  # noqa: PLC0415
+
+        self.push_screen(Reading("From the catalog", plain(sku_text(message.sku, message.catalog))))
+
+    def on_decision_wanted(self, message: DecisionWanted) -> None:
+        def decide(answer: Answer | None) -> None:
+            loaded = self.state.loaded
+            if answer is None or loaded is None:
+                return
+            a, id_ = answer, message.id
+
+            def work(tell: Callable[[str], None]) -> tuple[str, Decision]:  # noqa: ARG001
+                return id_, self._loader.decide(loaded.advice, id_, a.act, a.until, a.why)
+
+            self._jobs.start("deciding", work)
+
+        self.push_screen(Asking(message.act, message.what, self._clock()), decide)
+
+    def _decided(self, id_: str, decision: Decision) -> None:
+        """Mark it at once; the sums follow, for what is set aside counts no more."""
+        if self.state.loaded is not None:
+            self._become(loaded=with_decision(self.state.loaded, id_, decision))
+        self.notify(f"{id_} is {decision.state}.", markup=False)
+        self._load(None)

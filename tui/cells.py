@@ -1,0 +1,39 @@
+"""Text from outside, fitted into cells of a terminal. Nothing here is ever read as markup."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len, set_cell_size
+from textual.content import Content
+
+from ..rules.plain import clean
+
+CUT = "…"
+_FULL, _PARTS = "█", " ▏▎▍▌▋▊▉"
+
+
+def fit(text: str, width: int, *, right: bool = False) -> str:
+    """`text`, cleaned, exactly `width` cells wide: what is cut ends in a sign."""
+    plain = clean(text)
+    taken = cell_len(plain)
+    if taken > width:
+        return set_cell_size(plain, max(width - 1, 0)) + CUT if width > 0 else ""
+    room = " " * (width - taken)
+    return room + plain if right else plain + room
+
+
+def bar(share: float, width: int) -> str:
+    """A bar of `share` (0..1) of `width` cells, in eighths of a cell. What is above zero shows at least one eighth."""
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    if share > 0:
+        eighths = max(eighths, 1)
+    whole, rest = divmod(eighths, 8)
+    return (_FULL * whole + (_PARTS[rest] if rest else "")).ljust(width)
+
+
+def line(text: object, style: str = "") -> Content:
+    """One line of outside text with a style of ours."""
+    return Content.styled(clean(text), style) if style else Content(clean(text))
+
+
+def lines(*parts: Content) -> Content:
+    return Content("\n").join(parts)

@@ -1,0 +1,58 @@
+"""``skuwise tui``. Textual is imported when it is clear that there is a terminal to draw on."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from ..rules.errors import EXIT_DONE, UsageError
+
+
+def configure(command: str, parser: argparse.ArgumentParser) -> None:  # noqa: ARG001 - one command only
+    """Give `parser` the options of ``skuwise tui``."""
+    from ..advisor.commands import add_ledger  # noqa: PLC0415
+    from ..advisor.source import add_source_choice  # noqa: PLC0415
+
+    choice = add_source_choice(parser)
+    choice.add_argument("--demo", action="store_true", help="a small simulated fleet, the same every time")
+    parser.add_argument("--workload", metavar="ID", help="open this workload: its id, the id's beginning, or its name")
+    parser.add_argument("--rules", type=Path, metavar="DIR", help="your own rules, laid out like ours, over ours")
+    parser.add_argument("--prices", type=Path, metavar="FILE", help="your own prices, before list prices")
+    add_ledger(parser)
+    parser.set_defaults(run=run_tui)
+
+
+def run_tui(options: argparse.Namespace) -> int:
+    """Draw on the terminal until somebody quits. Raises UsageError where there is none."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            "skuwise tui draws on a terminal, and this is none.", "Use 'skuwise advise', which prints text or JSON."
+        )
+    from ..advisor.source import source_of  # noqa: PLC0415
+    from .app import SkuwiseApp  # noqa: PLC0415
+    from .loading import DEMO_NOW, DemoLoader, SourceLoader  # noqa: PLC0415
+
+    mono = bool(os.environ.get("NO_COLOR"))
+    if options.demo:
+        if options.match:
+            raise UsageError("--match narrows what a server is asked for.", "Leave it out with --demo.")
+        with DemoLoader() as loader:
+            SkuwiseApp(loader, clock=lambda: DEMO_NOW, monochrome=mono, workload=options.workload).run()
+        return EXIT_DONE
+    # Narration of the source would fall onto the screen; what is going on is told there already.
+    source = source_of(options, lambda _: None)
+    loader = SourceLoader(
+        source, ledger=_ledger(options), ledger_named=options.ledger is not None, rules_dir=options.rules,
+        prices=options.prices,
+    )  # fmt: skip
+    SkuwiseApp(loader, clock=time.time, monochrome=mono, workload=options.workload).run()
+    return EXIT_DONE
+
+
+def _ledger(options: argparse.Namespace) -> Path | None:
+    from ..advisor.ledger.place import default_path  # noqa: PLC0415
+
+    return None if options.no_ledger else options.ledger or default_path(os.environ)

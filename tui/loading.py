@@ -1,0 +1,159 @@
+"""Where the screens' data comes from: a source of telemetry, or a simulated fleet. All of it runs on a job's thread."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from ..advisor.model import Advice, Decision
+from ..rules.errors import UsageError
+from .state import FINDINGS_WINDOW, Loaded, WindowChoice
+
+if TYPE_CHECKING:
+    from ..advisor.frame import Frame
+    from ..advisor.ledger.entries import Act
+    from ..advisor.source import Source
+    from ..rules.catalog_loader import Catalog
+
+Tell = Callable[[str], None]
+# 2026-11-16T00:00:00Z: the demo is the same whenever it is shown.
+DEMO_NOW = 1_794_787_200.0
+DEMO_SCENARIO = "small"
+
+
+class Loader(Protocol):
+    """`name`: what is read, for people. Calls are made on threads and may take long."""
+
+    name: str
+
+    def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
+        """Read. `kept`: findings that still hold, where only the window was changed. Raises SkuwiseError."""
+        ...
+
+    def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
+        """Keep a decision on a recommendation of `advice`. `until`: Unix seconds. Raises SkuwiseError."""
+        ...
+
+    def catalog(self) -> Catalog: ...
+
+
+class SourceLoader:
+    """Loads from databases or a server, with the ledger beside it. `ledger` None: none; `ledger_named`: somebody asked
+    for this one, so it must be readable."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        ledger: Path | None,
+        ledger_named: bool = False,
+        rules_dir: Path | None = None,
+        prices: Path | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._source, self._ledger, self._rules_dir, self._prices = source, ledger, rules_dir, prices
+        self._named, self._clock = ledger_named, clock
+        self.name = _name(source)
+
+    def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
+        """Read and judge the findings' window, unless `kept` tells it, and the chosen one where it is another."""
+        from ..advisor.commands import read_and_advise  # noqa: PLC0415
+        from ..advisor.telemetry.health import health_of  # noqa: PLC0415
+
+        now = self._clock()
+        decisions = self._decisions(now)
+
+        def read(one: WindowChoice) -> tuple[Frame, Advice]:
+            tell(f"reading {one.name} of telemetry")
+            return read_and_advise(
+                self._source, now=now, since=one.seconds, rules_dir=self._rules_dir, prices=self._prices,
+                decisions=decisions, read=lambda: tell(f"judging {one.name} of telemetry"),
+            )  # fmt: skip
+
+        frame, shown = read(window)
+        advice = kept
+        if advice is None or window == FINDINGS_WINDOW:
+            advice = shown if window == FINDINGS_WINDOW else read(FINDINGS_WINDOW)[1]
+        return Loaded(advice, shown, frame, health_of(frame), now)
+
+    def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
+        """Note what the advice proposes, as ``skuwise advise`` does, and then the decision."""
+        from ..advisor.ledger.advising import proposals  # noqa: PLC0415
+        from ..advisor.ledger.command import event_of  # noqa: PLC0415
+        from ..advisor.ledger.entries import stands  # noqa: PLC0415
+        from ..advisor.ledger.store import Ledger  # noqa: PLC0415
+
+        if self._ledger is None:
+            raise UsageError("There is no ledger to keep decisions in.", "Start without --no-ledger, or name one.")
+        now = self._clock()
+        event = event_of(act, now, None, until, why)
+        ledger = Ledger(self._ledger)
+        ledger.propose(proposals(advice), now)
+        ledger.add(id_, event)
+        return stands((event,), now, now)
+
+    def catalog(self) -> Catalog:
+        from ..rules.catalog_loader import load_catalog  # noqa: PLC0415
+
+        return load_catalog(self._rules_dir)
+
+    def _decisions(self, now: float) -> dict[str, Decision]:
+        from ..advisor.ledger.advising import Beside  # noqa: PLC0415
+
+        return dict(Beside(self._ledger, self._named, lambda _: None).decisions(now))
+
+
+class DemoLoader:
+    """Simulates a small fleet into a temporary folder, once, and loads from there. Leaving it removes the folder."""
+
+    name = f"demo: the simulated fleet '{DEMO_SCENARIO}'"
+
+    def __init__(self, scenario: str = DEMO_SCENARIO, days: float = 14) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="skuwise-tui-", ignore_cleanup_errors=True)
+        self._scenario, self._days = scenario, days
+        self._inner: SourceLoader | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._folder.cleanup()
+
+    def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
+        return self._source(tell).load(window, kept, tell)
+
+    def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
+        return self._source(lambda _: None).decide(advice, id_, act, until, why)
+
+    def catalog(self) -> Catalog:
+        from ..rules.catalog_loader import load_catalog  # noqa: PLC0415
+
+        return load_catalog()
+
+    def _source(self, tell: Tell) -> SourceLoader:
+        from ..advisor.simulate.simulator import simulate  # noqa: PLC0415
+        from ..advisor.source import Databases  # noqa: PLC0415
+
+        if self._inner is None:
+            # A folder of its own each time: a reading that was called off may have left half a fleet.
+            folder = Path(tempfile.mkdtemp(dir=self._folder.name))
+            fleet = folder / "fleet.db"
+            simulate(
+                self._scenario, fleet, days=self._days, seed=0, until=DEMO_NOW,
+                progress=lambda text: tell(f"simulating {text}"),
+            )  # fmt: skip
+            self._inner = SourceLoader(Databases((fleet,)), ledger=folder / "ledger.db", clock=lambda: DEMO_NOW)
+        return self._inner
+
+
+def _name(source: Source) -> str:
+    from ..advisor.source import Databases  # noqa: PLC0415
+    from ..advisor.words import listed  # noqa: PLC0415
+
+    return listed([str(path) for path in source.paths]) if isinstance(source, Databases) else source.url

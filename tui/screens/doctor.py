@@ -1,0 +1,99 @@
+"""The health of the telemetry: nodes and when they were last heard, what cannot be read and why, and the notes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.widgets import Static
+
+from ...advisor import words
+from ...advisor.moments import minute, span
+from ..cells import line, lines
+from ..state import Loaded
+from ..widgets.table import Column, ItemTable
+from .page import Page
+
+if TYPE_CHECKING:
+    from ...advisor.telemetry.health import Lack, NodeHealth
+
+NodeRow = tuple["NodeHealth", float]
+
+
+class Doctor(Page):
+    NAME = "doctor"
+    ABOUT: ClassVar[str] = (
+        "What the figures rest on: the nodes with the age of their newest data, what could not be read on them at the "
+        "end of the window, and the notes of the advice. Below stands why the chosen line cannot be read, and what to "
+        "do about it. 'skuwise agent doctor' on a node tells more."
+    )
+
+    def compose_data(self) -> ComposeResult:
+        with Vertical(classes="panel fills") as panel:
+            panel.border_title = "Nodes"
+            yield ItemTable(_NODES, empty="No node is known.", identity=lambda row: row[0].node, id="nodes")
+        with Vertical(classes="panel fills") as panel:
+            panel.border_title = "Cannot be read"
+            yield ItemTable(_LACKS, empty="Nothing is missing.", identity=_identity, id="lacks")
+        with VerticalScroll(classes="panel fills", id="notes") as panel:
+            panel.border_title = "Why, and notes"
+            yield Static(classes="said")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._notes: tuple[str, ...] = ()
+        self.query_one("#lacks").focus()
+
+    def put(self, loaded: Loaded) -> None:
+        self._notes = loaded.shown.notes
+        self.query_one("#nodes", ItemTable).put([(node, loaded.at) for node in loaded.health.nodes])
+        self.query_one("#lacks", ItemTable).put(list(loaded.health.lacks))
+        self._tell()
+
+    def on_item_table_moved(self) -> None:
+        self._tell()
+
+    def _tell(self) -> None:
+        lack = self.query_one("#lacks", ItemTable).item
+        told = []
+        if lack is not None:
+            nodes = words.listed(lack.nodes)
+            told = [
+                line(f"{lack.metric}: {lack.reason}, on {nodes} since {minute(lack.since)}", "bold"),
+                line(lack.detail),
+                line(lack.remedy),
+            ]
+        told += [line(f"Note: {note}") for note in self._notes]
+        self.query_one("#notes > .said", Static).update(lines(*told) if told else line("Nothing to note."))
+
+
+def _identity(lack: Lack) -> str:
+    return "\n".join((lack.scope, lack.metric, lack.reason, lack.remedy))
+
+
+def _age(row: NodeRow) -> float | None:
+    node, at = row
+    return None if node.last_seen is None else max(at - node.last_seen, 0.0)
+
+
+def _age_words(row: NodeRow) -> str:
+    age = _age(row)
+    return "unknown" if age is None else f"{span(age)} ago"
+
+
+_NODES = (
+    Column("node", 16, lambda row: row[0].node, grows=True),
+    Column("SKU", 30, lambda row: row[0].node_sku or "unknown"),
+    Column("GPUs", 5, lambda row: "?" if row[0].gpu_count is None else str(row[0].gpu_count),
+           lambda row: row[0].gpu_count, right=True, falling=True),
+    Column("last heard", 14, _age_words, _age, right=True, falling=True),
+    Column("cannot read", 12, lambda row: str(row[0].lacks), lambda row: row[0].lacks, right=True, falling=True),
+)  # fmt: skip
+_LACKS = (
+    Column("metric", 20, lambda lack: lack.metric, grows=True),
+    Column("of", 8, lambda lack: lack.scope),
+    Column("reason", 22, lambda lack: lack.reason),
+    Column("devices", 8, lambda lack: f"{lack.devices:,}", lambda lack: lack.devices, right=True, falling=True),
+    Column("nodes", 6, lambda lack: f"{len(lack.nodes):,}", lambda lack: len(lack.nodes), right=True, falling=True),
+)  # fmt: skip

@@ -1,0 +1,127 @@
+"""The first page: the money, where the GPU-hours went, what was found, and what the telemetry covers."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.containers import Container, Vertical
+from textual.content import Content
+from textual.widgets import Static
+
+from ...advisor import words
+from ...advisor.moments import span
+from ...advisor.render.groups import Case, best_way, cases
+from ..cells import line, lines
+from ..state import FINDINGS_WINDOW, Loaded
+from ..sums import hours_by_bottleneck, hours_by_kind, money, observed
+from ..widgets.bars import Bars, hours_short
+from ..widgets.table import Column, ItemTable
+from .page import Page, TextWanted, WorkloadWanted
+
+_NOTES = 3
+
+
+class Overview(Page):
+    NAME = "overview"
+    ABOUT: ClassVar[str] = (
+        "What the GPUs cost in the window and where it went; what could be had back, in cash; what was found, the "
+        f"costliest first. Findings are judged over {FINDINGS_WINDOW.name}, whichever window is shown, because waste "
+        "needs 30 hours of data. Enter on a finding opens its workload."
+    )
+
+    def compose_data(self) -> ComposeResult:
+        found = ItemTable(_COLUMNS, empty="No waste was found.", identity=lambda row: row[1].finding.id, id="findings")
+        with Container(id="board"):
+            with Vertical(classes="half"):
+                with Vertical(classes="panel") as panel:
+                    panel.border_title = "Money"
+                    yield Static(id="cost", classes="said")
+                    yield Bars(words.usd, empty="No price is known.", id="money")
+                with Vertical(classes="panel fills", id="found") as panel:
+                    panel.border_title = "Found"
+                    yield found
+            with Vertical(classes="half"):
+                with Vertical(classes="panel") as panel:
+                    panel.border_title = "GPU-hours by kind"
+                    yield Bars(hours_short, empty="No GPU-hours.", id="kinds")
+                with Vertical(classes="panel") as panel:
+                    panel.border_title = "GPU-hours by what holds the work back"
+                    yield Bars(hours_short, empty="No GPU-hours.", id="bottlenecks")
+                with Vertical(classes="panel") as panel:
+                    panel.border_title = "Coverage"
+                    yield Static(id="coverage", classes="said")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one(ItemTable).focus()
+
+    def put(self, loaded: Loaded) -> None:
+        shown = loaded.shown
+        self.query_one("#cost", Static).update(_cost(loaded))
+        self.query_one("#money", Bars).put(money(shown))
+        self.query_one("#kinds", Bars).put(hours_by_kind(shown))
+        self.query_one("#bottlenecks", Bars).put(hours_by_bottleneck(shown))
+        self.query_one("#coverage", Static).update(_coverage(loaded))
+        names = {w.id: w.name for w in loaded.advice.workloads}
+        rows = [(names.get(case.finding.workload or "", ""), case) for case in cases(loaded.advice)]
+        self.query_one(ItemTable).put(rows)
+
+    def on_item_table_opened(self, event: ItemTable.Opened) -> None:
+        finding = event.item[1].finding
+        self.post_message(WorkloadWanted(finding.workload) if finding.workload else TextWanted(finding.id))
+
+
+def _cost(loaded: Loaded) -> Content:
+    s, found = loaded.shown.summary, loaded.advice.summary
+    gpus = "1 GPU" if s.gpu_count == 1 else f"{s.gpu_count:,} GPUs"
+    over = f" over {FINDINGS_WINDOW.name}" if loaded.shown is not loaded.advice else ""
+    return lines(
+        line(f"{words.usd(s.cost_usd)} for {gpus}, {words.hours(s.gpu_hours)}", "bold"),
+        line(f"wasted {words.usd(found.wasted_usd)}{over}", "$warning" if found.wasted_usd else ""),
+        line(f"recoverable in cash {words.recoverable(found)}", "$success" if found.recoverable_usd_per_month else ""),
+        line(words.price_note(loaded.advice.prices), "$foreground-muted"),
+    )
+
+
+def _coverage(loaded: Loaded) -> Content:
+    shown, health = loaded.shown, loaded.health
+    length = span(shown.end - shown.start)
+    told = [line(f"Nodes {len(health.nodes):,}, workloads {len(shown.workloads):,}, over {length}")]
+    share = observed(shown)
+    if share is not None:
+        told.append(line(f"{words.percent(share)} of the workloads' GPU time was observed"))
+    if health.lacks:
+        told.append(line(f"Measures that cannot be read: {len(health.lacks):,} (Doctor tells why)", "$warning"))
+    notes = loaded.advice.notes
+    told += [line(f"Note: {note}") for note in notes[:_NOTES]]
+    if len(notes) > _NOTES:
+        told.append(line(f"and {len(notes) - _NOTES} more notes: Doctor tells them"))
+    return lines(*told)
+
+
+def _of(row: tuple[str, Case]) -> str:
+    name, case = row
+    return name or words.listed(case.finding.nodes) or case.finding.node or words.NONE
+
+
+def _saving(row: tuple[str, Case]) -> float | None:
+    way = best_way(row[1])
+    return way.saving_usd_per_month.p50 if way is not None and way.saving_usd_per_month is not None else None
+
+
+def _way(row: tuple[str, Case]) -> str:
+    way = best_way(row[1])
+    return words.action_words(way) if way is not None else "none that saves"
+
+
+_COLUMNS = (
+    Column("of", 16, _of, grows=True),
+    Column("finding", 13, lambda row: row[1].finding.rule),
+    Column("saves a month", 14, lambda row: words.NONE if _saving(row) is None else words.usd(_saving(row)), _saving,
+           right=True, falling=True),
+    Column("cost so far", 12, lambda row: words.usd(row[1].finding.cost_usd),
+           lambda row: row[1].finding.cost_usd, right=True, falling=True),
+    Column("best way out", 20, _way),
+    Column("severity", 9, lambda row: row[1].finding.severity),
+)  # fmt: skip

@@ -1,0 +1,111 @@
+"""What all pages have in common: the bars at the edges, data or a notice in its place, and what they ask for.
+
+A page never knows the program that shows it: it is given a `State` and posts what it wants.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import Footer
+
+from ..state import Loaded, State
+from ..widgets.finder import Finder
+from ..widgets.notice import Notice
+from ..widgets.topbar import TopBar
+
+PAGES = (
+    ("overview", "Overview"),
+    ("workloads", "Workloads"),
+    ("moves", "Ways out"),
+    ("skus", "SKUs"),
+    ("doctor", "Doctor"),
+)
+
+
+class StateWanted(Message):
+    """A page has come up and wants what is known."""
+
+    def __init__(self, page: Page) -> None:
+        super().__init__()
+        self.page = page
+
+
+class WorkloadWanted(Message):
+    """Somebody wants to see a workload. `id`: as the advice has it."""
+
+    def __init__(self, id_: str) -> None:
+        super().__init__()
+        self.id = id_
+
+
+class TextWanted(Message):
+    """Somebody wants to read about a finding or a recommendation. `id`: as the advice has it."""
+
+    def __init__(self, id_: str) -> None:
+        super().__init__()
+        self.id = id_
+
+
+class Back(Message):
+    """Out of here, one step."""
+
+
+class Page(Screen[None]):
+    """A screen over the advice. Subclasses give `compose_data`, `put` and `ABOUT`."""
+
+    NAME: ClassVar[str] = ""
+    ABOUT: ClassVar[str] = ""
+    # Whether the page needs telemetry; without, it is shown at once.
+    NEEDS_DATA: ClassVar[bool] = True
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", "Back", show=False)]
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self._source = source
+        self._loaded: Loaded | None = None
+
+    def compose(self) -> ComposeResult:
+        yield TopBar(PAGES, self.NAME)
+        yield Notice()
+        with Container(id="data"):
+            yield from self.compose_data()
+        yield Footer(show_command_palette=False)
+
+    def compose_data(self) -> ComposeResult:
+        """The widgets that show data."""
+        raise NotImplementedError
+
+    def put(self, loaded: Loaded) -> None:
+        """Show what was read."""
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        self.set_class(self.NEEDS_DATA, "-empty")
+
+    def on_screen_resume(self) -> None:
+        self.post_message(StateWanted(self))
+
+    def on_resize(self) -> None:
+        self.post_message(StateWanted(self))
+
+    def tell(self, state: State) -> None:
+        """Take a new state. What was read is drawn only when it is another."""
+        self.query_one(TopBar).put(state, self._source)
+        self.set_class(self.NEEDS_DATA and state.loaded is None, "-empty")
+        if state.loaded is None:
+            self.query_one(Notice).put(state)
+        elif state.loaded is not self._loaded:
+            self._loaded = state.loaded
+            self.put(state.loaded)
+
+    def action_back(self) -> None:
+        for finder in self.query(Finder):
+            if finder.forget():
+                return
+        self.post_message(Back())

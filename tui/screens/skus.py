@@ -1,0 +1,131 @@
+"""The catalog: GPUs and nodes with what they do and cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import ContentSwitcher
+
+from ...advisor import words
+from ...rules.catalog import GpuSku, NodeSku
+from ..state import Loaded
+from ..widgets.finder import Finder
+from ..widgets.table import Column, ItemTable
+from .page import Page
+
+if TYPE_CHECKING:
+    from ...rules.catalog_loader import Catalog
+
+
+class CatalogWanted(Message):
+    """The page wants the catalog."""
+
+    def __init__(self, screen: Skus) -> None:
+        super().__init__()
+        self.screen = screen
+
+
+class SkuWanted(Message):
+    """Somebody wants every figure of one SKU."""
+
+    def __init__(self, sku: GpuSku | NodeSku, catalog: Catalog) -> None:
+        super().__init__()
+        self.sku, self.catalog = sku, catalog
+
+
+class Skus(Page):
+    NAME = "skus"
+    NEEDS_DATA = False
+    ABOUT: ClassVar[str] = (
+        "The catalog that verdicts and prices rest on. g shows GPUs, n nodes; / searches, s sorts. Rates are dense, "
+        "links one way; prices are list prices of the whole node, with their date. Enter tells every figure with its "
+        "source."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("g", "table('gpus')", "GPUs"),
+        Binding("n", "table('nodes')", "Nodes"),
+    ]
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self._catalog: Catalog | None = None
+
+    def compose_data(self) -> ComposeResult:
+        with ContentSwitcher(initial="gpus"):
+            yield Finder(ItemTable(_GPUS, empty=_READING, search=_gpu_text, identity=_name), "GPUs", id="gpus")
+            yield Finder(ItemTable(_NODES, empty=_READING, search=_node_text, identity=_name), "nodes", id="nodes")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one("#gpus ItemTable").focus()
+        self.post_message(CatalogWanted(self))
+
+    def put(self, loaded: Loaded) -> None:
+        """The catalog is the same whatever was read."""
+
+    def fill(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self.query_one("#gpus", Finder).put(list(catalog.gpus.values()))
+        self.query_one("#nodes", Finder).put(list(catalog.nodes.values()))
+
+    def action_table(self, which: str) -> None:
+        self.query_one(ContentSwitcher).current = which
+        self.query_one(f"#{which} ItemTable").focus()
+
+    def on_item_table_opened(self, event: ItemTable.Opened) -> None:
+        if self._catalog is not None:
+            self.post_message(SkuWanted(event.item, self._catalog))
+
+
+def _name(sku: GpuSku | NodeSku) -> str:
+    return sku.name
+
+
+def _gpu_text(gpu: GpuSku) -> str:
+    return "\n".join((gpu.name, gpu.architecture, gpu.form_factor, *gpu.aliases))
+
+
+def _node_text(node: NodeSku) -> str:
+    return "\n".join((node.name, node.gpu, node.fabric.kind, node.intra_node_link, *(p.region for p in node.prices)))
+
+
+def _scaled(value: float | None, unit: float) -> str:
+    return words.NONE if value is None else f"{value / unit:,.0f}"
+
+
+def _cheapest(node: NodeSku) -> float | None:
+    return min((price.usd_per_hour for price in node.prices), default=None)
+
+
+def _priced(node: NodeSku) -> str:
+    price = min(node.prices, key=lambda one: one.usd_per_hour, default=None)
+    return words.NONE if price is None else f"{price.region}, {price.as_of}"
+
+
+_READING = "Reading the catalog ..."
+_GPUS = (
+    Column("GPU", 14, _name, grows=True),
+    Column("FP16 TFLOP/s", 13, lambda g: _scaled(g.dense_flops.get("fp16"), 1e12), lambda g: g.dense_flops.get("fp16"),
+           right=True, falling=True),
+    Column("memory GiB", 11, lambda g: f"{g.mem_bytes / 1024**3:.0f}", lambda g: g.mem_bytes, right=True, falling=True),
+    Column("memory GB/s", 12, lambda g: _scaled(g.mem_bandwidth_bytes_per_second, 1e9),
+           lambda g: g.mem_bandwidth_bytes_per_second, right=True, falling=True),
+    Column("NVLink GB/s", 12, lambda g: _scaled(g.nvlink_bytes_per_second, 1e9), lambda g: g.nvlink_bytes_per_second,
+           right=True, falling=True),
+    Column("W", 5, lambda g: f"{g.tdp_watts:g}", lambda g: g.tdp_watts, right=True, falling=True),
+    Column("FP8 TFLOP/s", 12, lambda g: _scaled(g.dense_flops.get("fp8"), 1e12), lambda g: g.dense_flops.get("fp8"),
+           right=True, falling=True),
+    Column("architecture", 14, lambda g: g.architecture),
+)  # fmt: skip
+_NODES = (
+    Column("node", 30, _name, grows=True),
+    Column("GPUs", 16, lambda n: f"{n.gpu_count} x {n.gpu}"),
+    Column("USD/h from", 11, lambda n: words.NONE if _cheapest(n) is None else f"{_cheapest(n):,.2f}", _cheapest,
+           right=True, falling=True),
+    Column("fabric", 22, words.fabric_words),
+    Column("link", 10, lambda n: n.intra_node_link),
+    Column("where, when", 26, _priced),
+)  # fmt: skip

@@ -1,0 +1,196 @@
+"""The story of one workload: what it is, what holds it back, what it did over time, what was found, what would
+overturn it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Static
+
+from ...advisor import words
+from ...advisor.model import Advice, Finding, Recommendation, WorkloadVerdict
+from ...advisor.moments import minute, span
+from ...advisor.render.phases import phase_reasons, phase_sentence
+from ..cells import line, lines
+from ..state import Loaded
+from ..widgets.bars import Bars, Quantity, hours_short
+from ..widgets.plot import TimePlot
+from .page import Page
+
+if TYPE_CHECKING:
+    from ...advisor.telemetry.history import History
+
+# The plots, one below another on the same time axis: (id, title, names of the lines, upper end).
+_PLOTS = (
+    ("use", "Use of the GPUs, %", ("SM active", "tensor active", "DRAM active"), 100.0),
+    ("links", "Links, GB/s sent", ("NVLink sent", "fabric sent"), None),
+    ("memory", "Memory, GiB a GPU", ("memory used",), None),
+    ("power", "Power, W a GPU", ("power",), None),
+)
+
+
+class HistoryWanted(Message):
+    """The story wants what its workload did over time."""
+
+    def __init__(self, screen: Workload, loaded: Loaded, id_: str) -> None:
+        super().__init__()
+        self.screen, self.loaded, self.id = screen, loaded, id_
+
+
+class Workload(Page):
+    NAME = "workloads"
+    ABOUT: ClassVar[str] = (
+        "One workload: its kind with the evidence, the shares of its time by what held it back, its course over the "
+        "window, every finding with what would overturn it, and the ways out. Escape leads back."
+    )
+
+    def __init__(self, source: str, id_: str) -> None:
+        super().__init__(source)
+        self._id = id_
+
+    def compose_data(self) -> ComposeResult:
+        with VerticalScroll(id="story"):
+            yield Static(id="who", classes="said")
+            with Vertical(classes="panel", id="kind") as panel:
+                panel.border_title = "Kind"
+                yield Static(classes="said")
+            with Vertical(classes="panel", id="held") as panel:
+                panel.border_title = "Held back by, GPU-hours"
+                yield Static(classes="said")
+                yield Bars(hours_short, empty="No share of its time is known.", id="shares")
+            for name, title, _, top in _PLOTS:
+                with Vertical(classes="panel plot", id=f"over-{name}") as panel:
+                    panel.border_title = title
+                    yield TimePlot(top, id=name)
+            with Vertical(classes="panel", id="found-here") as panel:
+                panel.border_title = "Found"
+                yield Static(classes="said")
+            with Vertical(classes="panel", id="out") as panel:
+                panel.border_title = "Ways out"
+                yield Static(classes="said")
+            with Vertical(classes="panel", id="cover") as panel:
+                panel.border_title = "Coverage"
+                yield Static(classes="said")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        for panel in self.query(".plot"):
+            panel.display = False
+        self.query_one("#story").focus()
+
+    def put(self, loaded: Loaded) -> None:
+        w = loaded.workload(self._id)
+        if w is None:
+            self.query_one("#who", Static).update(line("This workload is not in what was read last.", "$warning"))
+            return
+        findings = [f for f in loaded.advice.findings if f.workload == w.id]
+        ways = [r for r in loaded.advice.recommendations if r.workload == w.id]
+        self.query_one("#who", Static).update(_who(w))
+        self._say("#kind", _kind(w))
+        self._say("#held", _held(w))
+        shares = sorted(w.bottleneck.time_shares.items(), key=lambda item: -item[1])
+        self.query_one("#shares", Bars).put([Quantity(label, share * w.gpu_hours) for label, share in shares])
+        self._say("#found-here", _found(loaded.advice, findings))
+        self._say("#out", _out(ways))
+        self._say("#cover", _cover(w))
+        self.post_message(HistoryWanted(self, loaded, w.id))
+
+    def draw(self, history: History) -> None:
+        """Draw what the workload did over time; plots of what was never read are not shown."""
+        for name, _, wanted, _ in _PLOTS:
+            found = [one for one in history.lines if one.name in wanted]
+            self.query_one(f"#over-{name}").display = bool(found)
+            self.query_one(f"#{name}", TimePlot).put(history.ends, found)
+
+    def _say(self, panel: str, told: Content) -> None:
+        self.query_one(f"{panel} > .said", Static).update(told)
+
+
+def _who(w: WorkloadVerdict) -> Content:
+    owner = ", ".join(
+        f"{what} {value}"
+        for what, value in (
+            ("team", w.owner.team), ("user", w.owner.user), ("account", w.owner.account),
+            ("namespace", w.owner.namespace),
+        )
+        if value
+    )  # fmt: skip
+    return lines(
+        line(w.name, "bold"),
+        line(
+            f"{len(w.gpus)} GPUs ({w.gpu_sku or 'not one known SKU'}) on {words.listed(w.nodes) or 'no node'}, "
+            f"{minute(w.start)} to {minute(w.end)}: {words.hours(w.gpu_hours)}, {words.usd(w.cost_usd)}."
+        ),
+        line(f"{owner or 'owner not known'}; id {w.id}", "$foreground-muted"),
+    )
+
+
+def _items(sentences: Sequence[str]) -> list[Content]:
+    return [Content.assemble("- ", line(sentence)) for sentence in sentences]
+
+
+def _kind(w: WorkloadVerdict) -> Content:
+    others = ", ".join(f"{a.label} {words.percent(a.confidence)}" for a in w.kind.alternatives)
+    return lines(
+        line(f"{w.kind.label}, confidence {words.percent(w.kind.confidence)}", "bold"),
+        *_items(w.kind.evidence),
+        *_items([f"It could also be: {others}."] if others else []),
+    )
+
+
+def _held(w: WorkloadVerdict) -> Content:
+    turning = phase_sentence(w)
+    return lines(
+        line(f"{w.bottleneck.label}, confidence {words.percent(w.bottleneck.confidence)}", "bold"),
+        *_items(w.bottleneck.evidence),
+        *_items([turning] if turning is not None else []),
+        *_items(list(phase_reasons(w.phases))),
+    )
+
+
+def _found(advice: Advice, findings: Sequence[Finding]) -> Content:
+    if not findings:
+        return line(words.nothing_found(advice.notes))
+    told: list[Content] = []
+    for f in findings:
+        told.append(line(f"{f.rule}: {f.severity}, {words.usd(f.cost_usd)} in the findings' window", "bold"))
+        told.append(line(f.text))
+        told += _items(
+            [
+                f"{e.metric} {words.figure(e.value)} {e.unit}".rstrip()
+                + ("" if e.threshold is None else f", threshold {words.figure(e.threshold)} {e.unit}".rstrip())
+                for e in f.evidence
+            ]
+        )
+        told += [Content.assemble("Wrong if: ", line(one)) for one in f.would_change_if]
+    return lines(*told)
+
+
+def _out(ways: Sequence[Recommendation]) -> Content:
+    if not ways:
+        return line("None: nothing is proposed for this workload.")
+    told: list[Content] = []
+    for r in ways:
+        saving = words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)
+        told.append(line(f"{words.action_words(r)} to {words.target_words(r)}: {saving}, risk {r.risk}", "bold"))
+        told.append(line(f"Predicted time {words.time_words(r.time_ratio)}. {r.text}"))
+        told += [Content.assemble("Blocked: ", line(one)) for one in r.blocked_by]
+        told += [Content.assemble("Wrong if: ", line(one)) for one in r.would_change_if]
+        if r.decision is not None:
+            told.append(line(f"Decided: {words.decision_words(r.decision)}"))
+    return lines(*told)
+
+
+def _cover(w: WorkloadVerdict) -> Content:
+    return lines(
+        line(
+            f"{words.percent(w.coverage.fraction)} of its GPU time was observed, a sample every "
+            f"{span(w.coverage.resolution_seconds)}."
+        ),
+        *_items([f"{metric} is missing: {reason}" for metric, reason in w.coverage.missing.items()]),
+    )

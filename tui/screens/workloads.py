@@ -1,0 +1,65 @@
+"""Every workload of the window in one table."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+
+from ...advisor import words
+from ...advisor.model import WorkloadVerdict
+from ..state import Loaded
+from ..widgets.finder import Finder
+from ..widgets.table import Column, ItemTable
+from .page import Page, WorkloadWanted
+
+
+class Workloads(Page):
+    NAME = "workloads"
+    ABOUT: ClassVar[str] = (
+        "Every workload of the window: what kind of work it is, what holds it back, what it took. / searches names, "
+        "owners, nodes, kinds and bottlenecks; s sorts by the next column, S turns the order, a click on a heading "
+        "does both. Enter opens a workload."
+    )
+
+    def compose_data(self) -> ComposeResult:
+        table = ItemTable(_COLUMNS, empty="No workload was seen in this window.", search=_search, sorted_by=4)
+        yield Finder(table, "workloads", id="finder")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one(ItemTable).focus()
+
+    def put(self, loaded: Loaded) -> None:
+        self.query_one(Finder).put(list(loaded.shown.workloads))
+
+    def on_item_table_opened(self, event: ItemTable.Opened) -> None:
+        self.post_message(WorkloadWanted(event.item.id))
+
+
+def owner_words(w: WorkloadVerdict) -> str:
+    """The most that is known of whose it is."""
+    return w.owner.team or w.owner.namespace or w.owner.account or w.owner.user or words.NONE
+
+
+def _search(w: WorkloadVerdict) -> str:
+    own = (w.owner.team, w.owner.user, w.owner.account, w.owner.namespace)
+    parts = (w.name, w.id, w.kind.label, w.bottleneck.label, w.gpu_sku, w.node_sku, w.framework, *own, *w.nodes)
+    return "\n".join(part for part in parts if part)
+
+
+_COLUMNS = (
+    Column("workload", 18, lambda w: w.name, grows=True),
+    Column("kind", 16, lambda w: w.kind.label),
+    Column("held back by", 14, lambda w: w.bottleneck.label),
+    Column("GPUs", 5, lambda w: str(len(w.gpus)), lambda w: float(len(w.gpus)), right=True, falling=True),
+    Column("GPU-hours", 10, lambda w: words.hours(w.gpu_hours, ""), lambda w: w.gpu_hours, right=True, falling=True),
+    Column("cost", 10, lambda w: words.usd(w.cost_usd), lambda w: w.cost_usd, right=True, falling=True),
+    Column("sure", 5, lambda w: words.percent(w.kind.confidence), lambda w: w.kind.confidence, right=True,
+           falling=True),
+    Column("GPU", 12, lambda w: w.gpu_sku or "unknown"),
+    Column("owner", 14, owner_words),
+    Column("nodes", 16, lambda w: words.listed(w.nodes)),
+    Column("observed", 8, lambda w: words.percent(w.coverage.fraction), lambda w: w.coverage.fraction, right=True,
+           falling=True),
+)  # fmt: skip

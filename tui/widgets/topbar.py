@@ -1,0 +1,83 @@
+"""The two lines at the top: where one is, and what the figures rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Static
+
+from ...advisor.moments import minute
+from ...rules.plain import clean
+from ..cells import fit, line
+from ..state import State
+
+
+class Tab(Static):
+    """The name of a page. A click on it posts `Chosen`."""
+
+    class Chosen(Message):
+        def __init__(self, page: str) -> None:
+            super().__init__()
+            self.page = page
+
+    def __init__(self, page: str, label: str, here: bool) -> None:
+        super().__init__(Content(label), classes="-here" if here else "")
+        self._page = page
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.post_message(self.Chosen(self._page))
+
+
+class TopBar(Widget):
+    """`tabs`: (page, its label); `here`: the page that is shown."""
+
+    DEFAULT_CSS = """
+    TopBar { height: 2; dock: top; background: $panel; }
+    TopBar > Horizontal { height: 1; }
+    TopBar Tab { width: auto; padding: 0 1; color: $foreground-muted; }
+    TopBar Tab.-here { background: $primary; color: $background; text-style: bold; }
+    TopBar > #standing { height: 1; padding: 0 1; }
+    """
+
+    def __init__(self, tabs: Sequence[tuple[str, str]], here: str) -> None:
+        super().__init__()
+        self._tabs, self._here = tuple(tabs), here
+        self._told = Content("")
+
+    def compose(self) -> ComposeResult:
+        with Horizontal():
+            for number, (page, label) in enumerate(self._tabs, 1):
+                yield Tab(page, f"{number} {label}", page == self._here)
+        yield Static(id="standing")
+
+    def put(self, state: State, source: str) -> None:
+        """Tell the state: window, what it is read from, how old it is, what is being done."""
+        standing = self.query_one("#standing", Static)
+        width = max(self.size.width - 2, 0)
+        told = standing_words(state)
+        told = fit(told, width) if len(told) > width else told
+        room = width - len(told)
+        where = fit(clean(source), room) if room > 4 else ""
+        style = "$error" if state.error else "$warning" if state.stale or state.progress else ""
+        standing.update(Content.assemble(line(told, style), where and Content.styled(where, "$foreground-muted")))
+
+
+def standing_words(state: State) -> str:
+    """``window 14d · read 2 min ago · data to 2026-11-16 00:00 UTC · ``: what asks for something comes first."""
+    parts = [f"window {state.window.name}"]
+    if state.progress is not None:
+        parts.append(f"{state.progress} ...")
+    elif state.error is not None and state.loaded is not None:
+        parts.append("not read anew: ! tells why")
+    elif state.stale:
+        parts.append("old: r reads anew")
+    if state.loaded is not None:
+        parts += [f"read {state.age} ago", f"data to {minute(state.loaded.shown.end)}"]
+    return " · ".join([*parts, ""])
