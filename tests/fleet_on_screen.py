@@ -15,7 +15,7 @@ from skuwise.rules.catalog_loader import Catalog, load_catalog
 from skuwise.rules.errors import SkuwiseError
 from skuwise.rules.thresholds import load_waste_rules
 from skuwise.tests.frames import DECODE, HOUR, START, TRAINING, FrameBuilder
-from skuwise.tui.state import Loaded, WindowChoice, with_decision
+from skuwise.tui.state import FINDINGS_WINDOW, Loaded, WindowChoice, with_decision
 
 HOURS = 48
 NOW = START + HOURS * HOUR
@@ -42,7 +42,7 @@ def fleet() -> Loaded:
     )  # fmt: skip
     catalog, frame = load_catalog(), b.frame()
     advice = advise(frame, catalog, load_waste_rules(), generated_at=NOW, rng=np.random.default_rng(1))
-    return Loaded(advice, advice, frame, health_of(frame), NOW)
+    return Loaded(FINDINGS_WINDOW, advice, advice, frame, health_of(frame), NOW)
 
 
 def many(count: int) -> Loaded:
@@ -76,7 +76,7 @@ class HandLoader:
             raise held
         for id_, act, until, why in self.decided:
             held = with_decision(held, id_, Decision(act, NOW, "ann", until, why))  # type: ignore[arg-type]
-        return held
+        return replace(held, window=window)
 
     def decide(self, advice: Advice, id_: str, act, until: float | None, why: str | None) -> Decision:
         self.decided.append((id_, act, until, why))

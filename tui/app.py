@@ -121,9 +121,17 @@ class SkuwiseApp(App[None]):
         if not self._jobs.current(message):
             return
         if message.slot == "reading":
-            self._become(progress=None, error=message.error)
+            self._become(progress=None, error=message.error, window=self._window_read())
         else:
             self.notify(message.error, severity="error", markup=False)
+
+    def _stop(self) -> None:
+        self._jobs.cancel("reading")
+        self._become(progress=None, window=self._window_read())
+
+    def _window_read(self) -> WindowChoice:
+        """The window of what is shown: one that could not be read is not claimed."""
+        return self.state.loaded.window if self.state.loaded is not None else self.state.window
 
     def action_reload(self) -> None:
         self._load(None)
@@ -155,13 +163,11 @@ class SkuwiseApp(App[None]):
     def on_back(self, message: Back) -> None:  # noqa: ARG002 - whoever asks
         """First what is being read is called off, then the story closes, then the overview comes."""
         if self.state.progress is not None and self.state.loaded is None:
-            self._jobs.cancel("reading")
-            self._become(progress=None)
+            self._stop()
         elif isinstance(self.screen, Workload):
             self.pop_screen()
         elif self.state.progress is not None:
-            self._jobs.cancel("reading")
-            self._become(progress=None)
+            self._stop()
         elif self.current_mode != PAGES[0][0]:
             self.switch_mode(PAGES[0][0])
 

@@ -78,7 +78,7 @@ class SourceLoader:
         advice = kept
         if advice is None or window == FINDINGS_WINDOW:
             advice = shown if window == FINDINGS_WINDOW else read(FINDINGS_WINDOW)[1]
-        return Loaded(advice, shown, frame, health_of(frame), now)
+        return Loaded(window, advice, shown, frame, health_of(frame), now)
 
     def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
         """Note what the advice proposes, as ``skuwise advise`` does, and then the decision."""

@@ -35,9 +35,10 @@ FINDINGS_WINDOW = WINDOWS[-1]
 @dataclass(frozen=True)
 class Loaded:
     """What one reading gave. `advice`: findings and ways out, over `FINDINGS_WINDOW`; `shown`: sums, kinds and shares
-    of the window that was chosen; `frame`: the telemetry of that window. `at`: when it was read, Unix seconds.
+    of `window`, which was chosen; `frame`: the telemetry of it. `at`: when it was read, Unix seconds.
     """
 
+    window: WindowChoice
     advice: Advice
     shown: Advice
     frame: Frame

@@ -47,7 +47,7 @@ def health_of(frame: Frame) -> Health:
     counts = lasting.groupby("node").size() if not lasting.empty else pd.Series(dtype=int)
     nodes = [
         NodeHealth(
-            str(row["node"]), row["node_sku"] or None, _whole(row["gpu_count"]), _known(row["last_seen"]),
+            str(row["node"]), row["node_sku"] if isinstance(row["node_sku"], str) else None, _whole(row["gpu_count"]), _known(row["last_seen"]),
             int(counts.get(row["node"], 0)),
         )
         for row in frame.nodes.to_dict("records")

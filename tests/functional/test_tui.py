@@ -104,6 +104,21 @@ def test_reading_can_be_stopped_and_begun_again() -> None:
     drive(steps, loader)
 
 
+def test_a_window_that_was_not_read_is_not_claimed() -> None:
+    loader = HandLoader()
+
+    async def steps(s: Session) -> None:
+        await s.ready()
+        loader.gate = Event()
+        await s.press("W")
+        await s.shows("window 7d · reading")
+        await s.press("escape")
+        await s.shows("window 14d · read 1 min ago")
+        loader.gate.set()
+
+    drive(steps, loader)
+
+
 def test_an_error_stands_where_the_data_would_be_and_later_data_stay_marked_as_old() -> None:
     loader = HandLoader(held=StoreError("The file [b]node.db[/b] is gone.", "Bring it back."))
 

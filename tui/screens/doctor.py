@@ -29,6 +29,10 @@ class Doctor(Page):
         "do about it. 'skuwise agent doctor' on a node tells more."
     )
 
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self._notes: tuple[str, ...] = ()
+
     def compose_data(self) -> ComposeResult:
         with Vertical(classes="panel fills") as panel:
             panel.border_title = "Nodes"
@@ -41,8 +45,6 @@ class Doctor(Page):
             yield Static(classes="said")
 
     def on_mount(self) -> None:
-        super().on_mount()
-        self._notes: tuple[str, ...] = ()
         self.query_one("#lacks").focus()
 
     def put(self, loaded: Loaded) -> None:

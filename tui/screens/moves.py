@@ -58,7 +58,6 @@ class Moves(Page):
                 yield Static(classes="said")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.query_one("#cash").focus()
 
     def put(self, loaded: Loaded) -> None:

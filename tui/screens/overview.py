@@ -53,7 +53,6 @@ class Overview(Page):
                     yield Static(id="coverage", classes="said")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.query_one(ItemTable).focus()
 
     def put(self, loaded: Loaded) -> None:

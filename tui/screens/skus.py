@@ -59,7 +59,6 @@ class Skus(Page):
             yield Finder(ItemTable(_NODES, empty=_READING, search=_node_text, identity=_name), "nodes", id="nodes")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.query_one("#gpus ItemTable").focus()
         self.post_message(CatalogWanted(self))
 

@@ -78,7 +78,6 @@ class Workload(Page):
                 yield Static(classes="said")
 
     def on_mount(self) -> None:
-        super().on_mount()
         for panel in self.query(".plot"):
             panel.display = False
         self.query_one("#story").focus()
@@ -102,6 +101,8 @@ class Workload(Page):
 
     def draw(self, history: History) -> None:
         """Draw what the workload did over time; plots of what was never read are not shown."""
+        if not self.is_attached:  # it was left before the history was there
+            return
         for name, _, wanted, _ in _PLOTS:
             found = [one for one in history.lines if one.name in wanted]
             self.query_one(f"#over-{name}").display = bool(found)

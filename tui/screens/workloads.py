@@ -27,7 +27,6 @@ class Workloads(Page):
         yield Finder(table, "workloads", id="finder")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.query_one(ItemTable).focus()
 
     def put(self, loaded: Loaded) -> None:
