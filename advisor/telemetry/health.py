@@ -23,7 +23,10 @@ class NodeHealth:
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """What could not be read for one reason, on all the devices where it is so. `since`: the earliest, Unix seconds."""
+    """What could not be read for one reason, on all the devices where it is so.
+
+    `since`: the earliest, Unix seconds; None where the road does not tell.
+    """
 
     scope: str
     metric: str
@@ -32,7 +35,7 @@ class Lack:
     remedy: str
     nodes: tuple[str, ...]
     devices: int
-    since: float
+    since: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ def health_of(frame: Frame) -> Health:
     counts = lasting.groupby("node").size() if not lasting.empty else pd.Series(dtype=int)
     nodes = [
         NodeHealth(
-            str(row["node"]), row["node_sku"] if isinstance(row["node_sku"], str) else None, _whole(row["gpu_count"]), _known(row["last_seen"]),
+            str(row["node"]), _text(row["node_sku"]), _whole(row["gpu_count"]), _known(row["last_seen"]),
             int(counts.get(row["node"], 0)),
         )
         for row in frame.nodes.to_dict("records")
@@ -65,7 +68,14 @@ def _lacks(lasting: pd.DataFrame) -> tuple[Lack, ...]:
         nodes = tuple(sorted(set(map(str, rows["node"]))))
         found.append(
             Lack(
-                scope, metric, reason, str(rows["detail"].iloc[0]), remedy, nodes, len(rows), float(rows["since"].min())
+                scope,
+                metric,
+                reason,
+                str(rows["detail"].iloc[0]),
+                remedy,
+                nodes,
+                len(rows),
+                _known(rows["since"].min()),
             )
         )
     return tuple(sorted(found, key=lambda lack: (-lack.devices, lack.scope, lack.metric, lack.reason)))
@@ -73,6 +83,10 @@ def _lacks(lasting: pd.DataFrame) -> tuple[Lack, ...]:
 
 def _known(value: float) -> float | None:
     return None if value is None or math.isnan(value) else float(value)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _whole(value: float) -> int | None:

@@ -21,6 +21,7 @@ from skuwise.tui.screens.page import Page
 from skuwise.tui.screens.reading import Reading
 from skuwise.tui.screens.workload import Workload
 from skuwise.tui.widgets.table import ItemTable
+from skuwise.tui.widgets.topbar import TopBar
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -294,6 +295,42 @@ def test_an_empty_database_and_one_that_is_not_there_are_told(tmp_path: Path) ->
         await s.shows("No data")
 
     drive(steps, SourceLoader(Databases((empty,)), ledger=None, clock=lambda: NOW), size=(200, 24))
+
+
+@pytest.mark.slow
+def test_the_mouse_turns_pages_sorts_chooses_and_opens() -> None:
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.pilot.click(TopBar, offset=(16, 0))
+        await s.shows("by GPU-hours falling")
+        table = s.app.screen.query_one(ItemTable)
+        await s.pilot.click(ItemTable, offset=(2, 0))
+        assert table.order == ("workload", False)
+        assert [w.name[:4] for w in table.shown] == ["[red", "chat"]
+        await s.pilot.click(ItemTable, offset=(2, 0))
+        assert table.order == ("workload", True)
+        await s.pilot.click(ItemTable, offset=(2, 2))
+        assert table.item.id == "w-train"
+        assert s.app.screen.query(ItemTable)
+        await s.pilot.click(ItemTable, offset=(2, 2))
+        await s.shows("training, confidence")
+
+    drive(steps)
+
+
+@pytest.mark.slow
+def test_lines_of_a_plot_are_told_apart_without_colours() -> None:
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.until(lambda: isinstance(s.app.screen, Workload))
+        await s.shows("DRAM active, %")
+        assert "⠤" in s.screen
+        await s.press("t")
+        await s.until(lambda: "⠤" not in s.screen)
+        assert "•• SM active" in s.screen
+        assert "xx tensor active" in s.screen
+
+    drive(steps, size=(120, 180), workload="chat")
 
 
 @pytest.mark.slow

@@ -7,18 +7,22 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 from skuwise.__main__ import main
+from skuwise.advisor.ledger.store import Ledger
 from skuwise.advisor.model import Decision
+from skuwise.advisor.source import Databases
 from skuwise.advisor.telemetry.health import health_of
 from skuwise.advisor.telemetry.history import history_of
-from skuwise.rules.errors import StoreError
+from skuwise.rules.errors import StoreError, UsageError
 from skuwise.tests.fleet_on_screen import HOSTILE, HOURS, NOW, fleet
 from skuwise.tests.frames import HOUR, START, TRAINING, FrameBuilder
 from skuwise.tui.cells import CUT, bar, fit, line
 from skuwise.tui.jobs import Cancelled, JobDone, JobFailed, Jobs, JobTold
+from skuwise.tui.loading import SourceLoader
 from skuwise.tui.state import STALE_SECONDS, WINDOWS, State, with_decision
 from skuwise.tui.sums import NO_WORKLOAD, hours_by_bottleneck, hours_by_kind, money
 from skuwise.tui.widgets.topbar import standing_words
@@ -124,6 +128,21 @@ def test_health_joins_devices_that_lack_the_same_and_forgets_what_ended() -> Non
     (one,) = health.lacks
     assert (one.metric, one.nodes, one.devices, one.since) == ("dram_active", ("n1", "n2"), 2, START)
     assert [(n.node, n.lacks) for n in health.nodes] == [("n1", 1), ("n2", 1)]
+
+
+def test_a_decision_is_kept_beside_what_was_proposed_and_heeded_by_the_next_reading(tmp_path: Path) -> None:
+    advice, ledger = fleet().advice, tmp_path / "ledger.db"
+    first, second, *_ = (r.id for r in advice.recommendations)
+    loader = SourceLoader(Databases(()), ledger=ledger, clock=lambda: NOW)
+    assert loader.decide(advice, first, "dismissed", None, "a warm standby").state == "dismissed"
+    loader.decide(advice, second, "snoozed", NOW + 60, None)
+    assert {e.proposal.id: e.decision(NOW).state for e in Ledger(ledger).entries()} == {
+        r.id: {first: "dismissed", second: "snoozed"}.get(r.id, "proposed") for r in advice.recommendations
+    }
+    with pytest.raises(UsageError, match="reason is empty"):
+        loader.decide(advice, first, "dismissed", None, " ")
+    with pytest.raises(UsageError, match="no ledger"):
+        SourceLoader(Databases(()), ledger=None).decide(advice, first, "accepted", None, None)
 
 
 def test_of_jobs_in_one_slot_the_newest_counts_and_one_called_off_stops_at_its_next_step() -> None:

@@ -60,11 +60,11 @@ class Doctor(Page):
         lack = self.query_one("#lacks", ItemTable).item
         told = []
         if lack is not None:
-            nodes = words.listed(lack.nodes)
+            since = f" since {minute(lack.since)}" if lack.since is not None else ""
             told = [
-                line(f"{lack.metric}: {lack.reason}, on {nodes} since {minute(lack.since)}", "bold"),
+                line(f"{lack.metric}: {lack.reason}, on {words.listed(lack.nodes)}{since}", "bold"),
                 line(lack.detail),
-                line(lack.remedy),
+                *([line(lack.remedy)] if lack.remedy not in lack.detail else []),
             ]
         told += [line(f"Note: {note}") for note in self._notes]
         self.query_one("#notes > .said", Static).update(lines(*told) if told else line("Nothing to note."))

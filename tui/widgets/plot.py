@@ -27,9 +27,14 @@ class TimePlot(PlotextPlot):
     def __init__(self, top: float | None = None, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._top = top
+        self._drawn: tuple[Sequence[float], Sequence[Line]] = ((), ())
+
+    def on_mount(self) -> None:
+        self.watch(self.app, "theme", lambda: self.put(*self._drawn), init=False)
 
     def put(self, ends: Sequence[float], lines: Sequence[Line]) -> None:
         """`ends`: Unix seconds. Gaps stay gaps. The lines' names and unit stand above the plot."""
+        self._drawn = (ends, lines)
         mono = self.app.current_theme.name == MONOCHROME.name
         plot = self.plt
         plot.clear_figure()

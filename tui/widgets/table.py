@@ -213,7 +213,7 @@ class ItemTable(ScrollView, can_focus=True):
     def on_resize(self, event: events.Resize) -> None:
         self.virtual_size = Size(event.size.width, len(self._shown) + 1)
 
-    async def _on_click(self, event: events.Click) -> None:
+    def on_click(self, event: events.Click) -> None:
         if event.y == 0:
             found = next((n for n, left, width in self._places() if left <= event.x < left + width), None)
             if found is not None:
