@@ -19,9 +19,11 @@ def parse_moment(text: str) -> float:
         raise UsageError(f"{text!r} is not a moment in time.", remedy)
     try:
         moment = datetime.fromisoformat(stripped.upper().replace("Z", "+00:00"))
-    except ValueError as error:
+        ts = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        rfc3339(ts)  # an offset may carry it out of the years that can be written
+    except (ValueError, OverflowError) as error:
         raise UsageError(f"{text!r} is not a moment in time.", remedy) from error
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return ts
 
 
 def rfc3339(ts: float) -> str:
