@@ -6,7 +6,7 @@ A rollback journal, not a write-ahead log: the file may lie on a read-only disk 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -28,6 +28,9 @@ _RECOMMENDATIONS = {
     "first_proposed": float, "last_proposed": float,
 }  # fmt: skip
 _EVENTS = {"seq": int, "recommendation": str, "act": str, "at": float, "by": str, "until": float, "why": str}
+_MOMENTS = ("first_proposed", "last_proposed", "at", "until")
+_YEAR_10000 = 253_402_300_800.0  # Unix seconds: what no date is written of any more
+_KINDS = {str: "text", float: "number", int: "whole number"}
 _ONLY_ADDED = (
     "CREATE TRIGGER events_are_not_{past} BEFORE {verb} ON events "
     "BEGIN SELECT RAISE(ABORT, 'events are only ever added'); END"
@@ -47,7 +50,7 @@ class Ledger:
             events = _histories(db)
             names = [f.name for f in fields(Proposal)]
             found = []
-            for row in db.query("SELECT * FROM recommendations ORDER BY id"):
+            for row in _proposed(db):
                 values: dict[str, Any] = {n: row[n] for n in names}
                 proposal = Proposal(**{**values, "blocked": bool(values["blocked"])})
                 history = tuple(events.get(proposal.id, ()))
@@ -60,9 +63,7 @@ class Ledger:
         A ledger that is not there is begun. Raises StoreError.
         """
         with self._writing(create=True) as db:
-            known = {
-                row["id"]: row["last_proposed"] for row in db.query("SELECT id, last_proposed FROM recommendations")
-            }
+            known = {row["id"]: row["last_proposed"] for row in _proposed(db)}
             history = _histories(db)
             new = 0
             for proposal in proposals:
@@ -109,7 +110,8 @@ class Ledger:
             raise self._nothing()
         with self._told("written"):
             if create:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
+                # Who decided what, and why, is the user's own (XDG: a folder that is not there is made so).
+                self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             mode = "rwc" if create else "rw"
             connection = sqlite3.connect(
                 f"{self.path.absolute().as_uri()}?mode={mode}", uri=True, timeout=self._busy_seconds,
@@ -177,12 +179,31 @@ def _begin(db: Database) -> None:
     db.execute(f"PRAGMA user_version = {VERSION}")
 
 
+def _proposed(db: Database) -> Iterator[dict[str, Any]]:
+    for row in db.query("SELECT * FROM recommendations ORDER BY id"):
+        _check(row, _RECOMMENDATIONS, "recommendations", may_lack=("saving_usd_per_month",))
+        yield row
+
+
 def _histories(db: Database) -> dict[str, list[Event]]:
     found: dict[str, list[Event]] = {}
     names = [f.name for f in fields(Event)]
     for row in db.query("SELECT * FROM events ORDER BY seq"):
+        _check(row, _EVENTS, "events", may_lack=("until", "why"))
         found.setdefault(row["recommendation"], []).append(Event(**{n: row[n] for n in names}))
     return found
+
+
+def _check(row: Mapping[str, Any], columns: Mapping[str, type], table: str, *, may_lack: Collection[str]) -> None:
+    """Raises `sqlite3.DataError` for a row that we cannot have written. SQLite keeps any value in any column."""
+    for name, kind in columns.items():
+        value = row.get(name)
+        if value is None and name in may_lack:
+            continue
+        if not isinstance(value, (int, float) if kind is float else kind):
+            raise sqlite3.DataError(f"{table}.{name} holds what is no {_KINDS[kind]}")
+        if name in _MOMENTS and not 0 <= value < _YEAR_10000:
+            raise sqlite3.DataError(f"{table}.{name} holds what is no moment")
 
 
 def _add(db: Database, recommendation: str, event: Event) -> None:

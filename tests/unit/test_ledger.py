@@ -178,6 +178,26 @@ def test_a_file_that_is_no_ledger_of_ours_is_refused_untouched(ledger: Ledger, s
     assert ledger.path.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("table", "column", "value", "said"),
+    [
+        ("recommendations", "last_proposed", "'abc'", "holds what is no number"),
+        ("recommendations", "id", "NULL", "holds what is no text"),
+        ("recommendations", "text", "x'00ff'", "holds what is no text"),
+        ("recommendations", "first_proposed", "1e300", "holds what is no moment"),
+        ("events", "until", "9e999", "holds what is no moment"),
+    ],
+)
+def test_a_row_that_we_never_wrote_is_refused_by_its_column(ledger: Ledger, table, column, value, said) -> None:
+    with closing(sqlite3.connect(ledger.path)) as db:
+        db.execute("DROP TRIGGER events_are_not_changed")
+        db.execute(f"UPDATE {table} SET {column} = {value}")
+        db.commit()
+    for call in (ledger.entries, lambda: ledger.propose([MOVE], NOW)):
+        with pytest.raises(StoreError, match=f"{table}.{column} {said}"):
+            call()
+
+
 def test_a_newer_minor_version_is_still_used(ledger: Ledger) -> None:
     with closing(sqlite3.connect(ledger.path)) as db:
         db.execute("ALTER TABLE recommendations ADD COLUMN owner TEXT")
@@ -245,6 +265,17 @@ def test_an_empty_file_becomes_a_ledger(tmp_path: Path) -> None:
     Ledger(tmp_path / "ledger.db").propose([MOVE], NOW)
     with closing(sqlite3.connect(tmp_path / "ledger.db")) as db:
         assert db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
+
+
+def test_a_ledger_is_listed_up_to_the_last_moment_that_can_be_snoozed_to(path: str, capsys) -> None:
+    assert main(["ledger", "snooze", MOVE.id, "--until", "9999-12-31T23:59:59Z", "--ledger", path]) == 0
+    assert main(["ledger", "list", "--ledger", path]) == 0
+    assert "until 9999-12-31 23:59 UTC" in capsys.readouterr().out
+
+
+def test_a_folder_made_for_a_ledger_is_its_users_own(tmp_path: Path) -> None:
+    Ledger(tmp_path / "state" / "skuwise" / "ledger.db").propose([MOVE], NOW)
+    assert (tmp_path / "state" / "skuwise").stat().st_mode & 0o077 == 0
 
 
 def test_the_default_place_follows_the_state_folder_of_the_user() -> None:
@@ -381,6 +412,7 @@ def test_the_command_lists_and_decides(path: str, capsys) -> None:
         (["accept", "r-0"], 2, "knows no recommendation"),
         (["accept", ""], 2, "knows no recommendation"),
         (["snooze", MOVE.id, "--until", "2020-01-01"], 2, "is past, so nothing would be snoozed"),
+        (["snooze", MOVE.id, "--until", "9999-12-31T23:59:59-23:59"], 2, "is not a moment in time"),
         (["snooze", MOVE.id, "--until", "soon"], 2, "'soon' is not a moment in time"),
         (["dismiss", MOVE.id, "--why", "  "], 2, "The reason is empty. Say why"),
     ],
