@@ -99,9 +99,9 @@ class Ledger:
             )
             with closing(connection):
                 db = Database(connection, recursive_triggers=False, execute_plugins=False)
+                db.execute("BEGIN")
                 if not self._is_ours(connection):
                     raise self._nothing()
-                db.execute("BEGIN")
                 yield db
 
     @contextmanager
@@ -118,8 +118,11 @@ class Ledger:
                 isolation_level=None,
             )  # fmt: skip
             with closing(connection):
-                self._is_ours(connection)  # before anything is written
                 db = Database(connection, recursive_triggers=False, execute_plugins=False)
+                # Before anything is written, and in one look: another process may be beginning the ledger just now.
+                db.execute("BEGIN")
+                self._is_ours(connection)
+                db.execute("ROLLBACK")
                 # The lock before the first look: what is decided on here must still be so when it is written.
                 db.execute("BEGIN IMMEDIATE")
                 if not self._is_ours(connection):
@@ -198,8 +201,10 @@ def _check(row: Mapping[str, Any], columns: Mapping[str, type], table: str, *, m
     """Raises `sqlite3.DataError` for a row that we cannot have written. SQLite keeps any value in any column."""
     for name, kind in columns.items():
         value = row.get(name)
-        if value is None and name in may_lack:
-            continue
+        if value is None:
+            if name in may_lack:
+                continue
+            raise sqlite3.DataError(f"{table}.{name} holds nothing")
         if not isinstance(value, (int, float) if kind is float else kind):
             raise sqlite3.DataError(f"{table}.{name} holds what is no {_KINDS[kind]}")
         if name in _MOMENTS and not 0 <= value < _YEAR_10000:

@@ -182,7 +182,7 @@ def test_a_file_that_is_no_ledger_of_ours_is_refused_untouched(ledger: Ledger, s
     ("table", "column", "value", "said"),
     [
         ("recommendations", "last_proposed", "'abc'", "holds what is no number"),
-        ("recommendations", "id", "NULL", "holds what is no text"),
+        ("recommendations", "id", "NULL", "holds nothing"),
         ("recommendations", "text", "x'00ff'", "holds what is no text"),
         ("recommendations", "first_proposed", "1e300", "holds what is no moment"),
         ("events", "until", "9e999", "holds what is no moment"),
