@@ -20,6 +20,11 @@ def escape(text: object) -> str:
     return re.sub(r"^(\s*\d+)\.", r"\1\\.", plain)
 
 
+def _code(text: str) -> str:
+    """Text as code. Merged advice is what a file says: an id in it may be anything."""
+    return f"`{clean(text)}`" if "`" not in text else escape(text)
+
+
 def _escaped(match: re.Match[str]) -> str:
     character = match.group(1)
     # A dash, colon or bracket inside a sentence is harmless and far easier to read unescaped.
@@ -64,12 +69,12 @@ def _head(advice: Advice) -> list[str]:
 def _case(number: int, case: Case) -> list[str]:
     f = case.finding
     lines = [
-        f"## {number}. {f.rule} ({f.severity})",
+        f"## {number}. {escape(f.rule)} ({f.severity})",
         "",
         escape(f.text),
         "",
         f"Confidence {words.percent(f.confidence)}; cost in the window {words.usd(f.cost_usd)}; "
-        f"{words.hours(f.gpu_hours)}. Finding `{f.id}`.",
+        f"{words.hours(f.gpu_hours)}. Finding {_code(f.id)}.",
         "",
         "| measured | value | threshold | unit |",
         "|---|---:|---:|---|",
@@ -120,7 +125,7 @@ def _way_out(r: Recommendation) -> str:
 
 
 def _detail(r: Recommendation) -> list[str]:
-    lines = [f"**{words.action_words(r)}** ({r.action}, `{r.id}`): {escape(r.text)}", ""]
+    lines = [f"**{words.action_words(r)}** ({r.action}, {_code(r.id)}): {escape(r.text)}", ""]
     if r.decision is not None:
         lines += [f"- decided: {escape(words.decision_words(r.decision))}", ""]
     if r.would_change_if:

@@ -169,6 +169,17 @@ def test_merged_advice_keeps_the_schema_and_reads_in_every_format(shards, tmp_pa
     assert capsys.readouterr().out == render(told, "json")
 
 
+@pytest.mark.parametrize("path", ["findings.0.id", "findings.0.rule", "recommendations.0.id"])
+@pytest.mark.parametrize("odd", ["\x1b[31m`<b>", "two\n# lines", "\u202ex"])
+def test_names_in_a_file_do_nothing_in_any_format(path, odd):
+    advice = parse_advice(changed(path, odd).encode(), "shard.json")
+    for form in FORMATS:
+        shown = render(advice, form)
+        assert not {"\x1b", "\u202e"} & set(shown), form
+        assert "\n# lines" not in shown
+        assert form != "markdown" or "<b>" not in shown
+
+
 def test_telemetry_cut_by_nodes_gives_the_same_workloads_and_money():
     """The whole way, from telemetry: a training over two nodes of two shards, a service, and a node nobody uses."""
     made = FrameBuilder(hours=32)
