@@ -309,6 +309,13 @@ def test_the_mouse_turns_pages_sorts_chooses_and_opens() -> None:
         assert [w.name[:4] for w in table.shown] == ["[red", "chat"]
         await s.pilot.click(ItemTable, offset=(2, 0))
         assert table.order == ("workload", True)
+        assert "+6 ›" in s.screen
+        await s.press(*["right"] * 20)
+        assert "‹ " in s.screen
+        assert "observed" in s.screen
+        assert "›" not in s.screen
+        await s.press(*["left"] * 20)
+        assert "+6 ›" in s.screen
         await s.pilot.click(ItemTable, offset=(2, 2))
         assert table.item.id == "w-train"
         assert s.app.screen.query(ItemTable)

@@ -69,4 +69,4 @@ class Finder(Vertical):
         order = self._table.order
         by = f", by {order[0]} {'falling' if order[1] else 'rising'}" if order else ""
         told = f"{len(self._table.shown):,} of {self._table.total:,} {self._what}{by}"
-        self.query_one(".finder--count", Static).update(line(told))
+        self.query_one(".finder--count", Static).update(line(told), layout=False)

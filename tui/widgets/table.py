@@ -19,7 +19,7 @@ from ..cells import fit
 
 Key = float | str | None
 _GAP = 2
-_HIDDEN_ROOM = 6
+_MARK_ROOM = 6
 
 
 @dataclass(frozen=True)
@@ -201,14 +201,15 @@ class ItemTable(ScrollView, can_focus=True):
         if self.item is not None:
             self.post_message(self.Moved(self, self.item))
 
-    def watch_cursor(self) -> None:
-        top = self.scroll_offset.y
-        height = max(self.size.height - 1, 1)
-        if self.cursor < top:
-            self.scroll_to(y=self.cursor, animate=False, immediate=True)
-        elif self.cursor >= top + height:
-            self.scroll_to(y=self.cursor - height + 1, animate=False, immediate=True)
-        self.refresh()
+    def watch_cursor(self, before: int, now: int) -> None:
+        top, height = self.scroll_offset.y, max(self.size.height - 1, 1)
+        if now < top:
+            self.scroll_to(y=now, animate=False, immediate=True)
+        elif now >= top + height:
+            self.scroll_to(y=now - height + 1, animate=False, immediate=True)
+        else:  # of all lines only two look different
+            self.refresh_line(before + 1)
+            self.refresh_line(now + 1)
 
     def on_resize(self, event: events.Resize) -> None:
         self.virtual_size = Size(event.size.width, len(self._shown) + 1)
@@ -234,13 +235,13 @@ class ItemTable(ScrollView, can_focus=True):
 
     def _laid_out(self) -> tuple[list[int], int]:
         """The columns that fit beside the first, and how many to the right do not."""
-        room = self._room - self._columns[0].width
+        room = self._room - self._columns[0].width - (_MARK_ROOM if self._shift else 0)
         fitting: list[int] = []
         rest = list(range(1 + self._shift, len(self._columns)))
         for n in rest:
             last = n == rest[-1]
             need = self._columns[n].width + _GAP
-            if need > room - (0 if last else _HIDDEN_ROOM):
+            if need > room - (0 if last else _MARK_ROOM):
                 break
             room -= need
             fitting.append(n)
@@ -251,7 +252,8 @@ class ItemTable(ScrollView, can_focus=True):
         fitting, hidden = self._laid_out()
         drawn = [0, *fitting]
         taken = sum(self._columns[n].width for n in drawn) + _GAP * (len(drawn) - 1)
-        left_over = max(self._room - taken - (_HIDDEN_ROOM if hidden else 0), 0)
+        marks = _MARK_ROOM * (bool(hidden) + bool(self._shift))
+        left_over = max(self._room - taken - marks, 0)
         growing = next((n for n in drawn if self._columns[n].grows), 0)
         places, left = [], 0
         for n in drawn:
@@ -284,7 +286,8 @@ class ItemTable(ScrollView, can_focus=True):
             arrow = "" if n != self._sorted_by else "▼" if column.falling != self._turned else "▲"
             cells.append(fit(column.title + arrow, width, right=column.right))
         hidden = self._laid_out()[1]
-        return (" " * _GAP).join(cells) + (f" +{hidden} ›" if hidden else "")
+        marks = (f" ‹ {self._shift}" if self._shift else "") + (f" +{hidden} ›" if hidden else "")
+        return (" " * _GAP).join(cells) + marks
 
     def _nothing(self) -> str:
         return f"Nothing holds '{self._needle}'." if self._items else self._empty

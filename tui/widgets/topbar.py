@@ -66,7 +66,9 @@ class TopBar(Widget):
         room = width - len(told)
         where = fit(clean(source), room) if room > 4 else ""
         style = "$error" if state.error else "$warning" if state.stale or state.progress else ""
-        standing.update(Content.assemble(line(told, style), where and Content.styled(where, "$foreground-muted")))
+        standing.update(
+            Content.assemble(line(told, style), where and Content.styled(where, "$foreground-muted")), layout=False
+        )
 
 
 def standing_words(state: State) -> str:
