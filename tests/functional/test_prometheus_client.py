@@ -59,6 +59,7 @@ def series(one: bytes) -> bytes:
         (series(b'{"metric":{"a":1},"values":[]}'), "no text"),
         (series(b'{"metric":{},"values":[[3600,"x"]]}'), "number"),
         (series(b'{"metric":{},"values":[[60,"1"]]}'), "moments"),
+        (series(b'{"metric":{},"values":[[3600,1' + b"0" * 400 + b"]]}"), "numbers"),
         (series(b'{"metric":{},"values":[[9e9,"1"]]}'), "moments"),
     ],
 )  # fmt: skip

@@ -11,7 +11,7 @@ from skuwise.advisor.telemetry.prometheus import queries
 from skuwise.advisor.telemetry.prometheus.answers import Answer, Grid
 from skuwise.advisor.telemetry.prometheus.cache import Cache, cache_folder
 from skuwise.advisor.telemetry.prometheus.cells import Cells, from_bins
-from skuwise.advisor.telemetry.prometheus.fabric import roles_of
+from skuwise.advisor.telemetry.prometheus.fabric import port_key, roles_of
 from skuwise.advisor.telemetry.prometheus.gpus import dcgm_rows
 from skuwise.advisor.telemetry.prometheus.names import agent_work, gpu_of, host_of, matched, node_of, work_of
 from skuwise.advisor.telemetry.prometheus.plan import DAY, MAX_VALUES, Log, halves, pieces_of
@@ -184,6 +184,15 @@ def test_rows_with_half_of_their_samples_are_half_observed() -> None:
     assert np.array_equal(rows.cells.column("observed_seconds"), [[3600, 1800, nan, 3600]], equal_nan=True)
 
 
+@pytest.mark.parametrize("number", ["²", "-1", "1e3", "9" * 300, "x"])
+def test_a_number_in_a_label_that_is_none_is_missing(number: str) -> None:
+    labels = {"UUID": "GPU-1", "gpu": number, "Hostname": "n1"}
+    rows = dcgm_rows(GRID, {"n": Answer((labels,), np.full((1, 4), 60.0))}, Log())
+    assert np.isnan(rows.about["GPU-1"].index)
+    assert port_key({"device": "mlx5_0", "port": number}, "n1") is None
+    assert port_key({"device": "mlx5_0", "port": "2"}, "n1") == ("n1", "mlx5_0", 2)
+
+
 def test_ports_are_compute_by_shape_or_as_they_are_configured() -> None:
     ports = [("n", f"mlx5_{i}", 1) for i in range(9)]
     rates = dict.fromkeys(ports[:8], 50000000000.0) | {ports[8]: 1.25e10}
@@ -245,7 +254,14 @@ def test_settings_lie_in_layers_and_unknown_ones_are_errors(tmp_path: Path) -> N
     environ = {"SKUWISE_PROMETHEUS_CONCURRENCY": "2"}
     settings = load_settings(environ, system_file=system, config_home=home)
     assert (settings.tenant, settings.timeout_seconds, settings.concurrency) == ("b", 20.0, 2)
-    for wrong in ("tenat = 'x'", "timeout = 0", "concurrency = 99", "headers = 'x'", "headers = {'a b' = 'c'}"):
+    for wrong in (
+        "tenat = 'x'",
+        "timeout = 0",
+        "concurrency = 99",
+        "concurrency = '²'",
+        "headers = 'x'",
+        "headers = {'a b' = 'c'}",
+    ):
         system.write_text(f"[prometheus]\n{wrong}\n")
         with pytest.raises(UsageError):
             load_settings({}, system_file=system, config_home=home)

@@ -103,7 +103,7 @@ def read_matrix(document: Mapping[str, object], grid: Grid, kept: Sequence[str] 
     try:
         at = np.fromiter((pair[0] for pair in pairs), dtype=float, count=len(pairs))
         numbers = np.fromiter((float(pair[1]) for pair in pairs), dtype=float, count=len(pairs))
-    except (TypeError, ValueError, IndexError, KeyError):
+    except (TypeError, ValueError, IndexError, KeyError, OverflowError):
         raise AnswerError("A series in the server's answer holds no numbers.", "Is this the query API?") from None
     values = np.full((len(result), grid.count), np.nan)
     if pairs:
@@ -164,6 +164,6 @@ def _pair(value: object) -> list[object]:
 def _number(text: object) -> float:
     try:
         value = float(text)  # type: ignore[arg-type] - what is no number is caught
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise AnswerError("A value in the server's answer is no number.", "Is this the query API?") from None
     return value if np.isfinite(value) else float("nan")

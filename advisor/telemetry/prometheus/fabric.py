@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from .names import agent_node
 PortKey = tuple[str, str, int]  # node, device, port
 # A port that never was in another state than ACTIVE, up to samples at the edge of a row.
 _MOST_RATE = 1e13
+_PORT = re.compile(r"[0-9]{1,4}")
 # Compute fabrics have a port for every one or two GPUs; a node's single fast port may as well lead to storage.
 _GPUS_PER_PORT = 2
 
@@ -36,7 +38,7 @@ def agent_ports(grid: Grid, answers: Mapping[str, Answer]) -> PortRows:
     rows = PortRows(Cells(grid))
 
     def key(labels: Labels) -> PortKey | None:
-        return _port_key(labels, agent_node(labels))
+        return port_key(labels, agent_node(labels))
 
     ports = answers.get("ports")
     for labels in ports.labels if ports is not None else ():
@@ -74,7 +76,7 @@ def exporter_ports(
     rows = PortRows(Cells(grid))
 
     def key(labels: Labels) -> PortKey | None:
-        return _port_key(labels, node_of(labels))
+        return port_key(labels, node_of(labels))
 
     line: dict[PortKey, float] = {}
     for labels, value in zip(rates.labels, rates.values, strict=True):
@@ -165,6 +167,7 @@ def _of(kind: str, answers: Mapping[str, Answer]) -> dict[str, Answer]:
     return {name.removeprefix(f"{kind} "): a for name, a in answers.items() if name.startswith(f"{kind} ")}
 
 
-def _port_key(labels: Labels, node: str | None) -> PortKey | None:
+def port_key(labels: Labels, node: str | None) -> PortKey | None:
+    """The port that a series speaks of; None where its labels name none."""
     device, port = labels.get("device"), labels.get("port", "1")
-    return (node, device, int(port)) if node and device and port.isdigit() else None
+    return (node, device, int(port)) if node and device and _PORT.fullmatch(port) else None

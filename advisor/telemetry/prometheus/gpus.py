@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from .plan import Log
 
 # An interval of scraping longer than this is not believed: a value says nothing of what came five minutes later.
 MAX_SCRAPE_SECONDS = 300.0
+_INDEX = re.compile(r"[0-9]{1,4}")
 _BINNED = ("gpu_util", "sm_active", "tensor_active", "dram_active", "nvlink")
 
 
@@ -237,4 +239,4 @@ def _counts(cells: Cells[str], samples: Floats) -> None:
 
 
 def _index(text: str | None) -> float:
-    return float(text) if text is not None and text.isdigit() else float("nan")
+    return float(text) if text is not None and _INDEX.fullmatch(text) else float("nan")

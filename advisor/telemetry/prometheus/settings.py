@@ -20,6 +20,7 @@ from ....rules.fields import suggest
 SECTION = "prometheus"
 ENVIRONMENT_PREFIX = "SKUWISE_PROMETHEUS_"
 MAX_SECRET_BYTES = 65536
+_WHOLE = re.compile(r"[0-9]{1,9}")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", re.ASCII)
 
 
@@ -117,7 +118,7 @@ def _value(name: str, key: str, value: Any, origin: str) -> Any:  # noqa: ANN401
         return seconds
     if name in ("concurrency", "max_series"):
         most = 32 if name == "concurrency" else 10_000_000
-        if not str(value).isdigit() or not 1 <= int(value) <= most:
+        if not _WHOLE.fullmatch(str(value)) or not 1 <= int(value) <= most:
             raise UsageError(f"{what} is no number from 1 to {most}.", "Choose one inside.")
         return int(value)
     if not isinstance(value, str) or not (value == "" or value.isprintable()):
