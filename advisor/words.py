@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ..rules.catalog import NodeSku, Price
 from ..rules.plain import clean
-from .model import Decision, Interval, Recommendation, Summary
+from .model import Decision, Evidence, Interval, Owner, Recommendation, Summary
 from .moments import day
 
 NONE = "-"
@@ -140,6 +140,18 @@ def fabric_words(node: NodeSku) -> str:
     """``InfiniBand 3200 Gb/s``; the kind alone where the rate is not known."""
     rate = node.fabric.bytes_per_second
     return f"{node.fabric.kind} {rate * 8 / 1e9:g} Gb/s" if rate is not None else node.fabric.kind
+
+
+def owner_words(owner: Owner) -> str:
+    """``team search, user ann``; empty where nothing is known."""
+    known = (("team", owner.team), ("user", owner.user), ("account", owner.account), ("namespace", owner.namespace))
+    return ", ".join(f"{what} {value}" for what, value in known if value)
+
+
+def evidence_words(e: Evidence) -> str:
+    """``util_p995 0.05 % (threshold 1 %)``."""
+    told = f"{e.metric} {figure(e.value)} {e.unit}".rstrip()
+    return told if e.threshold is None else told + f" (threshold {figure(e.threshold)} {e.unit}".rstrip() + ")"
 
 
 def clause(text: str) -> str:

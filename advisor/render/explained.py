@@ -109,14 +109,7 @@ class _Page:
 
 def _workload(page: _Page, w: WorkloadVerdict) -> None:
     page.head(f"Workload {w.name}")
-    owner = ", ".join(
-        f"{what} {value}"
-        for what, value in (
-            ("team", w.owner.team), ("user", w.owner.user), ("account", w.owner.account),
-            ("namespace", w.owner.namespace),
-        )
-        if value
-    )  # fmt: skip
+    owner = words.owner_words(w.owner)
     page.say(f"id {w.id}, series {w.series_id}; {owner or 'owner not known'}.")
     page.say(
         f"{len(w.gpus)} GPUs ({w.gpu_sku or 'not one known SKU'}) on {', '.join(w.nodes) or 'no node'} "

@@ -136,11 +136,7 @@ def _case(console: Console, number: int, case: Case) -> None:
     _line(console, f"{number}. {f.rule} ({f.severity}, confidence {words.percent(f.confidence)}, id {f.id})", "bold")
     _indented(console, f.text)
     if f.evidence:
-        told = "; ".join(
-            f"{e.metric} {words.figure(e.value)} {e.unit}".rstrip()
-            + ("" if e.threshold is None else f" (threshold {words.figure(e.threshold)} {e.unit}".rstrip() + ")")
-            for e in f.evidence
-        )
+        told = "; ".join(map(words.evidence_words, f.evidence))
         _indented(console, f"Measured: {told}.")
     if f.would_change_if:
         _indented(console, f"This would be wrong if {_or(f.would_change_if)}.")

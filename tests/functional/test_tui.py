@@ -4,6 +4,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pty
+import select
+import signal
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from threading import Event
@@ -363,3 +368,33 @@ def test_the_demo_shows_the_founding_case_and_keeps_a_decision() -> None:
         assert loader._inner is not None
         entries = Ledger(loader._inner._ledger).entries()
         assert [e.decision(1_794_787_201.0).state for e in entries].count("accepted") == 1
+
+
+@pytest.mark.slow
+def test_on_a_real_terminal_it_starts_and_ends_at_once_even_while_it_reads(tmp_path: Path) -> None:
+    """Quitting does not wait for the simulation, which takes far longer than the first page."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(
+            sys.executable, [sys.executable, "-m", "skuwise", "tui", "--demo"],
+            {**os.environ, "TERM": "xterm-256color", "TMPDIR": str(tmp_path)},
+        )  # fmt: skip
+    told, asked = b"", False
+    try:
+        while True:
+            if not select.select([terminal], [], [], 60)[0]:
+                os.kill(child, signal.SIGKILL)
+                raise AssertionError(told[-2000:])
+            try:
+                told += os.read(terminal, 1 << 16)
+            except OSError:  # the other side is closed: the program has ended
+                break
+            if not asked and b"simulating" in told:
+                asked = os.write(terminal, b"q") == 1
+    finally:
+        status = os.waitpid(child, 0)[1]
+        os.close(terminal)
+    assert asked
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert b"recoverable in cash" not in told
+    assert b"Traceback" not in told

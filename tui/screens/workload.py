@@ -113,14 +113,7 @@ class Workload(Page):
 
 
 def _who(w: WorkloadVerdict) -> Content:
-    owner = ", ".join(
-        f"{what} {value}"
-        for what, value in (
-            ("team", w.owner.team), ("user", w.owner.user), ("account", w.owner.account),
-            ("namespace", w.owner.namespace),
-        )
-        if value
-    )  # fmt: skip
+    owner = words.owner_words(w.owner)
     return lines(
         line(w.name, "bold"),
         line(
@@ -161,13 +154,7 @@ def _found(advice: Advice, findings: Sequence[Finding]) -> Content:
     for f in findings:
         told.append(line(f"{f.rule}: {f.severity}, {words.usd(f.cost_usd)} in the findings' window", "bold"))
         told.append(line(f.text))
-        told += _items(
-            [
-                f"{e.metric} {words.figure(e.value)} {e.unit}".rstrip()
-                + ("" if e.threshold is None else f", threshold {words.figure(e.threshold)} {e.unit}".rstrip())
-                for e in f.evidence
-            ]
-        )
+        told += _items([words.evidence_words(e) for e in f.evidence])
         told += [Content.assemble("Wrong if: ", line(one)) for one in f.would_change_if]
     return lines(*told)
 
