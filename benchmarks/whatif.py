@@ -42,6 +42,7 @@ def main() -> None:
         )  # fmt: skip
         walls, used = [], []
         kept, refused = [], 0
+        group, sold = groups_of(verdicts)[0], elsewhere(scene, "")
         for _ in range(runs):
             group = groups_of(verdicts)[0]  # anew each time: what it remembers of itself is part of the question
             source = catalog.gpu(group.lead.gpu_sku or "")

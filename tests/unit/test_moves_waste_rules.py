@@ -62,6 +62,7 @@ def test_nvlink_that_nothing_crosses_is_told_with_what_it_adds(util, said):
     if said:
         found = one(advice, "idle-nvlink")
         assert "assumed" in found.text
+        assert found.cost_usd is not None
         assert 0 < found.cost_usd < 98.32 / 8 * 336 * 0.2
 
 
@@ -102,6 +103,8 @@ def test_a_cheaper_gpu_that_reads_as_fast_makes_the_present_one_too_good(changes
         found = one(advice, "over-tier")
         evidence = {e.metric: e.value for e in found.evidence}
         assert evidence["cheaper_sku_bandwidth"] >= 0.95
+        assert found.cost_usd is not None
+        assert evidence["price_less"] is not None
         assert found.cost_usd == pytest.approx(evidence["price_less"] * 8 * 336)
         assert found.cost_usd < 30.13118 * 336
 
