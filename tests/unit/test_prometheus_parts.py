@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -220,6 +222,14 @@ def test_recording_rules_stand_in_for_means_and_maxima_only() -> None:
     assert asks["gpu_util_p95"] == "quantile_over_time(0.95, DCGM_FI_DEV_GPU_UTIL[3599s999ms])"
 
 
+def archive(header: bytes) -> bytes:
+    """An archive of arrays whose first one begins with this header."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as file:
+        file.writestr("values.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    return held.getvalue()
+
+
 def test_answers_are_kept_for_the_same_question_alone(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "c", "http://one")
     answer = Answer(({"a": "1"},), np.array([[1.0, nan, 3.0, 4.0]]))
@@ -230,7 +240,8 @@ def test_answers_are_kept_for_the_same_question_alone(tmp_path: Path) -> None:
     assert cache.get("other", GRID, ("a",)) is None and cache.get("q", GRID, ("b",)) is None
     assert Cache(tmp_path / "c", "http://two").get("q", GRID, ("a",)) is None
     (file,) = (tmp_path / "c").glob("*.npz")
-    for damage in (b"", b"PK\x03\x04 not an archive", file.read_bytes()[:-40]):
+    headers = (b"{'descr':", b"{'descr': '<f8', 'fortran_order': False, 'shape': (1, 9" + b"9" * 12 + b")}")
+    for damage in (b"", b"PK\x03\x04 not an archive", file.read_bytes()[:-40], *map(archive, headers)):
         file.write_bytes(damage)
         assert cache.get("q", GRID, ("a",)) is None
     assert (tmp_path / "c").stat().st_mode & 0o077 == 0

@@ -39,10 +39,10 @@ class Cache:
             with np.load(path, allow_pickle=False) as held:
                 values = np.asarray(held["values"], dtype=float)
                 labels = json.loads(bytes(held["labels"]))
-        except (OSError, ValueError, KeyError, EOFError, RecursionError, TypeError, ArithmeticError):
+        except (OSError, ValueError, KeyError, EOFError, RecursionError, TypeError, ArithmeticError, MemoryError):
             return None
         except Exception as error:  # a damaged archive raises whatever its reader pleases
-            if type(error).__module__ not in ("zipfile", "zlib", "builtins"):
+            if type(error).__module__ not in ("zipfile", "zlib", "tokenize", "builtins"):
                 raise
             return None
         if not isinstance(labels, list) or values.shape != (len(labels), grid.count):
