@@ -6,6 +6,7 @@ import contextlib
 import http.server
 import json
 import threading
+import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,12 +14,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Reply:
-    """What is answered. `broken`: the connection closes before the announced length is sent."""
+    """What is answered.
+
+    `broken`: the connection closes before the announced length is sent. `drips`: it comes byte by byte.
+    """
 
     body: bytes = b""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     broken: bool = False
+    drips: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,10 +73,14 @@ class _Quiet(http.server.ThreadingHTTPServer):
 
 
 class FakePrometheus:
-    """`answer` is asked for each request; `requests` holds them in the order in which they came."""
+    """`answer` is asked for each request; `requests` holds them in the order in which they came.
+
+    `answered`: how many answers were sent to their end.
+    """
 
     def __init__(self, answer: Answer) -> None:
         self.requests: list[Request] = []
+        self.answered = 0
         fake = self
 
         class _Handler(http.server.BaseHTTPRequestHandler):
@@ -96,7 +105,11 @@ class FakePrometheus:
                         self.send_header(name.replace("_", "-"), value)
                     self.send_header("Content-Length", str(len(reply.body) + (1000 if reply.broken else 0)))
                     self.end_headers()
-                    self.wfile.write(reply.body)
+                    for n in range(len(reply.body)) if reply.drips else ():
+                        self.wfile.write(reply.body[n : n + 1])
+                        time.sleep(0.005)
+                    self.wfile.write(b"" if reply.drips else reply.body)
+                    fake.answered += 1
                 if reply.broken:
                     self.close_connection = True
 

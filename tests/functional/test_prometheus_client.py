@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 from pathlib import Path
@@ -182,6 +183,33 @@ def test_a_user_and_a_password_are_sent_as_basic_auth(tmp_path: Path) -> None:
         assert fake.requests[0].headers["authorization"] == "Basic dTpwIHc="
 
 
+def test_secrets_beyond_ascii_are_sent_as_utf_8_or_refused_without_repeating_them(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("gehe\u4e2dm")
+    name = str(tmp_path / "secret")
+    with FakePrometheus(lambda _: vector(({}, 1))).running() as fake:
+        Client(fake.url, PrometheusSettings(username="u", password_file=name), {}).scalar("vector(1)", 0.0)
+        sent = fake.requests[0].headers["authorization"].removeprefix("Basic ")
+        assert base64.b64decode(sent).decode() == "u:gehe\u4e2dm"
+        for settings in (
+            PrometheusSettings(bearer_token_file=name), PrometheusSettings(header_files={"X-One": name}),
+            PrometheusSettings(headers={"X-One": " gehe"}),
+        ):  # fmt: skip
+            with pytest.raises(UsageError, match="header") as caught:
+                Client(fake.url, settings, {})
+            assert "gehe" not in str(caught.value)
+
+
+def test_a_server_that_drips_is_not_waited_for_to_its_end() -> None:
+    ticks = iter(range(10_000))
+    with FakePrometheus(lambda _: Reply(b" " * 400, drips=True)).running() as fake:
+        client = Client(
+            fake.url, PrometheusSettings(timeout_seconds=1), {}, sleep=Naps(), monotonic=lambda: float(next(ticks))
+        )
+        with pytest.raises(TooMuchError, match="within 1 s"):
+            client.scalar("vector(1)", 0.0)
+        assert len(fake.requests) == 4 and fake.answered == 0
+
+
 def test_a_proxy_is_used_where_it_is_set() -> None:
     with FakePrometheus(lambda _: vector(({}, 1))).running() as proxy:
         client = Client("http://prometheus.invalid:9090/base/", PrometheusSettings(proxy=proxy.url), {})
@@ -189,7 +217,10 @@ def test_a_proxy_is_used_where_it_is_set() -> None:
         assert proxy.requests[0].path == "/base/api/v1/query"
 
 
-@pytest.mark.parametrize("url", ["http://u:hunter2@h:9090", "ftp://h", "h:9090", "http://h/?q=1", "http://h:x", ""])
+@pytest.mark.parametrize("url", [
+    "http://u:hunter2@h:9090", "u:hunter2@h:9090", "https:/u:hunter2@h", "http://h/?token=hunter2", "ftp://h", "h:9090",
+    "http://h/?q=1", "http://h:x", "",
+])  # fmt: skip
 def test_an_address_that_is_none_or_holds_a_password_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         Client(url, PrometheusSettings(), {})

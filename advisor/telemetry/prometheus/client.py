@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import requests
 from prometheus_api_client import PrometheusConnect
+from requests.auth import HTTPBasicAuth
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 from urllib3.util.retry import Retry
 
 from ....agent.inventory.text import clean_text
@@ -160,7 +162,7 @@ class Client:
             stream=True,
         ) as response:
             body = bytearray()
-            for piece in response.iter_content(1 << 18):
+            for piece in _pieces(response):
                 body += piece
                 if len(body) > self._max_bytes:
                     raise TooMuchError(
@@ -170,6 +172,20 @@ class Client:
                     raise requests.ReadTimeout("the answer did not end in time")
             self._counts.append(len(body))
             return response.status_code, bytes(body), _seconds(response.headers.get("Retry-After"))
+
+
+def _pieces(response: requests.Response) -> Iterator[bytes]:
+    """The body as it comes, at most a quarter of a MiB a piece, decompressed.
+
+    `iter_content` waits until a piece is full, so that a server that drips would be waited for without an end.
+    """
+    try:
+        while piece := response.raw.read1(1 << 18, decode_content=True):
+            yield piece
+    except ReadTimeoutError as error:
+        raise requests.ReadTimeout("no more of the answer came") from error
+    except HTTPError as error:
+        raise requests.ConnectionError("the answer broke off") from error
 
 
 def check_url(url: str) -> str:
@@ -184,7 +200,8 @@ def check_url(url: str) -> str:
             "--prometheus holds a user or a password.", "Set prometheus.username and prometheus.password_file instead."
         )
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise UsageError(f"{clean_text(url)!r} is no address of a server.", "Write http://HOST:PORT, or with a path.")
+        # Not repeated: a token may stand in it, or a password behind a scheme that was forgotten.
+        raise UsageError("--prometheus is no address of a server.", "Write http://HOST:PORT, or with a path.")
     if not url.isprintable() or " " in url:
         raise UsageError("--prometheus has a wrong address.", "Write http://HOST:PORT.")
     return url.rstrip("/")
@@ -200,7 +217,7 @@ def _session(url: str, settings: PrometheusSettings, environ: Mapping[str, str])
         session.cert = (settings.client_cert_file, key) if key else settings.client_cert_file
     if settings.username:
         password = secret(settings.password_file, environ) if settings.password_file else ""
-        session.auth = (settings.username, password)
+        session.auth = HTTPBasicAuth(settings.username.encode(), password.encode())  # UTF-8, as RFC 7617 has it
     headers = dict(settings.headers)
     headers |= {name: secret(file, environ) for name, file in settings.header_files.items()}
     if settings.tenant:
@@ -209,6 +226,11 @@ def _session(url: str, settings: PrometheusSettings, environ: Mapping[str, str])
         if settings.username:
             raise UsageError("The settings give both a bearer token and a user.", "Keep one of them.")
         headers["Authorization"] = f"Bearer {secret(settings.bearer_token_file, environ)}"
+    for name, value in headers.items():
+        if not value.isascii() or value != value.strip():
+            raise UsageError(
+                f"What is to be sent as {name} cannot stand in a header.", "Give it in ASCII, without blanks around it."
+            )
     session.headers.update({"User-Agent": "skuwise", **headers})
     proxy = {"http": settings.proxy, "https": settings.proxy} if settings.proxy else None
     # It mounts the adapter on our session; retries are ours.
