@@ -10,6 +10,7 @@ import select
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -174,6 +175,19 @@ def test_a_story_shows_evidence_a_plot_findings_and_what_would_overturn_them() -
             await s.shows(told)
 
     drive(steps, size=(120, 180), workload="chat")
+
+
+def test_of_one_interval_no_course_is_drawn() -> None:
+    loaded = fleet()
+    gpu, fabric = (rows[rows["ts"] == NOW] for rows in (loaded.frame.gpu, loaded.frame.fabric))
+    short = replace(loaded, frame=replace(loaded.frame, gpu=gpu, fabric=fabric))
+
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.shows("this window holds one interval of it only")
+        assert "Use of the GPUs" not in s.screen
+
+    drive(steps, HandLoader(held=short), size=(120, 180), workload="chat")
 
 
 def test_a_deep_link_to_nothing_says_so() -> None:

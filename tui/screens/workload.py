@@ -34,6 +34,9 @@ _PLOTS = (
 )
 
 
+_SHORT = "Its course over time: this window holds one interval of it only. A longer one (w) shows more."
+
+
 class HistoryWanted(Message):
     """The story wants what its workload did over time."""
 
@@ -63,6 +66,7 @@ class Workload(Page):
                 panel.border_title = "Held back by, GPU-hours"
                 yield Static(classes="said")
                 yield Bars(hours_short, empty="No share of its time is known.", id="shares")
+            yield Static(_SHORT, classes="said", id="short")
             for name, title, _, top in _PLOTS:
                 with Vertical(classes="panel plot", id=f"over-{name}") as panel:
                     panel.border_title = title
@@ -78,6 +82,7 @@ class Workload(Page):
                 yield Static(classes="said")
 
     def on_mount(self) -> None:
+        self.query_one("#short").display = False
         for panel in self.query(".plot"):
             panel.display = False
         self.query_one("#story").focus()
@@ -103,8 +108,10 @@ class Workload(Page):
         """Draw what the workload did over time; plots of what was never read are not shown."""
         if not self.is_attached:  # it was left before the history was there
             return
+        self.query_one("#short").display = len(history.ends) == 1
+        course = history.lines if len(history.ends) > 1 else ()
         for name, _, wanted, _ in _PLOTS:
-            found = [one for one in history.lines if one.name in wanted]
+            found = [one for one in course if one.name in wanted]
             self.query_one(f"#over-{name}").display = bool(found)
             self.query_one(f"#{name}", TimePlot).put(history.ends, found)
 
