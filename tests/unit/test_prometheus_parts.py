@@ -13,14 +13,16 @@ from skuwise.advisor.telemetry.prometheus import queries
 from skuwise.advisor.telemetry.prometheus.answers import Answer, Grid
 from skuwise.advisor.telemetry.prometheus.cache import Cache, cache_folder
 from skuwise.advisor.telemetry.prometheus.cells import Cells, from_bins
-from skuwise.advisor.telemetry.prometheus.fabric import port_key, roles_of
+from skuwise.advisor.telemetry.prometheus.fabric import PortRows, port_key, roles_of
 from skuwise.advisor.telemetry.prometheus.gpus import dcgm_rows
 from skuwise.advisor.telemetry.prometheus.names import agent_work, gpu_of, host_of, matched, node_of, work_of
+from skuwise.advisor.telemetry.prometheus.nodes import node_table
 from skuwise.advisor.telemetry.prometheus.plan import DAY, MAX_VALUES, Log, halves, pieces_of
 from skuwise.advisor.telemetry.prometheus.settings import load_settings
 from skuwise.advisor.telemetry.prometheus.work import held_spans
 from skuwise.agent.inventory.ids import series_id, workload_id
 from skuwise.agent.model import BIN_EDGES
+from skuwise.rules.catalog_loader import load_catalog
 from skuwise.rules.errors import UsageError
 
 HOUR = 3600.0
@@ -193,6 +195,14 @@ def test_a_number_in_a_label_that_is_none_is_missing(number: str) -> None:
     assert np.isnan(rows.about["GPU-1"].index)
     assert port_key({"device": "mlx5_0", "port": number}, "n1") is None
     assert port_key({"device": "mlx5_0", "port": "2"}, "n1") == ("n1", "mlx5_0", 2)
+
+
+@pytest.mark.parametrize(("said", "count"), [(8, 8), (0, 1), (-1, 1), (0.5, 1), (1e300, 1), (nan, 1)])
+def test_a_count_of_gpus_that_can_be_none_is_not_believed(said: float, count: float) -> None:
+    gpus = dcgm_rows(GRID, {"n": Answer(({"UUID": "GPU-1", "Hostname": "n1"},), np.full((1, 4), 60.0))}, Log())
+    told = {name: Answer(({"node": "n1"},), np.full((1, 4), said)) for name in ("nodes", "node GPUs")}
+    table = node_table(gpus, PortRows(Cells(GRID)), told, dmi={}, kube={}, catalog=load_catalog())
+    assert table["gpu_count"].tolist() == [count]
 
 
 def test_ports_are_compute_by_shape_or_as_they_are_configured() -> None:

@@ -20,6 +20,7 @@ from .gpus import About, GpuRows
 from .names import agent_node
 
 _ROLES: Mapping[str, Role] = {"compute": "compute", "storage": "storage", "management": "management"}
+_MOST_GPUS = 1024  # no node comes near
 _SPELLED = re.compile(r"[^a-zA-Z0-9_]")
 
 
@@ -94,7 +95,8 @@ def node_table(
     answer = given.get("node GPUs")
     if answer is not None:
         for labels, values in zip(answer.labels, answer.values, strict=True):
-            node, known = agent_node(labels), values[~np.isnan(values)]
+            # A count of GPUs below one, or in parts, is no reading: hours and dollars would be invented from it.
+            node, known = agent_node(labels), values[(values >= 1) & (values <= _MOST_GPUS) & (values % 1 == 0)]
             if node and len(known):
                 declared[node] = float(known[-1])
     spans: dict[str, tuple[float, float]] = {}
