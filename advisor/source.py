@@ -53,7 +53,7 @@ class PrometheusServer:
         settings = load_settings(self.environ)
         client = Client(self.url, settings, self.environ)
         try:
-            scope = f"{client.url}\n{settings.tenant}\n{settings.username}\n{settings.bearer_token_file}"
+            scope = f"{client.url}\n{settings.identity!r}"
             reading = Reading(
                 client, Cache(cache_folder(settings.cache, self.environ), scope), self.matches, now,
                 concurrency=settings.concurrency, max_series=settings.max_series,

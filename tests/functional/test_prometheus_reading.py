@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.frame import Frame
+from skuwise.advisor.source import PrometheusServer
 from skuwise.advisor.telemetry.prometheus.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client import Client
 from skuwise.advisor.telemetry.prometheus.frame import Reading, read_frame
@@ -231,6 +232,20 @@ def test_advise_reads_a_server_and_tells_its_progress_on_stderr(
     assert status == 0, told.err
     assert json.loads(told.out)["source"]["kind"] == "prometheus" and "dcgm-exporter" in told.err
     assert queries and all('{cluster="eu"}' in query for query in queries)
+
+
+def test_what_one_tenant_was_told_is_not_told_to_another(tmp_path: Path) -> None:
+    def asked(tenant: str) -> list[str]:
+        (tmp_path / "skuwise").mkdir(exist_ok=True)
+        (tmp_path / "skuwise" / "skuwise.toml").write_text(f'[prometheus]\nheaders = {{"X-Tenant" = "{tenant}"}}\n')
+        environ = {"SKUWISE_PROMETHEUS_CACHE": str(tmp_path / "kept"), "XDG_CONFIG_HOME": str(tmp_path)}
+        before = len(fake.requests)
+        PrometheusServer(fake.url, environ=environ).read(CATALOG, since=86400.0, until=NOW, now=NOW + 86400)
+        return [r.query for r in fake.requests[before:] if r.path.endswith("query_range")]
+
+    with FakePrometheus(DcgmServer()).running() as fake:
+        first, other, again = asked("a"), asked("b"), asked("a")
+    assert sorted(first) == sorted(other) and first and not again
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,14 @@ class PrometheusSettings:
     max_series: int = 200_000
     cache: str | None = None
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """As whom we ask: whoever asks as another may be shown other series."""
+        return (
+            self.tenant, self.username, self.bearer_token_file, self.client_cert_file, sorted(self.headers.items()),
+            sorted(self.header_files.items()),
+        )  # fmt: skip
+
 
 _KEYS = {f.name.removesuffix("_seconds"): f.name for f in fields(PrometheusSettings)}
 _TABLES = ("headers", "header_files")
