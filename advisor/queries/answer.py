@@ -72,7 +72,7 @@ class SqliteLanguage:
         databases = advice.source.get("databases")
         files = [str(name) for name in databases] if isinstance(databases, list | tuple) else []
         if len(files) < 2:
-            file = shlex.quote(files[0]) if files else "FILE"
+            file = _word(files[0]) if files else "FILE"
             return (f"Save a query as query.sql, then: sqlite3 -readonly -line {file} < query.sql",)
         views = sorted({view for a in answers for sql in _all_sql(a) for view in _VIEWS.findall(sql)})
         return (
@@ -102,7 +102,7 @@ def gather(files: Sequence[str], views: Sequence[str], advice: Advice) -> tuple[
     return (
         "rm -f together.db; {",
         f'  echo "BEGIN; {tables}"',
-        f"  for db in {' '.join(shlex.quote(name) for name in files)}; do",
+        f"  for db in {' '.join(map(_word, files))}; do",
         *(f'    sqlite3 -readonly -cmd ".mode insert {view}" "$db" "{gathered(view, advice)}"' for view in views),
         '  done; echo "COMMIT;"; } | sqlite3 together.db',
     )
@@ -118,6 +118,11 @@ def gathered(view: str, advice: Advice) -> str:
         return f"{every};"
     since = "" if view == "fabric_hours" else f"ts > {advice.start!r} AND "
     return f"{every} WHERE {since}ts < {advice.end + 60!r};"
+
+
+def _word(name: str) -> str:
+    """The name of a file as a word of a shell line; one that begins with a dash is no option."""
+    return shlex.quote(f"./{name}" if name.startswith("-") else name)
 
 
 def _all_sql(answer: Answer) -> tuple[str, ...]:

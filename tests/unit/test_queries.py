@@ -171,6 +171,13 @@ def test_what_is_printed_is_comments_and_statements_with_the_numbers_they_give()
     assert sqlite3.complete_statement("\n".join(statement))
 
 
+def test_a_file_that_begins_with_a_dash_is_no_option_of_the_shell_line() -> None:
+    advice = replace(advice_of(verdicts([node()], [])), source={"databases": ["-init $(id).db"]})
+    assert " './-init $(id).db' " in SqliteLanguage().how_to_run(advice, [])[0]
+    both = replace(advice, source={"databases": ["-x.db", "b.db"]})
+    assert "for db in ./-x.db b.db; do" in "\n".join(SqliteLanguage().how_to_run(both, []))
+
+
 def test_outside_text_stays_within_its_comment() -> None:
     advice = advice_of(founding())
     finding = replace(
