@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ _ERRORS = {kind.__name__: kind for kind in (NothingToDo, SkuwiseError, SourceErr
 Array = npt.NDArray[Any]
 
 
-def write_told(told: Mapping[Path, Parts | SkuwiseError], stream: BinaryIO) -> None:
+def write_told(told: Mapping[Path, Parts | SkuwiseError], stream: IO[bytes]) -> None:
     """`told` to a binary stream.
 
     Raises:
@@ -39,16 +39,24 @@ def write_told(told: Mapping[Path, Parts | SkuwiseError], stream: BinaryIO) -> N
         np.lib.format.write_array(stream, array, allow_pickle=False)
 
 
-def read_told(stream: BinaryIO) -> Told:
+def read_told(stream: IO[bytes]) -> Told:
     """What `write_told` wrote.
 
     Raises:
         ValueError: it is something else, or ends too early.
     """
+    plain = _Plain(stream)
     try:
-        return {Path(file["path"]): _entry(file, stream) for file in json.loads(stream.readline())}
+        return {Path(file["path"]): _entry(file, plain) for file in json.loads(stream.readline())}
     except (AttributeError, EOFError, IndexError, KeyError, TypeError) as error:
         raise ValueError(f"not what was read of files: {error!r}") from error
+
+
+class _Plain:
+    """A stream that can only be read on: numpy maps what looks like a file, and a pipe has no position to map from."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.read = stream.read
 
 
 def _file(entry: Parts | SkuwiseError, arrays: list[Array]) -> dict[str, object]:
@@ -60,7 +68,7 @@ def _file(entry: Parts | SkuwiseError, arrays: list[Array]) -> dict[str, object]
     return {"notes": entry.notes, "tables": tables}
 
 
-def _entry(file: Mapping[str, Any], stream: BinaryIO) -> Parts | SkuwiseError:
+def _entry(file: Mapping[str, Any], stream: _Plain) -> Parts | SkuwiseError:
     if "error" in file:
         name, message, remedy = file["error"]
         return _ERRORS[name](message, remedy)
@@ -93,7 +101,7 @@ def _columns(table: pd.DataFrame, arrays: list[Array]) -> list[list[object]]:
     return columns
 
 
-def _table(columns: list[list[Any]], stream: BinaryIO) -> pd.DataFrame:
+def _table(columns: list[list[Any]], stream: _Plain) -> pd.DataFrame:
     names = [name for name, _, _ in columns]
     if all(kind == "none" for _, kind, _ in columns):
         return empty_table(names)
@@ -108,5 +116,5 @@ def _table(columns: list[list[Any]], stream: BinaryIO) -> pd.DataFrame:
     return table
 
 
-def _array(stream: BinaryIO) -> Array:
-    return np.lib.format.read_array(stream, allow_pickle=False)
+def _array(stream: _Plain) -> Array:
+    return np.lib.format.read_array(stream, allow_pickle=False)  # type: ignore[arg-type]
