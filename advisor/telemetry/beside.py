@@ -1,17 +1,21 @@
 """Files read by several processes side by side: making tables of rows keeps one core busy, and holds Python's lock.
 
 A child is given its files on stdin and answers on stdout, so that whoever reads a frame needs no guard around its main
-module. What a child fails to answer is read here.
+module. Its stdout is a file without a name: a pipe would hold it up until this process has read its own share. What a
+child fails to answer is read here.
 """
 
 from __future__ import annotations
 
 import gc
+import io
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 from ...agent.child import child_command
 from ..frame import Window
@@ -25,7 +29,10 @@ FILES_A_PROCESS = 12
 def read_beside(paths: Sequence[Path], window: Window, refined: int, processes: int) -> Told:
     """What `read_each` tells of these files, in their order, from up to `processes` processes."""
     count = max(1, min(processes, len(paths) // FILES_A_PROCESS))
-    shares = [paths[n::count] for n in range(count)]
+    # This process reads on while the others start, write and are read: their share is smaller by that.
+    ahead = FILES_A_PROCESS if count > 1 else 0
+    shares = [paths[ahead + n :: count] for n in range(count)]
+    shares[0] = [*paths[:ahead], *shares[0]]
     children = [_Child(share, window, refined) for share in shares[1:]]
     try:
         told = read_each(shares[0], window, refined)
@@ -42,22 +49,27 @@ class _Child:
 
     def __init__(self, paths: Sequence[Path], window: Window, refined: int) -> None:
         self.paths = paths
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answer: IO[bytes] = io.BytesIO()
         task = {"paths": [str(path) for path in paths], "window": [window.start, window.end], "refined": refined}
         try:
+            self._answer = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
             self._process = subprocess.Popen(  # noqa: S603 - our own module
-                child_command(__name__), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                child_command(__name__), stdin=subprocess.PIPE, stdout=self._answer, stderr=subprocess.DEVNULL
             )
             self._process.stdin.write(json.dumps(task).encode())  # type: ignore[union-attr]
             self._process.stdin.close()  # type: ignore[union-attr]
         except OSError:
+            self.end()
             self._process = None
 
     def answer(self) -> Told | None:
         """What it read; None where it failed to."""
-        if self._process is None:
+        if self._process is None or self._process.wait() != 0:
             return None
+        self._answer.seek(0)
         try:
-            told = read_told(self._process.stdout)  # type: ignore[arg-type]
+            told = read_told(self._answer)
         except (OSError, ValueError):
             return None
         return told if set(told) == set(self.paths) else None
@@ -65,8 +77,8 @@ class _Child:
     def end(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.stdout.close()  # type: ignore[union-attr]
             self._process.wait()
+        self._answer.close()
 
 
 def main() -> None:
