@@ -64,10 +64,11 @@ def judge_bottleneck(
                   if v >= _WORTH_NAMING * busy.sum()]  # fmt: skip
         evidence.extend([f"Beside it: {', '.join(beside)}."] if beside else [])
     chosen = own == lead
-    evidence.extend(_numbers(ruled, rows[chosen], weights[chosen]))
+    ruling_rows = rows[chosen]
+    evidence.extend(_numbers(ruled, ruling_rows, weights[chosen]))
     if ruled == "straggler":
         evidence.extend(_suspect(rows, weights))
-    doubt, doubts = _doubts(ruled, rows[chosen])
+    doubt, doubts = _doubts(ruled, ruling_rows)
     confidence = round(doubt * _confidence(share, coverage), 3)
     return BottleneckVerdict(ruled, confidence, shares, (*evidence, *doubts))  # type: ignore[arg-type]
 
