@@ -1,9 +1,10 @@
 """What became of day 7's recommendations: held against the advice that the second week, measured anew, leads to.
 
 A recommendation holds where the second week gives the same again (the same identity: series, action, from, to), changed
-where it gives that action with another target, broke where it gives none of it, and is gone where nothing of its work
-was left to look at. Blocked ones and experiments are not counted: nobody is told to follow them. Of those that hold,
-the second week's saving should lie within the first's 80 % interval.
+where it gives that action with another target, broke where it gives none of it, and is gone where no run of its work
+was left at the end of that week: nobody is advised to mend or move what has ended. Blocked ones and experiments are not
+counted: nobody is told to follow them. Of those that hold, the second week's saving should lie within the first's 80 %
+interval.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field
 from scoring import rate
 from skuwise.advisor.model import Advice, Recommendation
 
+# What was seen this shortly before the end still ran then.
+RUNNING_SECONDS = 3600.0
 FOLLOWED_RISKS = ("very-low", "low")
 
 
@@ -46,7 +49,7 @@ def follow(early: Advice, late: Advice) -> Followed:
     """Hold the recommendations of one week against those of the next."""
     out = Followed()
     series = {w.id: w.series_id for w in (*early.workloads, *late.workloads)}
-    there = {w.series_id for w in late.workloads}
+    there = {w.series_id for w in late.workloads if w.end >= late.end - RUNNING_SECONDS}
     again = [r for r in late.recommendations if _to_follow(r)]
     for given in early.recommendations:
         if not _to_follow(given):
