@@ -29,6 +29,7 @@ def measure(asked: Asked, config: AgentConfig) -> object:
     return measure_impact(asked, config, (), os.environ, say=lambda _: None, rng=random.Random(0), settle_seconds=0)
 
 
+@pytest.mark.slow
 def test_work_runs_beside_a_real_agent_whose_own_cost_is_measured(tmp_path: Path) -> None:
     environment, paths = node(tmp_path, "[gpu 0-7]\nname = NVIDIA H100 80GB HBM3\nsm_active = 0.5\n")
     settings = MODES[-1].settings

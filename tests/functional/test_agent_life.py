@@ -246,6 +246,7 @@ def test_a_second_agent_is_refused_and_told_who_holds_the_file(start: Callable[.
     assert agent.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_driver_changed_under_the_agent_makes_it_end_for_a_restart_once(start: Callable[..., Running]) -> None:
     version = "[system]\ndriver = 570.86.15\n"
     (tmp := start(version + GPUS, supervised=True)).said("2 GPUs")
@@ -268,6 +269,7 @@ def test_a_driver_changed_under_the_agent_makes_it_end_for_a_restart_once(start:
     assert again.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_driver_that_comes_up_late_is_taken_up(start: Callable[..., Running]) -> None:
     agent = start("[system]\nfault.nvmlInitWithFlags = !9 5:ok\n" + GPUS, stepped=True)
     agent.said("no GPU can be read")

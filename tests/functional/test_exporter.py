@@ -271,6 +271,7 @@ name = NVIDIA H100 80GB HBM3
 """
 
 
+@pytest.mark.slow
 def test_the_agent_serves_what_it_keeps_tick_for_tick_over_a_reload(tmp_path: Path) -> None:
     process, address = start_agent(tmp_path, SCENARIO)
     try:

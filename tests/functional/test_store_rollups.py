@@ -316,6 +316,7 @@ def test_only_our_databases_are_rolled_up(tmp_path: Path) -> None:
         RollupJob(tmp_path / "missing.db").run(HOUR)
 
 
+@pytest.mark.slow
 def test_every_column_of_a_rollup_can_be_told(path: Path) -> None:
     writer, node = begin(path)
     node.put_ticks(working(range(3600)))

@@ -162,6 +162,7 @@ def test_a_job_on_nodes_whose_clocks_differ_is_one_and_loses_nothing(tmp_path: P
     assert verdicts.occupancy.groupby("class")["gpu_hours"].sum()["workload"] == pytest.approx(96, rel=0.01)
 
 
+@pytest.mark.slow
 def test_two_processes_read_what_one_reads(tmp_path: Path) -> None:
     first = make(tmp_path, "n1", hours=2)
     for number in range(2 * FILES_A_PROCESS - 1):
