@@ -130,6 +130,13 @@ def run_advise(options: argparse.Namespace) -> int:
             source_of(options, say, _cores()), since=options.since, until=options.until, rules_dir=options.rules,
             prices=options.prices, now=now, decisions=decisions, with_market=options.market,
         )  # fmt: skip
+    print_advice(advice, options)
+    ledger.note(advice, now)
+    return EXIT_DONE
+
+
+def print_advice(advice: Advice, options: argparse.Namespace) -> None:
+    """The advice in `options.format`, to the file `options.output` or to stdout."""
     terminal = options.output is None and sys.stdout.isatty()
     width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
     text = render(advice, options.format, width=width, color=terminal and not os.environ.get("NO_COLOR"))
@@ -138,8 +145,6 @@ def run_advise(options: argparse.Namespace) -> int:
     else:
         write_whole(options.output, text)
         say(f"written to {options.output}")
-    ledger.note(advice, now)
-    return EXIT_DONE
 
 
 def advise_from(

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
-import sys
 from pathlib import Path
 
 from ...rules.errors import EXIT_DONE, UsageError
 from ...rules.thresholds import load_bottleneck_thresholds
-from ..render import FORMATS, render
+from ..render import FORMATS
 from .joining import merge
 from .reading import read_advice
 
@@ -24,7 +21,7 @@ def configure_merge(parser: argparse.ArgumentParser) -> None:
 
 def run_merge(options: argparse.Namespace) -> int:
     """Read all, join, print."""
-    from ..commands import WIDTH_OF_A_PIPE, say, write_stdout, write_whole  # noqa: PLC0415
+    from ..commands import print_advice  # noqa: PLC0415
 
     advice = {}
     for path in options.advice:
@@ -32,12 +29,5 @@ def run_merge(options: argparse.Namespace) -> int:
             raise UsageError(f"{path} is named twice.", "Name each shard once.")
         advice[str(path)] = read_advice(path)
     merged = merge(advice, load_bottleneck_thresholds()["dominant_share_min"].value)
-    terminal = options.output is None and sys.stdout.isatty()
-    width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
-    text = render(merged, options.format, width=width, color=terminal and not os.environ.get("NO_COLOR"))
-    if options.output is None:
-        write_stdout(text)
-    else:
-        write_whole(options.output, text)
-        say(f"written to {options.output}")
+    print_advice(merged, options)
     return EXIT_DONE
