@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 
 from ...rules.kind_model import KindModel, load_kind_model
 from ...rules.labels import KindLabel
@@ -39,8 +40,9 @@ _SHOWN = 0.3
 _TELLING = ("periodic", "collectives", "fabric-busy")
 
 
+@cache
 def shipped_model() -> KindModel:
-    """The model that ships. Raises RulesError where it is not for these shapes."""
+    """The model that ships, read once as the move model is. Raises RulesError where it is not for these shapes."""
     return load_kind_model(WORKING, [shape.name for shape in SHAPES], fingerprint(SHAPES))
 
 
