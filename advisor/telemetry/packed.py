@@ -1,4 +1,4 @@
-"""What was read of files, as bytes on a pipe: a line of JSON that says what follows, then plain arrays of numbers.
+"""What was read of files, as bytes in a file: a line of JSON that says what follows, then plain arrays of numbers.
 
 Nothing in it can name code to run, whoever writes it.
 """
@@ -40,23 +40,15 @@ def write_told(told: Mapping[Path, Parts | SkuwiseError], stream: IO[bytes]) -> 
 
 
 def read_told(stream: IO[bytes]) -> Told:
-    """What `write_told` wrote.
+    """What `write_told` wrote. `stream` has a position: numpy maps what is a file, and of a pipe it cannot.
 
     Raises:
         ValueError: it is something else, or ends too early.
     """
-    plain = _Plain(stream)
     try:
-        return {Path(file["path"]): _entry(file, plain) for file in json.loads(stream.readline())}
+        return {Path(file["path"]): _entry(file, stream) for file in json.loads(stream.readline())}
     except (AttributeError, EOFError, IndexError, KeyError, TypeError) as error:
         raise ValueError(f"not what was read of files: {error!r}") from error
-
-
-class _Plain:
-    """A stream that can only be read on: numpy maps what looks like a file, and a pipe has no position to map from."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self.read = stream.read
 
 
 def _file(entry: Parts | SkuwiseError, arrays: list[Array]) -> dict[str, object]:
@@ -68,7 +60,7 @@ def _file(entry: Parts | SkuwiseError, arrays: list[Array]) -> dict[str, object]
     return {"notes": entry.notes, "tables": tables}
 
 
-def _entry(file: Mapping[str, Any], stream: _Plain) -> Parts | SkuwiseError:
+def _entry(file: Mapping[str, Any], stream: IO[bytes]) -> Parts | SkuwiseError:
     if "error" in file:
         name, message, remedy = file["error"]
         return _ERRORS[name](message, remedy)
@@ -101,7 +93,7 @@ def _columns(table: pd.DataFrame, arrays: list[Array]) -> list[list[object]]:
     return columns
 
 
-def _table(columns: list[list[Any]], stream: _Plain) -> pd.DataFrame:
+def _table(columns: list[list[Any]], stream: IO[bytes]) -> pd.DataFrame:
     names = [name for name, _, _ in columns]
     if all(kind == "none" for _, kind, _ in columns):
         return empty_table(names)
@@ -116,5 +108,5 @@ def _table(columns: list[list[Any]], stream: _Plain) -> pd.DataFrame:
     return table
 
 
-def _array(stream: _Plain) -> Array:
-    return np.lib.format.read_array(stream, allow_pickle=False)  # type: ignore[arg-type]
+def _array(stream: IO[bytes]) -> Array:
+    return np.lib.format.read_array(stream, allow_pickle=False)

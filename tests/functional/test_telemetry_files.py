@@ -6,6 +6,7 @@ import json
 import shutil
 import sqlite3
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -186,12 +187,10 @@ def test_the_process_beside_answers_with_what_it_read(tmp_path: Path) -> None:
     files = [make(tmp_path, "n1", hours=2), tmp_path / "none.db"]
     task = {"paths": [str(path) for path in files], "window": [T0, T0 + 2 * HOUR], "refined": 10}
     command = child_command("skuwise.advisor.telemetry.beside")
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps(task).encode())
-        process.stdin.close()
-        told, here = read_told(process.stdout), read_each(files, Window(T0, T0 + 2 * HOUR), 10)
+    with tempfile.TemporaryFile() as answer:  # as the program has it
+        subprocess.run(command, input=json.dumps(task).encode(), stdout=answer, check=True)
+        answer.seek(0)
+        told, here = read_told(answer), read_each(files, Window(T0, T0 + 2 * HOUR), 10)
     there, mine = told[files[0]], here[files[0]]
     assert isinstance(there, Parts)
     assert isinstance(mine, Parts)
