@@ -126,7 +126,7 @@ def run_advise(options: argparse.Namespace) -> int:
     decisions = ledger.decisions(now)
     say("reading telemetry ...")
     with _no_garbage_collection():
-        advice = advise_from(
+        _, advice = read_and_advise(
             source_of(options, say, _cores()), since=options.since, until=options.until, rules_dir=options.rules,
             prices=options.prices, now=now, decisions=decisions, with_market=options.market,
         )  # fmt: skip
@@ -145,24 +145,6 @@ def print_advice(advice: Advice, options: argparse.Namespace) -> None:
     else:
         write_whole(options.output, text)
         say(f"written to {options.output}")
-
-
-def advise_from(
-    source: Source | list[Path],
-    *,
-    now: float,
-    since: float = 14 * 86400.0,
-    until: float | None = None,
-    rules_dir: Path | None = None,
-    prices: Path | None = None,
-    decisions: Mapping[str, Decision] | None = None,
-    with_market: bool = False,
-) -> Advice:
-    """Advice over a source; `read_and_advise` without the frame."""
-    return read_and_advise(
-        source, now=now, since=since, until=until, rules_dir=rules_dir, prices=prices, decisions=decisions,
-        with_market=with_market,
-    )[1]  # fmt: skip
 
 
 def read_and_advise(

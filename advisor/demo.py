@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from ..rules.errors import EXIT_DONE, UsageError
-from .commands import WIDTH_OF_A_PIPE, advise_from, say, write_stdout, write_whole
+from .commands import WIDTH_OF_A_PIPE, read_and_advise, say, write_stdout, write_whole
 from .render import render
 from .render.text import render_overview, render_story
 from .simulate.simulator import simulate
@@ -46,7 +46,7 @@ def run_demo(options: argparse.Namespace) -> int:
     )
     own = _sample_own_gpus(folder)
     say("3/3  reading it and weighing every way out")
-    advice = advise_from([fleet], now=now)
+    _, advice = read_and_advise([fleet], now=now)
     width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
     color = sys.stdout.isatty()
     write_whole(report, render(advice, "markdown"))

@@ -15,8 +15,8 @@ from .commands import (
     WIDTH_OF_A_PIPE,
     add_ledger,
     add_source,
-    advise_from,
     ledger_beside,
+    read_and_advise,
     say,
     write_stdout,
     write_whole,
@@ -70,7 +70,7 @@ def run_explain(options: argparse.Namespace) -> int:
     now = time.time()
     decisions = ledger_beside(options).decisions(now)
     say("reading telemetry ...")
-    advice = advise_from(
+    _, advice = read_and_advise(
         source_of(options, say), since=options.since, until=options.until, rules_dir=options.rules,
         prices=options.prices, now=now, decisions=decisions,
     )  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.advice import advise_on
-from skuwise.advisor.commands import advise_from
+from skuwise.advisor.commands import read_and_advise
 from skuwise.advisor.explain import queries_of
 from skuwise.advisor.model import Advice, Evidence, Finding
 from skuwise.advisor.moments import parse_moment
@@ -87,7 +87,7 @@ def check(advice: Advice, database: Path) -> set[str]:
 @pytest.fixture(scope="module")
 def idle(fleets) -> tuple[Path, Advice]:
     database = fleets("idle", 2)
-    return database, advise_from([database], now=LATER)
+    return database, read_and_advise([database], now=LATER)[1]
 
 
 def test_the_queries_of_idle_gpus_give_their_numbers(idle) -> None:
@@ -111,7 +111,7 @@ def test_the_queries_of_idle_gpus_give_their_numbers(idle) -> None:
 )
 def test_the_queries_of_every_finding_give_their_numbers(fleets, scenario: str, days: int, rules: set[str]) -> None:
     database = fleets(scenario, days)
-    assert check(advise_from([database], now=LATER), database) >= rules
+    assert check(read_and_advise([database], now=LATER)[1], database) >= rules
 
 
 def evidence_of(group: Group) -> Iterator[tuple[str, tuple[Evidence, ...]]]:
@@ -179,7 +179,7 @@ def test_numbers_of_several_databases_come_from_the_gathered_rows(fleets, tmp_pa
     for n, database in enumerate(databases):
         shutil.copy(database, tmp_path / f"it's {n}.db")
     files = sorted(tmp_path.glob("*.db"))
-    advice = advise_from(files, now=LATER)
+    _, advice = read_and_advise(files, now=LATER)
     asked = [(f, answer_of(advice, f)) for f in advice.findings]
     assert {f.rule for f in advice.findings} >= {"idle", "held-idle", "idle-fabric"}
     language = SqliteLanguage()

@@ -9,7 +9,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.commands import advise_from
+from skuwise.advisor.commands import read_and_advise
 from skuwise.advisor.render import render
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite import read_frame
@@ -56,7 +56,7 @@ def test_phases_are_those_of_the_truth(made: Path) -> None:
 
 
 def test_text_and_json_tell_the_phases(made: Path) -> None:
-    advice = advise_from([made], now=UNTIL)
+    _, advice = read_and_advise([made], now=UNTIL)
     text = render(advice, "table", width=160, color=False)
     assert "changes what it does: training (compute) in" in text
     told = json.loads(render(advice, "json", width=100, color=False))
