@@ -27,7 +27,7 @@ Action = Literal[
 ]
 Realisation = Literal["cash-now", "cash-at", "capacity-freed", "energy"]
 Risk = Literal["very-low", "low", "medium", "high"]
-DecisionState = Literal["proposed", "accepted", "snoozed", "dismissed", "expired"]
+DecisionState = Literal["proposed", "accepted", "snoozed", "dismissed", "done", "regressed", "expired"]
 COUNTED_RISKS: tuple[Risk, ...] = ("very-low", "low")
 
 

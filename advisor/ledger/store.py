@@ -27,10 +27,18 @@ _RECOMMENDATIONS = {
     "freed_gpu_hours_per_month": float, "realisation": str, "risk": str, "blocked": int, "text": str, "source": str,
     "first_proposed": float, "last_proposed": float,
 }  # fmt: skip
+_MAILED = {"seq": int, "recipient": str, "recommendation": str, "at": float}
 _EVENTS = {"seq": int, "recommendation": str, "act": str, "at": float, "by": str, "until": float, "why": str}
 _MOMENTS = ("first_proposed", "last_proposed", "at", "until")
 _YEAR_10000 = 253_402_300_800.0  # Unix seconds: what no date is written of any more
 _KINDS = {str: "text", float: "number", int: "whole number"}
+_TOLD = """
+    WITH told AS (SELECT recommendation, max(at) AS at FROM mailed WHERE recipient = ? GROUP BY recommendation)
+    SELECT recommendation FROM told WHERE at >= ? AND NOT EXISTS (
+        SELECT 1 FROM events
+        WHERE events.recommendation = told.recommendation AND events.act = 'regressed' AND events.at > told.at
+    )
+"""
 _ONLY_ADDED = (
     "CREATE TRIGGER events_are_not_{past} BEFORE {verb} ON events "
     "BEGIN SELECT RAISE(ABORT, 'events are only ever added'); END"
@@ -88,6 +96,27 @@ class Ledger:
         """Add an event to what was proposed before. Raises NothingToDo where there is no ledger, StoreError."""
         with self._writing(create=False) as db:
             _add(db, recommendation, event)
+
+    def note_mailed(self, recipient_key: str, ids: Collection[str], now: float) -> None:
+        """Note that these recommendations were told to a recipient at `now` (Unix seconds). Raises StoreError."""
+        with self._writing(create=True) as db:
+            table = db.table("mailed")
+            if not table.exists():
+                table.create(_MAILED, pk="seq", not_null={"recipient", "recommendation", "at"})
+            table.insert_all({"recipient": recipient_key, "recommendation": one, "at": now} for one in sorted(set(ids)))
+
+    def mailed_since(self, recipient_key: str, since: float) -> frozenset[str]:
+        """What a recipient was told at `since` (Unix seconds) or later, and need not be told again.
+
+        What regressed after it was told is not among them. Empty where there is no ledger. Raises StoreError.
+        """
+        try:
+            with self._reading() as db:
+                if not db.table("mailed").exists():
+                    return frozenset()
+                return frozenset(row["recommendation"] for row in db.query(_TOLD, [recipient_key, since]))
+        except NothingToDo:
+            return frozenset()
 
     @contextmanager
     def _reading(self) -> Iterator[Database]:
