@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -11,10 +11,10 @@ from ..rules.catalog_loader import Catalog
 from ..rules.custom import CustomRules
 from ..rules.exceptions import Exceptions, load_exceptions
 from ..rules.thresholds import Threshold, WasteRule
-from .frame import Frame
-from .model import Advice, Decision, Summary
+from .frame import Frame, Window
+from .model import Advice, Decision, Finding, Summary
 from .moments import minute, span
-from .moves.found import HOUR_SECONDS, Found, listed, when_possible
+from .moves.found import HOUR_SECONDS, listed, when_possible
 from .moves.groups import groups_of
 from .moves.market import market
 from .moves.money import PriceBook, reconcile, unique, with_costs
@@ -88,15 +88,7 @@ def advise_on(
     scope = Scope(verdicts, groups, rules, book, generated_at)
     found, waste_notes = find_waste(scope, exceptions)
     own, own_notes = find_custom(scope, custom or CustomRules({}), exceptions)
-    scene = Scene(
-        catalog=catalog,
-        book=book,
-        headroom=rules["too-many-gpus"].value("headroom"),
-        sizing=rules["too-many-gpus"],
-        at=max(generated_at, window.end),
-        window_hours=window.hours,
-        rng=rng,
-    )
+    scene = scene_of(window, book, rules, generated_at, rng)
     options, over = enumerate_options(scene, verdicts, groups, found)
     options = decided(options, decisions or {})
     reconciliation, money_notes = reconcile(verdicts, book)
@@ -122,7 +114,7 @@ def advise_on(
             gpu_count=sum(n.gpu_count for n in verdicts.nodes),
             gpu_hours=sum(n.gpu_count * n.span_hours for n in verdicts.nodes),
             cost_usd=reconciliation.total,
-            wasted_usd=wasted(found) if priced else None,
+            wasted_usd=wasted((f.finding, f.group and f.group.series_id) for f in found) if priced else None,
             recoverable_usd_per_month=cash if priced else None,
             reconciliation=reconciliation,
             recoverable_interval_usd_per_month=interval,
@@ -137,8 +129,19 @@ def advise_on(
     )
 
 
-def wasted(found: Sequence[Found]) -> float:
-    """US dollars of the window that bought nothing, each once.
+def scene_of(
+    window: Window, book: PriceBook, rules: Mapping[str, WasteRule], generated_at: float, rng: np.random.Generator
+) -> Scene:
+    """What the moves of a window are weighed with. `generated_at`: Unix seconds."""
+    sizing = rules["too-many-gpus"]
+    return Scene(
+        catalog=book.catalog, book=book, headroom=sizing.value("headroom"), sizing=sizing,
+        at=max(generated_at, window.end), window_hours=window.hours, rng=rng,
+    )  # fmt: skip
+
+
+def wasted(found: Iterable[tuple[Finding, str | None]]) -> float:
+    """US dollars of the window that bought nothing, each once. `found`: with the series each is about (None: none).
 
     GPU-hours without use count whole. What is paid too much for the others (the fabric, NVLink, a GPU of too high a
     tier) counts for the rest of them, and a tier's difference only beyond what its links add. What work loses by
@@ -147,23 +150,22 @@ def wasted(found: Sequence[Found]) -> float:
     total = 0.0
     surplus: dict[str, float] = {}
     links: dict[str, dict[str, float]] = {}  # node -> rule -> what its link adds to a GPU-hour
-    for item in found:
-        f, group = item.finding, item.group
+    every = tuple(found)
+    for f, series in every:
         if f.rule in _UNUSED:
             total += f.cost_usd or 0.0
-            if group is not None:
-                surplus[group.series_id] = surplus.get(group.series_id, 0.0) + f.gpu_hours
+            if series is not None:
+                surplus[series] = surplus.get(series, 0.0) + f.gpu_hours
         elif f.rule in _LINKS and f.gpu_hours > 0:
             for node in f.nodes:
                 links.setdefault(node, {})[f.rule] = (f.cost_usd or 0.0) / f.gpu_hours
-    for item in found:
-        f, group = item.finding, item.group
-        if f.rule not in (*_LINKS, *_TIERS) or group is None or f.gpu_hours <= 0:
+    for f, series in every:
+        if f.rule not in (*_LINKS, *_TIERS) or series is None or f.gpu_hours <= 0:
             continue
         cost = f.cost_usd or 0.0
         if f.rule in _TIERS:
             cost = max(cost - f.gpu_hours * max(sum(links.get(n, {}).values()) for n in f.nodes), 0.0)
-        total += cost * (1 - min(surplus.get(group.series_id, 0.0) / f.gpu_hours, 1.0))
+        total += cost * (1 - min(surplus.get(series, 0.0) / f.gpu_hours, 1.0))
     return total
 
 
