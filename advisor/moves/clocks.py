@@ -11,7 +11,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
+from .groups import HOURS_PER_MONTH, Group
 from .prediction import Factors, Phase, Prediction, Refusal, Use, time_ratio
 
 # Power above idle as a function of the SM clock's share k: 1 - D + D k^3. D = 0.49 from one published point: A100
@@ -43,6 +45,32 @@ class ClockMove:
     def loss(self) -> float:
         """Expected slowdown, 0.05 for 5 %."""
         return max(self.prediction.median - 1.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerAtWork:
+    """What one GPU of a group draws while it works: mean, 95th percentile and idle power; GPU-hours a month at work."""
+
+    watts: float
+    peak_watts: float
+    idle_watts: float
+    hours_per_month: float
+
+
+def power_at_work(usage: pd.DataFrame, group: Group, window_hours: float) -> PowerAtWork | None:
+    """From the rows of `Verdicts.usage` of the group's current workloads; None: not measured, or it never worked."""
+    drawn = usage["power_watts"].to_numpy(float)
+    busy = (usage["bottleneck"].to_numpy() != "idle") & np.isfinite(drawn)
+    drawn, seconds = drawn[busy], usage["seconds"].to_numpy(float)[busy]
+    over, mean = group.feature("power_over_idle"), group.feature("power_watts")
+    if not len(drawn) or seconds.sum() <= 0 or not over or not mean:
+        return None
+    return PowerAtWork(
+        watts=float(np.average(drawn, weights=seconds)),
+        peak_watts=float(np.percentile(drawn, 95)),
+        idle_watts=mean / over,
+        hours_per_month=float(seconds.sum()) / 3600 / window_hours * HOURS_PER_MONTH,
+    )
 
 
 def predict_clock(use: Use, phase: Phase, clock_share: float) -> Prediction | Refusal:

@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from ...rules.catalog import NodeSku, Price
 from ..model import Recommendation
-from .gates import fewer_gpus_gates
-from .groups import TRAINING, Group
-from .scene import Scene, baseline
+from .groups import Group
+from .scene import Scene, as_it_stands
 from .targets import candidates, move_option
 
 # Of each workload, so many providers.
@@ -27,9 +26,7 @@ def market(scene: Scene, groups: Sequence[Group]) -> tuple[Recommendation, ...]:
         source = scene.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
         if source is None or not group.recurs or not group.nodes or group.kind in ("idle", "unknown"):
             continue
-        own = scene.of(group)
-        kept = bool(fewer_gpus_gates(group, group.gpu_count)) or group.kind in TRAINING
-        base = baseline(own, group, group.unit, fewer_forbidden=kept)
+        own, base = as_it_stands(scene, group)
         here = group.nodes[0].provider
         if base.price is None or base.mixed or here is None:
             continue

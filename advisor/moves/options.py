@@ -10,13 +10,12 @@ from ..verdicts.facts import Verdicts
 from .clocking import slower_clock
 from .consolidate import consolidate
 from .found import Found
-from .gates import fewer_gpus_gates
-from .groups import TRAINING, Group
+from .groups import Group
 from .mend import mend, mend_first
 from .placement import swaps_of
 from .prediction import percentiles
 from .resize import no_fabric_twins, reduce_gpus, release, without_fabric
-from .scene import Option, Scene, baseline
+from .scene import Option, Scene, as_it_stands
 from .schedule import schedule_off
 from .slicing import mig_slice
 from .targets import no_other_gpu, other_gpu
@@ -94,9 +93,7 @@ def _ways_out(
     scene: Scene, verdicts: Verdicts, group: Group, mine: Mapping[str, Found], swapped: Option | None
 ) -> list[Option]:
     """`mine`: the group's findings by rule. `swapped`: its change of places with training, or why there is none."""
-    scene = scene.of(group)
-    kept = bool(fewer_gpus_gates(group, group.gpu_count)) or group.kind in TRAINING
-    base = baseline(scene, group, group.unit, fewer_forbidden=kept)
+    scene, base = as_it_stands(scene, group)
     skip: frozenset[str] = frozenset()
     options: list[Option] = [swapped] if swapped is not None else []
     fabric = mine.get("idle-fabric")

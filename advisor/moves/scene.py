@@ -13,7 +13,8 @@ from ...rules.catalog_loader import Catalog
 from ...rules.thresholds import WasteRule
 from ..model import Configuration, Interval, Realisation, Recommendation
 from ..words import dated, spread, usd
-from .groups import AVAILABLE, Group
+from .gates import fewer_gpus_gates
+from .groups import AVAILABLE, TRAINING, Group
 from .money import PriceBook
 from .prediction import Array
 
@@ -130,6 +131,13 @@ def baseline(scene: Scene, group: Group, unit: int, fewer_forbidden: bool) -> Ba
     drawn = np.minimum(nodes_for(gpus_needed(base, draws, scene.headroom), per_node), base.nodes)
     right_nodes = int(min(nodes_for(right, per_node), base.nodes))
     return replace(base, right_gpus=right, right_nodes=right_nodes, right_nodes_draws=drawn)
+
+
+def as_it_stands(scene: Scene, group: Group) -> tuple[Scene, Baseline]:
+    """The scene with the group's own headroom, and its baseline: training and what a gate holds keep their count."""
+    own = scene.of(group)
+    kept = bool(fewer_gpus_gates(group, group.gpu_count)) or group.kind in TRAINING
+    return own, baseline(own, group, group.unit, fewer_forbidden=kept)
 
 
 def nodes_for(gpus: float | Array, per_node: int) -> Array:

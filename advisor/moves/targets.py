@@ -121,10 +121,10 @@ def _weigh(  # noqa: PLR0917
         return "; ".join(closed)
     if price is None:
         return "no price is known in this region"
-    link = _link(target)
+    link = link_of(target)
     prediction = predicted.get((gpu.name, link))
     if prediction is None:
-        prediction = predict(source, gpu, base.group.use, base.group.phase, network=(_link(base.sku), link))
+        prediction = predict(source, gpu, base.group.use, base.group.phase, network=(link_of(base.sku), link))
         predicted[gpu.name, link] = prediction
     if isinstance(prediction, Refusal):
         return prediction.reason
@@ -134,7 +134,7 @@ def _weigh(  # noqa: PLR0917
         gpus = base.gpus
         nodes = int(nodes_for(gpus, target.gpu_count))
         here = base.nodes * base.price.usd_per_hour
-        draws = (here - nodes * price.usd_per_hour * ratio) * _job_hours(scene, base)
+        draws = (here - nodes * price.usd_per_hour * ratio) * job_hours(scene, base)
     else:
         if base.demand is None:
             return "the demand was not measured"
@@ -145,13 +145,14 @@ def _weigh(  # noqa: PLR0917
     return Candidate(target, price, prediction, gpus, nodes, draws)
 
 
-def _job_hours(scene: Scene, base: Baseline) -> float:
+def job_hours(scene: Scene, base: Baseline) -> float:
     """Hours a month in which a recurring job holds its nodes, from its share of the window."""
     held = base.group.gpu_hours / max(base.gpus, 1)
     return HOURS_PER_MONTH * min(held / scene.window_hours, 1.0) if scene.window_hours > 0 else 0.0
 
 
-def _link(sku: NodeSku | None) -> Link:
+def link_of(sku: NodeSku | None) -> Link:
+    """What each GPU of a node has of its fabric."""
     if sku is None or not sku.fabric.bytes_per_second:
         return Link(None)
     return Link(sku.fabric.bytes_per_second / max(sku.gpu_count, 1))

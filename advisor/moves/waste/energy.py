@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ....rules.thresholds import WasteRule
 from ...model import Evidence
 from ...words import usd
-from ..clocks import ClockMove, lower_clock, power_cap
+from ..clocks import ClockMove, lower_clock, power_at_work, power_cap
 from ..found import ClockChange, Found
 from ..groups import HOURS_PER_MONTH, Group
 from ..prediction import Refusal
@@ -37,38 +35,32 @@ def _change(scope: Scope, rule: WasteRule, group: Group) -> ClockChange | None:
     if max(memory, compute) < rule.value("bound_share_min"):
         return None
     usage = scope.verdicts.usage_of({w.id for w in group.now})
-    busy = (usage["bottleneck"].to_numpy() != "idle") & np.isfinite(usage["power_watts"].to_numpy(float))
-    drawn, seconds = usage["power_watts"].to_numpy(float)[busy], usage["seconds"].to_numpy(float)[busy]
-    over, mean = group.feature("power_over_idle"), group.feature("power_watts")
-    if not len(drawn) or seconds.sum() <= 0 or not over or not mean:
-        return None
+    drawn = power_at_work(usage, group, scope.verdicts.window.hours)
     sku = scope.book.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
-    if sku is None:
+    if sku is None or drawn is None:
         return None
-    at_work, idle_watts = float(np.average(drawn, weights=seconds)), mean / over
-    hours = float(seconds.sum()) / 3600 / scope.verdicts.window.hours * HOURS_PER_MONTH
     if memory >= compute:
         use = group.feature("u_c_p95") or percentile(group.use.u_c, 95)
         if use is None or use >= rule.value("u_c_p95_max"):
             return None
         move = lower_clock(
-            group.use, group.phase, watts=at_work, idle_watts=idle_watts, most_loss=rule.value("clock_loss_max")
-        )
-        return None if isinstance(move, Refusal) else ClockChange(move, None, hours)
-    peak = float(np.percentile(drawn, 95))
-    if peak < rule.value("power_share_min") * sku.tdp_watts:
+            group.use, group.phase, watts=drawn.watts, idle_watts=drawn.idle_watts,
+            most_loss=rule.value("clock_loss_max"),
+        )  # fmt: skip
+        return None if isinstance(move, Refusal) else ClockChange(move, None, drawn.hours_per_month)
+    if drawn.peak_watts < rule.value("power_share_min") * sku.tdp_watts:
         return None
     best: tuple[ClockMove, float] | None = None
     for share in _CAPS:
         move = power_cap(
-            group.use, group.phase, watts=at_work, peak_watts=peak, idle_watts=idle_watts,
+            group.use, group.phase, watts=drawn.watts, peak_watts=drawn.peak_watts, idle_watts=drawn.idle_watts,
             cap_watts=share * sku.tdp_watts,
         )  # fmt: skip
         if isinstance(move, Refusal) or move.loss > rule.value("cap_loss_max"):
             continue
         if best is None or move.joules_ratio < best[0].joules_ratio:
             best = (move, share * sku.tdp_watts)
-    return None if best is None else ClockChange(best[0], best[1], hours)
+    return None if best is None else ClockChange(best[0], best[1], drawn.hours_per_month)
 
 
 def _finding(scope: Scope, rule: WasteRule, group: Group, change: ClockChange) -> Found:
