@@ -17,7 +17,7 @@ from .moments import minute, span
 from .moves.found import HOUR_SECONDS, listed, when_possible
 from .moves.groups import groups_of
 from .moves.market import market
-from .moves.money import PriceBook, reconcile, unique, with_costs
+from .moves.money import PriceBook, fabric_uses, reconcile, unique, with_costs
 from .moves.options import decided, enumerate_options, order, recoverable
 from .moves.scene import Scene
 from .moves.waste.exempt import excused
@@ -126,6 +126,7 @@ def advise_on(
         notes=(*verdicts.notes, *short, *waste_notes, *own_notes, *over, *money_notes),
         market=elsewhere,
         nodes=tuple(sorted(n.node for n in verdicts.nodes)),
+        fabrics=fabric_uses(verdicts.nodes, book),
     )
 
 

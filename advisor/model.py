@@ -255,6 +255,27 @@ class Reconciliation:
 
 
 @dataclass(frozen=True, slots=True)
+class FabricUse:
+    """What one node's compute fabric carried in the window, against what it adds to the node's price.
+
+    `kind` is the ports' link layer (None: not told). `hours`: observed. `util_p995`, `util_max`: the 99.5th percentile
+    (an upper bound) and the highest of seconds, ratio of the line rate of the busiest port; None: they cannot be told,
+    and `unseen` says why where that is known. `cost_usd`: what the fabric adds to the node's price over all its hours
+    in the window; None: no price is known. `assumed`: a prior stands in for a pair of prices.
+    """
+
+    node: str
+    node_sku: str | None
+    kind: str | None
+    hours: float
+    util_p995: float | None
+    util_max: float | None
+    cost_usd: float | None
+    assumed: bool
+    unseen: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """Sums over the window. Recoverable counts cash only: the p50, with its interval from joint draws beside it."""
 
@@ -273,6 +294,7 @@ class Advice:
 
     `market`: what other providers would charge, apart from the recommendations and in no sum; None: it was not asked.
     `nodes`: every node that was looked at, by name, so that advice of shards can be joined and no node counted twice.
+    `fabrics`: of each node that has one, by its name.
     """
 
     generated_at: float
@@ -287,3 +309,4 @@ class Advice:
     notes: tuple[str, ...] = ()
     market: tuple[Recommendation, ...] | None = None
     nodes: tuple[str, ...] = ()
+    fabrics: tuple[FabricUse, ...] = ()

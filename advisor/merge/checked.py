@@ -78,6 +78,11 @@ class Checked:
             raise self.fault(f"is none of {', '.join(sorted(among))}")
         return cast("_Word", text)
 
+    def flag(self) -> bool:
+        if not isinstance(self.value, bool):
+            raise self.fault("is neither true nor false")
+        return self.value
+
     def number(self, minimum: float = -NUMBER_MAX, maximum: float = NUMBER_MAX) -> float:
         """A number as it is written: a whole one stays whole."""
         value = self.value

@@ -56,6 +56,7 @@ def merge(advice: Mapping[str, Advice], dominant: float) -> Advice:
         notes=(*sorted({note for a in parts for note in a.notes} - own), *origin.notes()),
         market=None if not asked else _ways((r for a in asked for r in a.market or ()), known),
         nodes=tuple(sorted({node for a in parts for node in _nodes(a)})),
+        fabrics=tuple(sorted((f for a in parts for f in a.fabrics), key=lambda f: f.node)),
     )
 
 

@@ -26,6 +26,7 @@ from ..model import (
     Decision,
     DecisionState,
     Evidence,
+    FabricUse,
     Finding,
     KindVerdict,
     Owner,
@@ -123,6 +124,7 @@ def _advice(root: Checked) -> Advice:
         notes=root.at("notes").texts() if root.has("notes") else (),
         market=_ways(root.at("market")) if root.has("market") else None,
         nodes=root.at("nodes").texts() if root.has("nodes") else (),
+        fabrics=tuple(_fabric(f) for f in root.at("fabrics").items()) if root.has("fabrics") else (),
     )
 
 
@@ -165,6 +167,15 @@ def _reconciliation(at: Checked) -> Reconciliation:
     if abs(math.fsum(known) - total) > _CLOSES * abs(total) + 0.01:
         raise at.fault("does not add up to its total")
     return Reconciliation(*values)
+
+
+def _fabric(at: Checked) -> FabricUse:
+    return FabricUse(
+        node=at.at("node").text(), node_sku=at.at("node_sku").text_or_none(), kind=at.at("kind").text_or_none(),
+        hours=at.at("hours").number(0), util_p995=at.at("util_p995").number_or_none(),
+        util_max=at.at("util_max").number_or_none(), cost_usd=at.at("cost_usd").number_or_none(),
+        assumed=at.at("assumed").flag(), unseen=at.at("unseen").text_or_none(),
+    )  # fmt: skip
 
 
 def _price(at: Checked) -> Price:

@@ -15,7 +15,7 @@ from ...rules.catalog import NodeSku, PowerPrice, Price
 from ...rules.catalog_loader import Catalog
 from ...rules.interconnect import Premium
 from ...rules.node_files import ANY_REGION
-from ..model import Realisation, Reconciliation, WorkloadVerdict
+from ..model import FabricUse, Realisation, Reconciliation, WorkloadVerdict
 from ..verdicts.facts import NodeFacts, Verdicts
 
 # Bases that bind nobody: a node on these is given back from one hour to the next.
@@ -73,6 +73,25 @@ def fabric_premium(book: PriceBook, node: NodeFacts) -> Premium | None:
     """What a node's fabric adds to its price; None: no price is known, or there is no such fabric."""
     sku = book.catalog.node(node.node_sku) if node.node_sku else None
     return interconnect.fabric_premium(book.catalog, book.price, sku, node.region) if sku else None
+
+
+def fabric_uses(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[FabricUse, ...]:
+    """What the compute fabrics carried against what they cost, by node; nodes that show no such port are left out."""
+    uses = []
+    for node in sorted(nodes, key=lambda n: n.node):
+        fabric, premium = node.fabric, fabric_premium(book, node)
+        if fabric is not None:
+            uses.append(
+                FabricUse(
+                    node=node.node, node_sku=node.node_sku, kind=fabric.link_layer, hours=fabric.hours,
+                    util_p995=fabric.util_p995 if fabric.readable else None,
+                    util_max=fabric.util_max if fabric.readable else None,
+                    cost_usd=premium.usd_per_hour * node.span_hours if premium else None,
+                    assumed=premium is not None and premium.assumed,
+                    unseen=None if fabric.readable else fabric.reason,
+                )
+            )  # fmt: skip
+    return tuple(uses)
 
 
 def nvlink_premium(book: PriceBook, node: NodeFacts) -> Premium | None:

@@ -33,6 +33,7 @@ def to_dict(advice: Advice) -> dict[str, Any]:
         "source": dict(advice.source),
         "nodes": list(advice.nodes),
         "summary": _summary(advice.summary),
+        "fabrics": [asdict(fabric) for fabric in advice.fabrics],
         "prices": [asdict(price) for price in advice.prices],
         "workloads": [_workload(w) for w in advice.workloads],
         "findings": [_finding(f) for f in advice.findings],

@@ -104,7 +104,7 @@ def test_one_file_is_itself(capsys):
 def test_shards_that_part_nothing_add_up_to_the_advice_of_the_whole(whole):
     parts = [advice_of(cut(fleet(), names)) for names in (("n1", "n2"), ("n3", "n4"), ("n5", "odd"))]
     told, expected = data_of(joined(*parts)), data_of(whole)
-    for name in ("window", "generated_at", "nodes", "prices"):
+    for name in ("window", "generated_at", "nodes", "prices", "fabrics"):
         assert told[name] == expected[name]
     for name in ("gpu_count", "gpu_hours", "cost_usd", "wasted_usd", "reconciliation"):
         assert told["summary"][name] == pytest.approx(expected["summary"][name])
@@ -507,7 +507,7 @@ def test_files_that_cannot_be_used_are_a_wrong_usage(arguments, capsys):
 
 def test_keys_of_the_first_contract_are_enough():
     data = json.loads(GOLDEN.read_text())
-    for key in ("nodes", "notes"):
+    for key in ("nodes", "notes", "fabrics"):
         del data[key]
     del data["summary"]["recoverable_interval_usd_per_month"]
     for finding in data["findings"]:

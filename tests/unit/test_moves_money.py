@@ -3,8 +3,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from moves_builders import END, IB, PLAIN, advice_of, bare, catalog, founding, gpus_of, node, usage, verdicts, workload
-from skuwise.advisor.moves.money import PriceBook, fabric_premium, realisation, reconcile, with_costs
+from moves_builders import (
+    END,
+    IB,
+    PLAIN,
+    advice_of,
+    bare,
+    catalog,
+    fabric,
+    founding,
+    gpus_of,
+    node,
+    usage,
+    verdicts,
+    workload,
+)
+from skuwise.advisor.moves.money import PriceBook, fabric_premium, fabric_uses, realisation, reconcile, with_costs
 from skuwise.advisor.moves.options import recoverable
 from skuwise.advisor.moves.prediction import percentiles
 from skuwise.advisor.moves.scene import Option
@@ -65,6 +79,21 @@ def test_the_premium_comes_from_a_pair_else_from_a_prior_that_is_labelled():
     assumed = fabric_premium(book, node("h", lone, region="eastus2"))
     assert assumed.assumed
     assert assumed.share == pytest.approx(0.105 / 1.105)
+
+
+def test_each_fabric_is_told_with_what_it_carried_and_costs():
+    down = fabric(readable=False, reason="Port mlx5_0/1 was DOWN.", util_p995=None, util_max=None, hours=0.0)
+    nodes = [
+        node("used", fabric=fabric(util_p995=0.4, util_max=0.9), span_hours=100.0),
+        node("plain", PLAIN, fabric=None), node("down", fabric=down), node("nameless", None),
+    ]  # fmt: skip
+    told = {use.node: use for use in fabric_uses(nodes, PriceBook(catalog()))}
+    assert list(told) == ["down", "nameless", "used"]
+    assert (told["used"].util_p995, told["used"].unseen) == (0.4, None)
+    assert told["used"].cost_usd == pytest.approx(100 * (HOUR - PLAIN_HOUR))
+    assert (told["down"].util_p995, told["down"].unseen) == (None, "Port mlx5_0/1 was DOWN.")
+    assert told["down"].cost_usd == pytest.approx(336 * (HOUR - PLAIN_HOUR))
+    assert told["nameless"].cost_usd is None
 
 
 @pytest.mark.parametrize(
