@@ -21,8 +21,9 @@ from urllib3.util.retry import Retry
 
 from ....agent.inventory.text import clean_text
 from ....rules.errors import SourceError, UsageError
+from ...credentials import secret
 from .answers import MAX_NOTE, AnswerError, Grid, Told, decode, read_matrix, read_vector
-from .settings import PrometheusSettings, secret
+from .settings import PrometheusSettings
 
 MAX_ANSWER_BYTES = 128 * 1024 * 1024
 CONNECT_SECONDS = 10.0

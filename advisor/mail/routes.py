@@ -1,0 +1,179 @@
+"""Which team's a workload is and who is told: the routes file, strict TOML.
+
+```toml
+administrators = ["gpu-platform@example.org"]
+
+[teams.search]
+namespace = ["search", "search-*"]
+to = ["search-leads@example.org"]
+```
+
+A matcher is a name, or its beginning and a star. No two of a kind may fit the same name, so that no order of the teams
+decides anything; of the kinds the narrowest decides.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...rules.errors import UsageError
+from ...rules.fields import suggest
+from ..model import WorkloadVerdict
+from .addresses import bare_address
+
+# In the order in which they decide. `label` is the team that telemetry names by itself; `sku` a GPU's or a node's.
+PARTS = ("label", "namespace", "account", "user", "node", "sku")
+MAX_BYTES = 1 << 20
+_TEAM_KEYS = (*PARTS, "to", "webhook_url_file")
+_KEYS = ("administrators", "teams")
+_MAX_NAME = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """One team. `to`: its addresses; `webhook_url_file`: the file with its webhook's address, empty: it has none."""
+
+    name: str
+    to: tuple[str, ...]
+    webhook_url_file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """Who is told what. Without teams there is one report, of the fleet, to the administrators.
+
+    `matchers`: (part, matcher) -> team.
+    """
+
+    administrators: tuple[str, ...] = ()
+    teams: tuple[Team, ...] = ()
+    matchers: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    def whose(self, workload: WorkloadVerdict) -> str | None:
+        """The team whose a workload is; None: nobody's. By its nodes only where all of them are one team's."""
+        owner = workload.owner
+        names = {
+            "label": (owner.team,), "namespace": (owner.namespace,), "account": (owner.account,),
+            "user": (owner.user,), "node": workload.nodes,
+        }  # fmt: skip
+        for part, values in names.items():
+            teams = {self._fits(part, value) for value in values}
+            if len(teams) == 1 and (team := teams.pop()) is not None:
+                return team
+        return self._fits("sku", workload.gpu_sku) or self._fits("sku", workload.node_sku)
+
+    def whose_node(self, node: str) -> str | None:
+        """The team whose a node is by its name; None: nobody's."""
+        return self._fits("node", node)
+
+    def _fits(self, part: str, name: str | None) -> str | None:
+        if name is None:
+            return None
+        if not name.endswith("*") and (exact := self.matchers.get((part, name))) is not None:
+            return exact
+        begins = ((m[:-1], t) for (p, m), t in self.matchers.items() if p == part and m.endswith("*"))
+        return next((team for beginning, team in begins if name.startswith(beginning)), None)
+
+
+def load_routes(file: Path) -> Routes:
+    """The routes of a file. Raises UsageError, with file and key, for anything that is not strictly that."""
+    table = _read(file)
+    for key in table:
+        if key not in _KEYS:
+            raise _fault(file, key, "is no key of a routes file.", suggest(key, _KEYS) or f"Known: {', '.join(_KEYS)}.")
+    administrators = _addresses(file, "administrators", table.get("administrators", []))
+    teams_table = table.get("teams", {})
+    if not isinstance(teams_table, dict):
+        raise _fault(file, "teams", "is no table.", "Write [teams.NAME] above each team.")
+    teams: list[Team] = []
+    taken: dict[tuple[str, str], str] = {}
+    for name, entry in teams_table.items():
+        teams.append(_team(file, name, entry))
+        for part, matcher in _matchers(file, name, entry):
+            for (other_part, other), owner in taken.items():
+                if other_part == part and _overlap(matcher, other):
+                    raise _fault(
+                        file, f"teams.{name}.{part}", f"holds {matcher!r}, which overlaps {other!r} of teams.{owner}.",
+                        "Let each name fit one matcher.",
+                    )  # fmt: skip
+            taken[part, matcher] = name
+    return Routes(administrators, tuple(teams), taken)
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether some name fits both matchers."""
+    a, b = one.removesuffix("*"), other.removesuffix("*")
+    return a == b or (one.endswith("*") and b.startswith(a)) or (other.endswith("*") and a.startswith(b))
+
+
+def _read(file: Path) -> Mapping[str, object]:
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise UsageError(f"The routes file {file} is larger than {MAX_BYTES >> 20} MiB.", "Name another.")
+        return tomllib.loads(content.decode("utf-8"))
+    except OSError as error:
+        raise UsageError(f"The routes file {file} cannot be read: {error.strerror}.", "Name one that can.") from error
+    except UnicodeDecodeError:
+        raise UsageError(f"The routes file {file} is no UTF-8 text.", "Save it as UTF-8.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"The routes file {file} is no TOML: {error}.", "Mend it.") from error
+    except RecursionError:
+        raise UsageError(f"The routes file {file} is nested too deeply.", "Mend it.") from None
+
+
+def _team(file: Path, name: str, entry: object) -> Team:
+    key = f"teams.{name}"
+    if not name.strip() or not name.isprintable() or len(name) > _MAX_NAME:
+        raise _fault(file, key, f"is no name of a team: printable, at most {_MAX_NAME} characters.", "Rename it.")
+    if not isinstance(entry, dict):
+        raise _fault(file, key, "is no table.", f"Write [teams.{name}] above its keys.")
+    for own in entry:
+        if own not in _TEAM_KEYS:
+            remedy = suggest(own, _TEAM_KEYS) or f"Known: {', '.join(_TEAM_KEYS)}."
+            raise _fault(file, f"{key}.{own}", "is no key of a team.", remedy)
+    to = _addresses(file, f"{key}.to", entry.get("to", []))
+    webhook = entry.get("webhook_url_file", "")
+    if not isinstance(webhook, str) or not (webhook == "" or webhook.isprintable()):
+        raise _fault(file, f"{key}.webhook_url_file", "is no path.", "Name the file that holds the address.")
+    if not to and not webhook:
+        raise _fault(file, key, "tells nobody.", 'Add to = ["team@example.org"].')
+    if not any(entry.get(part) for part in PARTS):
+        raise _fault(file, key, "matches nothing.", f"Add one of {', '.join(PARTS)}.")
+    return Team(name, to, webhook)
+
+
+def _matchers(file: Path, team: str, entry: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    for part in PARTS:
+        key = f"teams.{team}.{part}"
+        matchers = entry.get(part)
+        if matchers is None:
+            continue
+        if not isinstance(matchers, list) or not matchers:
+            raise _fault(file, key, "is no list of names.", 'Write ["name", "beginning-*"], or leave the key out.')
+        for matcher in matchers:
+            if not isinstance(matcher, str) or not matcher.strip() or not matcher.isprintable():
+                raise _fault(file, key, "holds what is no name.", "Write names in quotes.")
+            if matcher == "*" or "*" in matcher[:-1]:
+                raise _fault(
+                    file, key, f"holds {matcher!r}: a star stands at the end of a beginning only.",
+                    "What fits no team goes to the administrators by itself.",
+                )  # fmt: skip
+            yield part, matcher
+
+
+def _addresses(file: Path, key: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise _fault(file, key, "is no list of addresses.", 'Write ["ann@example.org"].')
+    found = tuple(bare_address(one, f"{file}: {key}") for one in value)
+    if len({address.lower() for address in found}) < len(found):
+        raise _fault(file, key, "names an address twice.", "Name it once.")
+    return found
+
+
+def _fault(file: Path, key: str, sentence: str, remedy: str) -> UsageError:
+    return UsageError(f"{file}: {key} {sentence}", remedy)

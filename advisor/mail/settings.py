@@ -1,0 +1,137 @@
+"""How reports are made and sent: the section ``[report]`` of the settings files, then ``SKUWISE_REPORT_*``.
+
+No secret stands in a setting, only the name of the file that holds it (advisor/credentials.py).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from email.headerregistry import Address
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from ...agent.config import SYSTEM_FILE
+from ...rules.errors import UsageError
+from ..sections import Reader, among, flag, path, paths, read_section, seconds, text, texts, whole
+from .addresses import bare_address, sender_address
+
+SECTION = "report"
+Security = Literal["starttls", "tls", "none"]
+# Submission with STARTTLS (RFC 6409), submissions (RFC 8314), SMTP.
+_PORTS: Mapping[Security, int] = {"starttls": 587, "tls": 465, "none": 25}
+_DAY_SECONDS = 86400.0
+_UNSUBSCRIBE = re.compile(r"mailto:[^\s<>,]{3,500}|https://[^\s<>,]{3,500}", re.ASCII)
+_HOST = re.compile(r"[A-Za-z0-9.:_-]{1,253}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSettings:
+    """`db`, `prometheus`, `match`, `teams`, `rules`, `prices`, `ledger`: what stands for an option that was not given.
+
+    `send`: whether ``--send`` sends; False: it says what it would send. `administrators` receive the fleet's report.
+    `sender`: what stands in From; its domain also ends the message ids; None: nothing can be sent.
+    `list_unsubscribe`: a mailto: or https: address; empty: the first administrator's. `no_data`: what a team receives
+    of which the week has nothing. `cooldown_seconds`: for so long nobody is told of the same move at length again.
+    `outbox`: its file; None: the usual place. `smtp_host` empty: nothing can be sent. `smtp_security` ``none`` is for
+    loopback only. `smtp_timeout_seconds`: for connecting, and for each mail. `webhook_url_file`: the file with the
+    address that is told of the fleet; empty: none.
+    """
+
+    db: tuple[Path, ...] = ()
+    prometheus: str = ""
+    match: tuple[str, ...] = ()
+    teams: Path | None = None
+    rules: Path | None = None
+    prices: Path | None = None
+    ledger: Path | None = None
+    send: bool = False
+    administrators: tuple[str, ...] = ()
+    sender: Address | None = None
+    list_unsubscribe: str = ""
+    no_data: Literal["short", "none"] = "short"
+    cooldown_seconds: float = 28 * _DAY_SECONDS
+    outbox: Path | None = None
+    mails_per_minute: int = 60
+    smtp_host: str = ""
+    smtp_port: int | None = None
+    smtp_security: Security = "starttls"
+    smtp_username: str = ""
+    smtp_password_file: str = ""
+    smtp_ca_file: str = ""
+    smtp_timeout_seconds: float = 60.0
+    webhook_url_file: str = ""
+
+    @property
+    def port(self) -> int:
+        return self.smtp_port if self.smtp_port is not None else _PORTS[self.smtp_security]
+
+
+def load_settings(
+    environ: Mapping[str, str], *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
+) -> ReportSettings:
+    """Every layer over the one before. Raises `UsageError` for an unknown key or a value that cannot be."""
+    given = read_section(SECTION, _KEYS, environ, system_file=system_file, config_home=config_home)
+    settings = ReportSettings(**given)
+    if settings.smtp_host and settings.smtp_security == "none" and not is_loopback(settings.smtp_host):
+        raise UsageError(
+            f"report.smtp_security is none, and {settings.smtp_host} is another machine.",
+            "Mails name users and money: use starttls or tls, or a relay on this machine.",
+        )
+    if settings.smtp_username and not settings.smtp_password_file:
+        raise UsageError("report.smtp_username has no password.", "Set report.smtp_password_file.")
+    return settings
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine by its name or number; no name is looked up."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost"
+
+
+def check_webhook(url: str, what: str) -> str:
+    """The address of a webhook, https or loopback. Raises UsageError, which never repeats it: it is a secret."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        parts = None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or not url.isascii() or " " in url:
+        raise UsageError(f"{what} holds no address of a webhook.", "Put https://... there, and nothing else.")
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
+        raise UsageError(f"The webhook of {what} is not encrypted.", "Use an https address.")
+    return url
+
+
+def _administrators(value: object, what: str) -> tuple[str, ...]:
+    return tuple(bare_address(one, what) for one in texts(value, what))
+
+
+def _unsubscribe(value: object, what: str) -> str:
+    if not isinstance(value, str) or not _UNSUBSCRIBE.fullmatch(value):
+        raise UsageError(f"{what} is neither mailto: nor https:.", "Write mailto:gpus@example.org or https://...")
+    return value
+
+
+def _host(value: object, what: str) -> str:
+    if not isinstance(value, str) or not _HOST.fullmatch(value):
+        raise UsageError(f"{what} is no name of a host.", "Write smtp.example.org; the port stands in smtp_port.")
+    return value
+
+
+_READERS: Mapping[str, Reader] = {
+    "db": paths, "match": texts, "teams": path, "rules": path, "prices": path, "ledger": path, "send": flag,
+    "administrators": _administrators, "sender": sender_address, "list_unsubscribe": _unsubscribe,
+    "no_data": among("short", "none"), "cooldown_seconds": seconds(0, 366 * _DAY_SECONDS, "0 to a year"),
+    "outbox": path, "mails_per_minute": whole(1, 6000), "smtp_host": _host, "smtp_port": whole(1, 65535),
+    "smtp_security": among("starttls", "tls", "none"), "smtp_timeout_seconds": seconds(1, 600, "1 s to 10 min"),
+}  # fmt: skip
+_KEYS = {
+    {"sender": "from"}.get(f.name, f.name.removesuffix("_seconds")): (f.name, _READERS.get(f.name, text))
+    for f in fields(ReportSettings)
+}
