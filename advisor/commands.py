@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -167,26 +166,17 @@ def read_and_advise(
     """
     import numpy as np  # noqa: PLC0415
 
-    from ..rules.catalog_loader import load_catalog  # noqa: PLC0415
-    from ..rules.custom import load_custom_rules  # noqa: PLC0415
-    from ..rules.exceptions import load_exceptions  # noqa: PLC0415
-    from ..rules.price_files import TeamPrices, load_prices  # noqa: PLC0415
-    from ..rules.thresholds import load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules  # noqa: PLC0415
     from .advice import advise  # noqa: PLC0415
+    from .rulebook import load_rulebook  # noqa: PLC0415
 
-    catalog = load_catalog(rules_dir)
-    today = datetime.fromtimestamp(now, UTC).date()
-    own = load_prices(prices, catalog.nodes.keys(), today=today) if prices is not None else TeamPrices()
-    rules, custom = load_waste_rules(rules_dir), load_custom_rules(rules_dir)
-    exceptions = load_exceptions(rules_dir, known_rules=(*rules, *custom.ids))
-    kinds, bottlenecks = load_kind_thresholds(rules_dir), load_bottleneck_thresholds(rules_dir)
+    book = load_rulebook(rules_dir, prices, now)
     source = Databases(tuple(source)) if isinstance(source, list) else source
-    frame = source.read(catalog, since=since, until=until, now=now)
+    frame = source.read(book.catalog, since=since, until=until, now=now)
     read()
     return frame, advise(
-        frame, catalog, rules, own.prices, generated_at=now, rng=np.random.default_rng(SEED), kinds=kinds,
-        bottlenecks=bottlenecks, power=own.power, custom=custom, exceptions=exceptions, decisions=decisions,
-        with_market=with_market,
+        frame, book.catalog, book.rules, book.own.prices, generated_at=now, rng=np.random.default_rng(SEED),
+        kinds=book.kinds, bottlenecks=book.bottlenecks, power=book.own.power, custom=book.custom,
+        exceptions=book.exceptions, decisions=decisions, with_market=with_market,
     )  # fmt: skip
 
 

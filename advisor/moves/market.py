@@ -12,11 +12,11 @@ from ...rules.catalog import NodeSku, Price
 from ..model import Recommendation
 from .groups import Group
 from .scene import Scene, as_it_stands
-from .targets import candidates, move_option
+from .targets import ELSEWHERE, candidates, move_option
 
 # Of each workload, so many providers.
 SHOWN = 3
-_TERMS = "data, egress, terms or capacity at another provider cost more than the difference"
+_TERMS = f"{ELSEWHERE} at another provider cost more than the difference"
 
 
 def market(scene: Scene, groups: Sequence[Group]) -> tuple[Recommendation, ...]:

@@ -37,6 +37,7 @@ Z90 = 1.2815515655446004  # standard normal quantile of 0.9
 # Standard deviations of the log of the time ratio where no published pair tells (docs/moves.md); the others are in
 # rules/move_model.yaml.
 SIGMA_SAME_GPU = 0.01
+SAME_GPU = "same GPU"  # what a prediction rests on that predicts no change
 SIGMA_ACHIEVED_KNOWN = 0.16
 SIGMA_CHANGED_PARALLELISM = 0.40
 _MODERN = ("hopper", "blackwell")
@@ -135,7 +136,7 @@ def predict(
     """
     same_network = network[0] == network[1]
     if source.name == target.name and (same_network or not use.matters("i")):
-        return Prediction(1.0, SIGMA_SAME_GPU, "same GPU")
+        return Prediction(1.0, SIGMA_SAME_GPU, SAME_GPU)
     rho = factors_between(source, target, network)
     if isinstance(rho, Refusal):
         return rho

@@ -26,6 +26,9 @@ from .scene import Baseline, Option, Scene, gpus_needed, nodes_for, saving_sente
 # Demand at which a break-even is looked for, as shares of today's peak.
 DEMANDS = tuple(round(0.05 * i, 2) for i in range(1, 61))
 
+# What no price of a node tells of a move to another provider.
+ELSEWHERE = "data, egress, terms or capacity"
+
 
 @dataclass(frozen=True)
 class Candidate:

@@ -8,6 +8,7 @@ from ...words import usd
 from ..clocks import ClockMove, lower_clock, power_at_work, power_cap
 from ..found import ClockChange, Found
 from ..groups import HOURS_PER_MONTH, Group
+from ..money import PriceBook
 from ..prediction import Refusal
 from .scope import Scope, Told, busy_share, finding_of, percent, percentile, watts
 
@@ -84,13 +85,14 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, change: ClockChange) -
         values={"power": watts(move.watts_before), "limit": way, "share": percent(1 - move.joules_ratio)},
         # The curve of power over clock was published for one GPU.
         sure=0.7 * group.lead.bottleneck.confidence,
-        after=f"That is {saved:,.0f} kWh a month, {_worth(scope, group, saved)}.",
+        after=f"That is {saved:,.0f} kWh a month, {worth_words(scope.book, group, saved)}.",
     )  # fmt: skip
     return Found(finding, group, group.nodes, clock=change)
 
 
-def _worth(scope: Scope, group: Group, kilowatt_hours: float) -> str:
-    price = scope.book.power_of(group.nodes[0])
+def worth_words(book: PriceBook, group: Group, kilowatt_hours: float) -> str:
+    """What so much energy comes to in dollars, with the price's source, or why in none."""
+    price = book.power_of(group.nodes[0])
     if price is None:
         return "worth no dollars here: the price file names no price of power for nodes of your own"
     value = kilowatt_hours * price.usd_per_kwh

@@ -1,0 +1,338 @@
+"""What if: one workload on a node, a count, a slice, a clock and a price that somebody chose.
+
+The same model as the ways out, asked without a finding. Where those fall silent because something forbids the move,
+this answers as far as it can and says what stands against it; where a figure is missing, it says which.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, MutableMapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from ...rules.catalog import GpuSku, NodeSku, Price
+from ..model import Interval, Realisation
+from ..moments import day
+from .clocks import ClockMove, PowerAtWork, predict_clock, watts_at
+from .counts import predict_count
+from .found import ClockChange
+from .gates import fewer_gpus_gates, gates
+from .groups import HOURS_PER_MONTH
+from .money import realisation
+from .outcome import Choice, Outcome, Side
+from .prediction import SAME_GPU, Array, Link, Prediction, Refusal, percentiles, predict
+from .scene import DRAWS, Baseline, Scene, gpus_needed, load_words, nodes_for
+from .slices import SliceFit
+from .slicing import fitting, per_gpu
+from .targets import ELSEWHERE, job_hours, link_of
+from .waste.energy import JOULES_PER_KILOWATT_HOUR, worth_words
+
+SEED = 20
+Predicted = MutableMapping[tuple[str, Link], Prediction | Refusal]
+
+
+def what_if(
+    scene: Scene, base: Baseline, choice: Choice, drawn: PowerAtWork | None = None, predicted: Predicted | None = None
+) -> Outcome:
+    """Reckon a choice for the group of `base` (`scene`: of that group). The same choice has the same answer.
+
+    `drawn`: what its GPUs draw, for the clock; None: not measured. `predicted`: what is known already of a GPU behind a
+    link, kept from one node to the next.
+    """
+    return _Reckoning(scene, base, choice, drawn, predicted if predicted is not None else {}).outcome()
+
+
+def survey(scene: Scene, base: Baseline, nodes: Iterable[NodeSku]) -> tuple[Outcome, ...]:
+    """Each of these nodes, as if it alone were chosen: what is open and saves most first, what cannot be told last."""
+    predicted: dict[tuple[str, Link], Prediction | Refusal] = {}
+    found = [what_if(scene, base, Choice(node.name), predicted=predicted) for node in nodes]
+
+    def rank(o: Outcome) -> tuple[bool, bool, float, str]:
+        saving = o.saving_usd_per_month.p50 if o.saving_usd_per_month is not None else -math.inf
+        return (not o.open, o.then is None, -saving, o.choice.node or "")
+
+    return tuple(sorted(found, key=rank))
+
+
+@dataclass
+class _Reckoning:
+    """One choice while it is reckoned: what stands against it and what is missing gather here."""
+
+    scene: Scene
+    base: Baseline
+    choice: Choice
+    drawn: PowerAtWork | None
+    predicted: Predicted
+    blocked: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(SEED))
+
+    @property
+    def jobs(self) -> bool:
+        return self.base.group.phase == "training"
+
+    @cached_property
+    def hours(self) -> float:
+        """Hours a month in which the nodes are held, at today's speed."""
+        return job_hours(self.scene, self.base) if self.jobs else HOURS_PER_MONTH
+
+    @cached_property
+    def source(self) -> GpuSku | None:
+        name = self.base.group.lead.gpu_sku
+        return self.scene.catalog.gpu(name) if name else None
+
+    @cached_property
+    def stays(self) -> bool:
+        """Whether the nodes are those of today."""
+        return self.choice.node is None or self.choice.node == self.base.group.lead.node_sku
+
+    @cached_property
+    def target(self) -> NodeSku | None:
+        """The node then; None: today's is not known to the catalog."""
+        return self.base.sku if self.stays else self.scene.catalog.node(self.choice.node or "")
+
+    def outcome(self) -> Outcome:
+        source, gpu = self.source, self._gpu()
+        time = self._moved(source, gpu) if source is not None and gpu is not None else None
+        if isinstance(time, Refusal):
+            self.missing.append(f"no prediction: {time.reason}")
+        if source is None or gpu is None or time is None or isinstance(time, Refusal):
+            return self._ended(None, None)
+        time, fit = self._sliced(source, gpu, time)
+        time, energy, watts = self._clocked(source, gpu, time)
+        gpus = self._count(time, fit)
+        time = self._counted(source, gpu, time, gpus, fit)
+        per_node = self.base.gpus_per_node if self.stays or self.target is None else self.target.gpu_count
+        nodes, price = int(nodes_for(gpus, per_node)), self._price()
+        longer = time.median if self.jobs else 1.0
+        then = Side(
+            gpu.name, self.target.name if self.target is not None else self.base.group.lead.node_sku, gpus, nodes,
+            price, None if price is None else nodes * price.usd_per_hour * self.hours * longer,
+            self._load(time, gpus, fit), watts,
+        )  # fmt: skip
+        return self._ended(then, time, energy, self._nodes_drawn(time, gpus, per_node, fit))
+
+    def _gpu(self) -> GpuSku | None:
+        """The GPU then; None: it is not known, and `missing` says so."""
+        if self.source is None:
+            self.missing.append("the catalog has no figures for its GPUs")
+        elif not self.base.group.nodes:
+            self.missing.append("none of its nodes is known")
+        elif self.stays:
+            return self.source
+        elif self.target is None:
+            self.missing.append(f"the catalog has no node {self.choice.node}")
+        else:
+            gpu = self.scene.catalog.gpu(self.target.gpu)
+            if gpu is None:
+                self.missing.append(f"the catalog has no figures for {self.target.gpu}")
+            return gpu
+        return None
+
+    def _moved(self, source: GpuSku, gpu: GpuSku) -> Prediction | Refusal:
+        group, link = self.base.group, link_of(self.target)
+        if not self.stays and self.target is not None:
+            self.blocked += gates(group, source, self.base.sku, gpu, self.target)
+            if self.target.provider != group.nodes[0].provider:
+                self.notes.append(f"Another provider: {ELSEWHERE} is not reckoned.")
+        key = gpu.name, link
+        if key not in self.predicted:
+            self.predicted[key] = predict(source, gpu, group.use, group.phase, network=(link_of(self.base.sku), link))
+        return self.predicted[key]
+
+    def _sliced(self, source: GpuSku, gpu: GpuSku, time: Prediction) -> tuple[Prediction, SliceFit | None]:
+        asked, group = self.choice.profile, self.base.group
+        if asked is None:
+            return time, None
+        fits = fitting(source, group, self.scene.headroom) if gpu.name == source.name else ()
+        fit = next((one for one in fits if one.name == asked), None)
+        if fit is not None:
+            self.blocked += [why for why in fit.blocked_by if "busy" not in why]  # the load is told by itself
+            return (time if fit.prediction is None else _both(time, fit.prediction)), fit
+        if gpu.name != source.name:
+            why = f"a slice of {gpu.name} is not predicted from whole {source.name}: choose the same GPU"
+        elif group.shared:
+            why = "its GPUs are shared, and a slice is reckoned for work that has a GPU to itself"
+        elif group.gpus_per_replica != 1:
+            why = f"a slice is reckoned for replicas of one GPU, and these hold {group.gpus_per_replica}"
+        else:
+            why = f"the catalog knows no instance {asked} of {source.name}"
+        self.missing.append(why)
+        return time, None
+
+    def _clocked(self, source: GpuSku, gpu: GpuSku, time: Prediction) -> tuple[Prediction, float | None, float | None]:
+        """With the clock: time, kWh a month saved, watts of a GPU at work."""
+        share, group, drawn = self.choice.clock_share, self.base.group, self.drawn
+        if share == 1.0:
+            whole = gpu.name == source.name and self.choice.profile is None
+            return time, None, drawn.watts if drawn is not None and whole else None
+        if gpu.name != source.name or self.choice.profile is not None:
+            self.missing.append("a clock is predicted for whole GPUs of today's kind: choose those, or the full clock")
+            return time, None, None
+        found = predict_clock(group.use, group.phase, share)
+        if isinstance(found, Refusal):
+            self.missing.append(f"no prediction at this clock: {found.reason}")
+            return time, None, None
+        if drawn is None:
+            self.missing.append("its power at work was not measured, so what a lower clock saves is not known")
+            return _both(time, found), None, None
+        move = ClockMove(share, found, drawn.watts, watts_at(drawn.watts, drawn.idle_watts, share))
+        kwh = ClockChange(move, None, drawn.hours_per_month).joules_per_month / JOULES_PER_KILOWATT_HOUR
+        self.notes.append(f"The clock saves {kwh:,.0f} kWh a month, {worth_words(self.scene.book, group, kwh)}.")
+        return _both(time, found), kwh, move.watts_after
+
+    def _count(self, time: Prediction, fit: SliceFit | None) -> int:
+        """Whole GPUs: as chosen (instances, of a slice); else of a job as today, of a service what the demand needs."""
+        base, chosen = self.base, self.choice.gpus
+        if fit is not None:
+            return math.ceil((chosen or base.gpus) / per_gpu(fit))
+        if chosen is not None or self.jobs:
+            return chosen or base.gpus
+        if base.demand is None:
+            self.missing.append("the demand was not measured, so how many GPUs carry it is not known")
+            return base.gpus
+        if _as_fast(time):
+            return base.right_gpus
+        needed = int(gpus_needed(base, np.array([base.demand * time.median]), self.scene.headroom)[0])
+        return min(needed, base.gpus) if self.stays else needed  # more of today's is for whoever asks to say
+
+    def _counted(
+        self, source: GpuSku, gpu: GpuSku, time: Prediction, gpus: int, fit: SliceFit | None
+    ) -> Prediction:  # fmt: skip
+        """The time on so many GPUs, and what forbids the count."""
+        base = self.base
+        if fit is not None or gpus == base.gpus:
+            return time
+        if self.jobs:
+            each = predict_count(base.group.use, base.group.phase, base.gpus, gpus)
+            if isinstance(each, Refusal):
+                self.missing.append(f"no prediction for {gpus} GPUs: {each.reason}")
+                return time
+            return _both(time, each)
+        if self.choice.gpus is not None and gpus < base.gpus and gpu.name == source.name:
+            self.blocked += fewer_gpus_gates(base.group, gpus)
+        if gpus < base.floor:
+            self.blocked.append(f"{base.floor} GPUs are the least that keep the service up")
+        return time
+
+    def _load(self, time: Prediction, gpus: int, fit: SliceFit | None) -> float | None:
+        """95th percentile of a service's load then; above the headroom it stands against the choice."""
+        base, most = self.base, self.scene.headroom
+        if self.jobs or base.demand is None:
+            return None
+        instances = self.choice.gpus or base.gpus
+        load = fit.load * base.gpus / instances if fit is not None else base.demand * base.gpus * time.median / gpus
+        # Whole GPUs are counted for the headroom; only a count, a slice or a clock that was chosen can exceed it.
+        if load > most + 1e-9 and load > base.demand + 1e-9:
+            self.blocked.append(
+                f"the 95th percentile of load would be {load_words(load)} of what they sustain, and {load_words(most)} "
+                "is the most they should carry"
+            )
+        return load
+
+    def _nodes_drawn(self, time: Prediction, gpus: int, per_node: int, fit: SliceFit | None) -> Array:
+        """Nodes of each draw; a count that was chosen, and that of a job, is what it is."""
+        base = self.base
+        if self.jobs or self.choice.gpus is not None or fit is not None or base.demand is None:
+            return np.full(DRAWS, float(nodes_for(gpus, per_node)))
+        if _as_fast(time) and per_node == base.gpus_per_node:
+            return base.right_nodes_draws
+        ratio = 1.0 if _as_fast(time) else time.draw(self.rng, DRAWS)
+        drawn = nodes_for(gpus_needed(base, base.demand_draws * ratio, self.scene.headroom), per_node)
+        return np.minimum(drawn, base.nodes) if self.stays else drawn
+
+    def _price(self) -> Price | None:
+        """The price chosen; else that of the region; else, at another provider, the lowest."""
+        base, target = self.base, self.target
+        node = base.group.nodes[0]
+        known = base.price if self.stays else self.scene.book.price(target.name, node.region) if target else None
+        if known is None and target is not None and target.provider != node.provider:
+            known = min(target.prices, key=lambda p: (p.usd_per_hour, p.region), default=None)
+        if self.choice.usd_per_hour is not None:
+            sku = target.name if target is not None else base.group.lead.node_sku or "node"
+            region = known.region if known is not None else node.region or "any region"
+            return Price(
+                f"chosen:{sku}", sku, region, self.choice.usd_per_hour, "chosen", "typed here", day(self.scene.at)
+            )
+        if known is None:
+            where = f" in {node.region}" if node.region and not self.stays else ""
+            self.missing.append(f"no price of {target.name if target else 'its nodes'}{where} is known: give one")
+        return known
+
+    def _ended(
+        self, then: Side | None, time: Prediction | None, energy: float | None = None, nodes_drawn: Array | None = None
+    ) -> Outcome:
+        today = self._today()
+        saving, realised, date = None, "capacity-freed", None
+        if then is not None and time is not None and nodes_drawn is not None:
+            saving, realised, date = self._cash(then, time, nodes_drawn)
+        base = self.base
+        of_count = None
+        if saving is not None and base.price is not None:
+            spared = base.nodes - float(np.median(base.right_nodes_draws))
+            of_count = spared * base.price.usd_per_hour * self.hours
+        freed = (
+            max(base.gpus - then.gpus, 0) * HOURS_PER_MONTH
+            if then is not None and self.stays and not self.jobs
+            else 0.0
+        )
+        return Outcome(
+            self.choice, today, then, time.interval if time is not None else None,
+            time.basis if time is not None else None, time.risk if time is not None else None, saving, of_count,
+            realised, date, freed, energy, *(tuple(dict.fromkeys(x)) for x in (self.blocked, self.missing, self.notes)),
+        )  # fmt: skip
+
+    def _today(self) -> Side:
+        base, lead = self.base, self.base.group.lead
+        cost = None if base.price is None else base.nodes * base.price.usd_per_hour * self.hours
+        watts = None if self.drawn is None else self.drawn.watts
+        return Side(lead.gpu_sku, lead.node_sku, base.gpus, base.nodes, base.price, cost, base.demand, watts)
+
+    def _cash(
+        self, then: Side, time: Prediction, nodes_drawn: Array
+    ) -> tuple[Interval | None, Realisation, str | None]:
+        """Saving against what is paid today, and when it is cash; None: none can be claimed."""
+        base = self.base
+        if base.price is None and not self.stays:
+            self.missing.append("the price of the present nodes is not known, so nothing can be held against it")
+        if base.price is None or then.price is None:
+            return None, "capacity-freed", None
+        left = base.nodes if not self.stays or self.choice.usd_per_hour is not None else base.nodes - then.nodes
+        whole = max(left, 0) if base.whole and not base.mixed else 0
+        realised, date = realisation(base.price, whole, self.scene.at)
+        if realised == "capacity-freed":
+            self._no_cash(then)
+            return None, realised, None
+        longer = time.draw(self.rng, DRAWS) if self.jobs and not _as_fast(time) else np.ones(DRAWS)
+        here = base.nodes * base.price.usd_per_hour
+        return percentiles((here - nodes_drawn * then.price.usd_per_hour * longer) * self.hours), realised, date
+
+    def _no_cash(self, then: Side) -> None:
+        base = self.base
+        basis = base.price.basis if base.price is not None else "unknown"
+        if self.stays and then.nodes >= base.nodes:
+            return  # nothing falls free, and nobody said so
+        if base.mixed:
+            self.blocked.append("its nodes are of several kinds, so each has to be weighed by hand")
+        elif not base.whole:
+            self.blocked.append("other work sits on the same nodes, so none of them would fall free")
+        elif self.stays:
+            self.notes.append(f"The present nodes are {basis}: what falls free is capacity, no cash.")
+        else:
+            self.blocked.append(f"the present nodes are {basis}: others would be paid on top")
+
+
+def _both(first: Prediction, second: Prediction) -> Prediction:
+    """One after the other: ratios multiply, and their errors are taken to be independent."""
+    if _as_fast(first):
+        return second
+    sigma = math.hypot(first.sigma, second.sigma)
+    return Prediction(first.median * second.median, sigma, f"{first.basis}; {second.basis}")
+
+
+def _as_fast(time: Prediction) -> bool:
+    return time.basis == SAME_GPU
