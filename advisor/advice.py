@@ -17,7 +17,7 @@ from .moments import minute, span
 from .moves.found import HOUR_SECONDS, listed, when_possible
 from .moves.groups import groups_of
 from .moves.market import market
-from .moves.money import PriceBook, fabric_uses, reconcile, unique, with_costs
+from .moves.money import PriceBook, fabric_uses, reconcile, standings, unique, with_costs
 from .moves.options import decided, enumerate_options, order, recoverable
 from .moves.scene import Scene
 from .moves.waste.exempt import excused
@@ -127,6 +127,7 @@ def advise_on(
         market=elsewhere,
         nodes=tuple(sorted(n.node for n in verdicts.nodes)),
         fabrics=fabric_uses(verdicts.nodes, book),
+        standings=standings(verdicts.nodes, book),
     )
 
 

@@ -175,8 +175,25 @@ class Decision:
 
     @property
     def sets_aside(self) -> bool:
-        """Whether somebody said not to count on it: dismissed, or snoozed for now."""
-        return self.state in ("dismissed", "snoozed")
+        """Whether it is not to be counted on: dismissed, snoozed for now, or done already."""
+        return self.state in ("dismissed", "snoozed", "done")
+
+
+@dataclass(frozen=True, slots=True)
+class Yardstick:
+    """What a recommendation is held against once it is done (the ledger); no part of the JSON.
+
+    `usd_per_month`: what a month costs that the saving is taken off; None: no dollars are claimed. `nodes`: those that
+    may fall free, where the recommendation is about nodes. `clock_share`: SM clock over today's; `cap_watts`: of one
+    GPU; `usd_per_kwh`: of energy. `off_hours`: begin and end (UTC hours) of the quiet part of the day.
+    """
+
+    usd_per_month: float | None = None
+    nodes: tuple[str, ...] = ()
+    clock_share: float | None = None
+    cap_watts: float | None = None
+    usd_per_kwh: float | None = None
+    off_hours: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +208,7 @@ class Recommendation:
 
     `break_even` says at which demand (share of today's peak) the move stops saving; None where demand plays no part.
     `available_from` is the date (ISO) from which a ``cash-at`` saving is cash. `decision` is what somebody decided on
-    it (the ledger); None: nobody did, or the snooze is over.
+    it (the ledger); None: nobody did, or the snooze is over. `yardstick` is no part of the JSON.
     """
 
     id: str
@@ -214,6 +231,7 @@ class Recommendation:
     excludes: tuple[str, ...] = ()
     available_from: str | None = None
     decision: Decision | None = None
+    yardstick: Yardstick = field(default_factory=Yardstick)
 
     @property
     def set_aside(self) -> bool:
@@ -252,6 +270,24 @@ class Reconciliation:
     drained: float | None
     unobserved: float | None
     total: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStanding:
+    """One node of the window, for the ledger; no part of the JSON. `usd_per_hour`: None where no price is known.
+
+    `hours_observed`: observed GPU-hours over its GPUs; `first_seen`, `last_seen`: Unix seconds.
+    """
+
+    node: str
+    node_sku: str | None
+    gpu_sku: str | None
+    gpu_count: int
+    region: str | None
+    usd_per_hour: float | None
+    hours_observed: float
+    first_seen: float
+    last_seen: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +330,8 @@ class Advice:
 
     `market`: what other providers would charge, apart from the recommendations and in no sum; None: it was not asked.
     `nodes`: every node that was looked at, by name, so that advice of shards can be joined and no node counted twice.
-    `fabrics`: of each node that has one, by its name.
+    `fabrics`: of each node that has one, by its name. `standings`: the nodes with what the ledger needs of them; empty
+    in advice that was read back from JSON.
     """
 
     generated_at: float
@@ -310,3 +347,4 @@ class Advice:
     market: tuple[Recommendation, ...] | None = None
     nodes: tuple[str, ...] = ()
     fabrics: tuple[FabricUse, ...] = ()
+    standings: tuple[NodeStanding, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..model import Recommendation
+from ..model import Recommendation, Yardstick
 from ..words import spread, usd
 from .found import Found, called
 from .ids import stable_id
@@ -19,11 +19,12 @@ def slower_clock(scene: Scene, base: Baseline, found: Found) -> Option | None:
     move = change.move
     kwh = change.joules_per_month / JOULES_PER_KILOWATT_HOUR
     price = scene.book.power_of(group.nodes[0])
-    draws = None
+    draws, paid = None, None
     if price is not None:
         ratio = move.watts_after * move.prediction.draw(scene.rng, DRAWS) / move.watts_before
         at_work = move.watts_before * change.work_hours * 3600 / JOULES_PER_KILOWATT_HOUR
-        draws = (1 - ratio) * at_work * price.usd_per_kwh
+        paid = at_work * price.usd_per_kwh
+        draws = (1 - ratio) * paid
     saving = percentiles(draws) if draws is not None else None
     capped = change.cap_watts is not None
     how = (
@@ -63,6 +64,12 @@ def slower_clock(scene: Scene, base: Baseline, found: Found) -> Option | None:
             ),
             prices=(),
             text=text,
+            yardstick=Yardstick(
+                usd_per_month=paid,
+                clock_share=None if capped else move.clock_share,
+                cap_watts=change.cap_watts,
+                usd_per_kwh=price.usd_per_kwh if price is not None else None,
+            ),
         ),
         draws,
         exclusive=f"clock:{group.series_id}",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..model import Configuration, Recommendation, WorkloadVerdict
+from ..model import Configuration, Recommendation, WorkloadVerdict, Yardstick
 from ..verdicts.facts import NodeFacts
 from .found import Found, listed
 from .groups import AVAILABLE, HOURS_PER_MONTH, JOBS, Group
@@ -142,6 +142,10 @@ def _option(
             prices=(price.id,) if price is not None and saving is not None else (),
             text=text,
             available_from=date if saving is not None else None,
+            yardstick=Yardstick(
+                usd_per_month=count * price.usd_per_hour * HOURS_PER_MONTH if price and saving is not None else None,
+                nodes=tuple(sorted(n.node for n in nodes)),
+            ),
         ),
         draws,
         exclusive=f"pool:{first.cluster}/{first.node_sku}",

@@ -15,7 +15,7 @@ from ...rules.catalog import NodeSku, PowerPrice, Price
 from ...rules.catalog_loader import Catalog
 from ...rules.interconnect import Premium
 from ...rules.node_files import ANY_REGION
-from ..model import FabricUse, Realisation, Reconciliation, WorkloadVerdict
+from ..model import FabricUse, NodeStanding, Realisation, Reconciliation, WorkloadVerdict
 from ..verdicts.facts import NodeFacts, Verdicts
 
 # Bases that bind nobody: a node on these is given back from one hour to the next.
@@ -92,6 +92,18 @@ def fabric_uses(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[FabricUse,
                 )
             )  # fmt: skip
     return tuple(uses)
+
+
+def standings(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[NodeStanding, ...]:
+    """The nodes as the ledger holds moves against them, each with today's price."""
+    return tuple(
+        NodeStanding(
+            node=node.node, node_sku=node.node_sku, gpu_sku=node.gpu_sku, gpu_count=node.gpu_count,
+            region=node.region, usd_per_hour=price.usd_per_hour if (price := book.of(node)) else None,
+            hours_observed=node.hours_observed, first_seen=node.first_seen, last_seen=node.last_seen,
+        )
+        for node in nodes
+    )  # fmt: skip
 
 
 def nvlink_premium(book: PriceBook, node: NodeFacts) -> Premium | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...rules.catalog import NodeSku, Price
 from ...rules.interconnect import twins_without_fabric
-from ..model import Configuration, Recommendation, Risk
+from ..model import Configuration, Recommendation, Risk, Yardstick
 from ..verdicts.facts import NodeFacts
 from ..words import usd
 from .found import Found, called, node_words
@@ -77,6 +77,7 @@ def reduce_gpus(scene: Scene, base: Baseline, findings: tuple[str, ...]) -> Opti
             text=text.strip(),
             break_even=None if blocked else _growth_limit(scene, base),
             available_from=date if draws is not None else None,
+            yardstick=Yardstick(usd_per_month=base.month_usd(base.nodes) if draws is not None else None),
         ),
         draws,
         exclusive=f"count:{group.series_id}",
@@ -130,6 +131,7 @@ def without_fabric(scene: Scene, base: Baseline, found: Found, findings: tuple[s
             text=text,
             break_even=None if blocked else "saves at any demand",
             available_from=date if saving is not None else None,
+            yardstick=Yardstick(usd_per_month=base.month_usd(base.right_nodes) if saving is not None else None),
         ),
         draws,
         exclusive=f"place:{group.series_id}",
@@ -203,6 +205,10 @@ def _release(
             prices=(price.id,) if price is not None and saving is not None else (),
             text=text,
             available_from=date,
+            yardstick=Yardstick(
+                usd_per_month=whole * price.usd_per_hour * HOURS_PER_MONTH if price and saving is not None else None,
+                nodes=tuple(sorted(n.node for n in nodes)),
+            ),
         ),
         draws,
         exclusive=f"release:{key}",

@@ -14,7 +14,7 @@ from ...rules.thresholds import WasteRule
 from ..model import Configuration, Interval, Realisation, Recommendation
 from ..words import dated, spread, usd
 from .gates import fewer_gpus_gates
-from .groups import AVAILABLE, TRAINING, Group
+from .groups import AVAILABLE, HOURS_PER_MONTH, TRAINING, Group
 from .money import PriceBook
 from .prediction import Array
 
@@ -100,6 +100,10 @@ class Baseline:
     @property
     def configuration(self) -> Configuration:
         return Configuration(self.group.lead.gpu_sku, self.group.lead.node_sku, self.gpus)
+
+    def month_usd(self, nodes: int, hours: float = HOURS_PER_MONTH) -> float | None:
+        """What so many of its nodes cost for `hours` of a month; None: no price is known."""
+        return nodes * self.price.usd_per_hour * hours if self.price is not None else None
 
 
 def baseline(scene: Scene, group: Group, unit: int, fewer_forbidden: bool) -> Baseline:

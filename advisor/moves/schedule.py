@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ..model import Recommendation, Risk
+from ..model import Recommendation, Risk, Yardstick
 from ..verdicts.facts import Verdicts
 from .found import called
 from .groups import AVAILABLE, HOURS_PER_MONTH
@@ -127,6 +127,10 @@ def schedule_off(scene: Scene, base: Baseline, verdicts: Verdicts, findings: tup
             prices=(base.price.id,) if base.price is not None and saving is not None else (),
             text=text,
             available_from=date if saving is not None else None,
+            yardstick=Yardstick(
+                usd_per_month=base.month_usd(base.right_nodes) if saving is not None else None,
+                off_hours=(quiet.begin, quiet.end),
+            ),
         ),
         draws,
         exclusive=f"place:{group.series_id}",

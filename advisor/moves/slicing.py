@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...rules.catalog import GpuSku
-from ..model import COUNTED_RISKS, Configuration, Recommendation, Rejected
+from ..model import COUNTED_RISKS, Configuration, Recommendation, Rejected, Yardstick
 from .found import called
 from .gates import fewer_gpus_gates
 from .groups import HOURS_PER_MONTH, Group
@@ -103,6 +103,7 @@ def mig_slice(scene: Scene, base: Baseline, findings: tuple[str, ...]) -> Option
             prices=(base.price.id,) if base.price is not None and saving is not None else (),
             text=text.strip(),
             available_from=date if saving is not None else None,
+            yardstick=Yardstick(usd_per_month=base.month_usd(base.right_nodes) if saving is not None else None),
         ),
         draws,
         exclusive=f"place:{group.series_id}",

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from ...rules.catalog import GpuSku, NodeSku, Price
-from ..model import COUNTED_RISKS, Configuration, Recommendation, Rejected
+from ..model import COUNTED_RISKS, Configuration, Recommendation, Rejected, Yardstick
 from ..words import usd
 from .found import called
 from .gates import gates
@@ -221,10 +221,18 @@ def move_option(
             text=text,
             break_even=break_even(scene, base, best),
             available_from=date if claims else None,
+            yardstick=Yardstick(usd_per_month=_paid(scene, base) if claims else None),
         ),
         best.draws if claims else None,
         exclusive=f"place:{group.series_id}",
     )
+
+
+def _paid(scene: Scene, base: Baseline) -> float | None:
+    """What a month of the present costs that a move is credited against, US dollars; None: no price is known."""
+    if base.group.phase == "training":
+        return base.month_usd(base.nodes, job_hours(scene, base))
+    return base.month_usd(base.right_nodes)
 
 
 def no_other_gpu(base: Baseline, findings: tuple[str, ...], rejected: tuple[Rejected, ...]) -> Option:
