@@ -64,6 +64,7 @@ class ReportSettings:
     smtp_ca_file: str = ""
     smtp_timeout_seconds: float = 60.0
     webhook_url_file: str = ""
+    webhook_proxy: str = ""
 
     @property
     def port(self) -> int:

@@ -1,0 +1,103 @@
+"""A letter, addressed: the bytes that are sent. Pure; whatever came from outside can end no header."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP
+
+from ...agent.inventory.text import clean_text
+from .letter import Letter
+
+_MAX_SUBJECT = 200
+_MAX_FILE_NAME = 100
+_MEDIA_TYPE = re.compile(r"([a-z]{1,30})/([a-z0-9.+-]{1,60})")
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """Who writes to whom. `to` may be empty in a preview. `list_unsubscribe`: a mailto: or https: address, or empty."""
+
+    sender: Address
+    to: tuple[str, ...]
+    list_unsubscribe: str = ""
+
+
+def message_id(week: str, team: str, sender: Address) -> str:
+    """The same for a team and a week however often it is sent, so that a reader sees a repeated mail once."""
+    told = hashlib.sha256(f"{week}\0{team}".encode("utf-8", "backslashreplace")).hexdigest()[:24]
+    return f"<skuwise.{week}.{told}@{sender.domain}>"
+
+
+def compose(letter: Letter, envelope: Envelope, *, message_id: str, date: float) -> bytes:
+    """The message as it goes over the wire: text, HTML with its images, and files. `date`: Unix seconds.
+
+    7-bit throughout, lines within RFC 5322's limit, headers as RFC 2047 encodes them.
+    """
+    message = EmailMessage(policy=SMTP)
+    message["From"] = envelope.sender
+    message["To"] = ", ".join(envelope.to) if envelope.to else "undisclosed-recipients:;"
+    message["Subject"] = clean_text(letter.subject, _MAX_SUBJECT)
+    message["Date"] = datetime.fromtimestamp(date, UTC)
+    message["Message-ID"] = message_id
+    if envelope.list_unsubscribe:
+        message["List-Unsubscribe"] = f"<{envelope.list_unsubscribe}>"
+    message["Auto-Submitted"] = "auto-generated"  # RFC 3834: nobody's absence note answers it
+    message["Precedence"] = "bulk"
+    message.set_content(_storable(letter.text), cte="quoted-printable")
+    message.add_alternative(_storable(letter.html), subtype="html", cte="quoted-printable")
+    html = list(message.iter_parts())[1]
+    assert isinstance(html, EmailMessage)
+    for image in letter.images:
+        html.add_related(
+            image.png, "image", "png", cid=f"<{image.name}>", filename=f"{image.name}.png", disposition="inline"
+        )
+    for file in letter.attachments:
+        main, sub = _media_type(file.media_type)
+        message.add_attachment(file.data, main, sub, filename=_file_name(file.name))
+    return message.as_bytes()
+
+
+def inlined(letter: Letter) -> str:
+    """The letter's HTML by itself: its images stand in it, so that a browser shows it from a file."""
+    html = letter.html
+    for image in letter.images:
+        html = html.replace(f"cid:{image.name}", f"data:image/png;base64,{base64.b64encode(image.png).decode()}")
+    return html
+
+
+def file_names(teams: Sequence[str]) -> tuple[str, ...]:
+    """A file name for each team, without its ending: safe everywhere, and no two alike even where case is lost.
+
+    The fleet's report has the team "" and the name ``fleet``.
+    """
+    names: list[str] = []
+    taken = {"fleet"}
+    for team in teams:
+        name = re.sub(r"[^a-z0-9_-]+", "-", team.lower())[:60].strip("-") if team else "fleet"
+        if team and (name != team or name in taken):
+            digest = hashlib.sha256(team.encode("utf-8", "backslashreplace")).hexdigest()
+            name = next(n for end in range(8, 65) if (n := f"{name}-{digest[:end]}".lstrip("-")) not in taken)
+        taken.add(name)
+        names.append(name)
+    return tuple(names)
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[-_MAX_FILE_NAME:].lstrip(".-") or "file"
+
+
+def _media_type(media_type: str) -> tuple[str, str]:
+    found = _MEDIA_TYPE.fullmatch(media_type)
+    return (found[1], found[2]) if found else ("application", "octet-stream")
+
+
+def _storable(text: str) -> str:
+    """Text that UTF-8 can carry: a lone surrogate (a name that is none) becomes its escape."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

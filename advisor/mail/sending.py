@@ -1,0 +1,82 @@
+"""Takes what waits in the outbox to its carriers, one mail after the other, and writes down every answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...rules.errors import SkuwiseError
+from .outbox import Channel, Outbox, Parcel, Reply
+
+
+class CarrierDownError(SkuwiseError):
+    """Nothing can be handed over just now. Nobody is given up for it: all of it waits for the next run."""
+
+
+class Carrier(Protocol):
+    """A way by which parcels travel."""
+
+    def ready(self, parcel: Parcel) -> None:
+        """See to it that this can be handed over now. Raises CarrierDownError."""
+        ...
+
+    def carry(self, parcel: Parcel) -> Mapping[str, Reply]:
+        """Hand it over; what was said to each recipient."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a run did, by recipients. `refused`: who will not receive it, and why, in words. `down`: why a channel was
+    left for later."""
+
+    sent: int
+    waiting: int
+    refused: tuple[str, ...]
+    down: tuple[SkuwiseError, ...]
+
+
+def send_waiting(
+    outbox: Outbox,
+    carriers: Mapping[Channel, Carrier],
+    *,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+    mails_per_minute: int,
+    say: Callable[[str], None],
+) -> Tally:
+    """Try everything that is due once. `clock`: Unix seconds. The caller holds the outbox (`Outbox.sending`)."""
+    sent, refused, carried = 0, [], 0
+    down: dict[Channel, SkuwiseError] = {}
+    try:
+        for number in outbox.due(clock()):
+            parcel = outbox.load(number, clock())
+            carrier = carriers.get(parcel.channel)
+            if carrier is None or parcel.channel in down:
+                continue
+            if carried:
+                sleep(60.0 / mails_per_minute)
+            try:
+                carrier.ready(parcel)
+            except CarrierDownError as error:
+                down[parcel.channel] = error
+                continue
+            outbox.begin(number, parcel.recipients, clock())
+            noted = outbox.end(number, carrier.carry(parcel), clock())
+            carried += 1
+            for recipient, reply in noted.items():
+                name = f"{parcel.team or 'the fleet'} ({parcel.channel}, {recipient})"
+                if reply.result == "accepted":
+                    sent += 1
+                    say(f"sent: {name}")
+                elif reply.result == "refused":
+                    refused.append(f"{name}: {reply.text}")
+                else:
+                    say(f"later: {name}: {reply.text}")
+    finally:
+        for carrier in carriers.values():
+            carrier.close()
+    return Tally(sent, outbox.waiting(), tuple(refused), tuple(down.values()))

@@ -1,0 +1,202 @@
+"""Hands mails to one SMTP server: STARTTLS or TLS with its certificate checked, AUTH, a limit on every wait."""
+
+from __future__ import annotations
+
+import os
+import smtplib
+import socket
+import ssl
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from ...rules.errors import UsageError
+from .outbox import Parcel, Reply
+from .sending import CarrierDownError
+from .settings import ReportSettings
+
+# A mail has so many times the timeout of one answer: a server that drips would be waited for without an end.
+_ANSWERS_A_MAIL = 5
+# Connections that broke one after the other before the rest is left for later.
+_MOST_BROKEN = 3
+# Servers end a connection after so many mails (Postfix: 100), and not all say so politely.
+_MAILS_A_CONNECTION = 50
+_TOO_LARGE = 552
+
+
+class SmtpCarrier:
+    """One server. It connects when something is to be sent and keeps the connection. `password` empty: no AUTH."""
+
+    def __init__(self, settings: ReportSettings, password: str) -> None:
+        if settings.sender is None or not settings.smtp_host:
+            missing = "from" if settings.sender is None else "smtp_host"
+            raise UsageError(f"Nothing can be sent: report.{missing} is not set.", "Set it in [report].")
+        self._settings = settings
+        self._sender = settings.sender.addr_spec
+        self._password = password
+        self._context = _context(settings)
+        self._smtp: smtplib.SMTP | None = None
+        self._carried = 0
+        self._broken = 0
+        self._down: CarrierDownError | None = None
+
+    def ready(self, parcel: Parcel) -> None:  # noqa: ARG002 - one server takes all
+        """See to a connection that takes a mail. Raises CarrierDownError."""
+        if self._down is not None:
+            raise self._down
+        if self._smtp is not None and self._carried % _MAILS_A_CONNECTION and self._is_there(self._smtp):
+            return
+        self.close()
+        self._smtp = self._connect()
+
+    def carry(self, parcel: Parcel) -> Mapping[str, Reply]:
+        """Hand over one mail, and tell what the server said to each recipient."""
+        smtp = self._smtp
+        assert smtp is not None, "ready() was not called"
+        self._carried += 1
+        replies: dict[str, Reply] = {}
+        try:
+            with _deadline(smtp, self._settings.smtp_timeout_seconds * _ANSWERS_A_MAIL):
+                self._hand_over(smtp, parcel, replies)
+            self._broken = 0
+        except (smtplib.SMTPException, OSError) as error:
+            self._broken += 1
+            self.close()
+            for recipient in parcel.recipients:
+                replies.setdefault(recipient, Reply("later", f"the connection broke: {_kind(error)}"))
+            if self._broken >= _MOST_BROKEN:
+                self._down = self._down or self._fault("breaks every connection", "Look at its log.")
+        return replies
+
+    def close(self) -> None:
+        smtp, self._smtp = self._smtp, None
+        if smtp is not None:
+            with suppress(smtplib.SMTPException, OSError), _deadline(smtp, self._settings.smtp_timeout_seconds):
+                smtp.quit()
+            smtp.close()
+
+    def _hand_over(self, smtp: smtplib.SMTP, parcel: Parcel, replies: dict[str, Reply]) -> None:
+        options = [f"size={len(parcel.content)}"] if smtp.has_extn("size") else []
+        code, text = smtp.mail(self._sender, options)
+        if code != 250:
+            if 500 <= code < 600 and code != _TOO_LARGE:
+                # Not a recipient's fault, so nobody is given up: the next run finds the settings mended.
+                self._down = self._fault(f"refuses our sender ({code} {_words(text)})", "Set report.from.")
+            result = "refused" if code == _TOO_LARGE else "later"
+            replies.update(dict.fromkeys(parcel.recipients, Reply(result, f"{code} {_words(text)}")))
+            return
+        taken: list[str] = []
+        for recipient in parcel.recipients:
+            code, text = smtp.rcpt(recipient)
+            if code in (250, 251, 252):
+                taken.append(recipient)
+            else:
+                replies[recipient] = _reply(code, text)
+        if not taken:
+            return
+        try:
+            code, text = smtp.data(parcel.content)
+        except smtplib.SMTPDataError as error:  # DATA itself was not taken
+            code, text = error.smtp_code, _bytes(error.smtp_error)
+        replies.update(dict.fromkeys(taken, _reply(code, text)))
+
+    def _connect(self) -> smtplib.SMTP:
+        s = self._settings
+        smtp: smtplib.SMTP | None = None
+        try:
+            if s.smtp_security == "tls":
+                smtp = smtplib.SMTP_SSL(
+                    s.smtp_host, s.port, timeout=s.smtp_timeout_seconds, context=self._context
+                )  # fmt: skip
+            else:
+                smtp = smtplib.SMTP(s.smtp_host, s.port, timeout=s.smtp_timeout_seconds)
+            with _deadline(smtp, s.smtp_timeout_seconds * _ANSWERS_A_MAIL):
+                if s.smtp_security == "starttls":
+                    smtp.starttls(context=self._context)
+                smtp.ehlo_or_helo_if_needed()
+                if s.smtp_username:
+                    smtp.login(s.smtp_username, self._password)
+        except (smtplib.SMTPException, OSError, ValueError) as error:
+            if smtp is not None:
+                smtp.close()
+            raise self._why(error) from None  # what smtplib raises may hold what was sent: a password
+        return smtp
+
+    def _is_there(self, smtp: smtplib.SMTP) -> bool:
+        try:
+            with _deadline(smtp, self._settings.smtp_timeout_seconds):
+                return smtp.rset()[0] == 250
+        except (smtplib.SMTPException, OSError):
+            return False
+
+    def _why(self, error: Exception) -> CarrierDownError:
+        s = self._settings
+        if isinstance(error, smtplib.SMTPAuthenticationError):
+            return self._fault(
+                f"does not accept our password ({error.smtp_code})",
+                "Set report.smtp_username and report.smtp_password_file.",
+            )
+        if isinstance(error, smtplib.SMTPNotSupportedError):
+            if s.smtp_security == "starttls" and "STARTTLS" in str(error):
+                return self._fault("offers no STARTTLS", "Set report.smtp_security.")
+            return self._fault("offers no authentication", "Leave report.smtp_username out, or ask for another port.")
+        if isinstance(error, smtplib.SMTPResponseException):
+            return self._fault(f"turns us away ({error.smtp_code} {_words(_bytes(error.smtp_error))})", "Try later.")
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return self._fault(f"has a certificate that is not accepted: {error.verify_message}", "Set smtp_ca_file.")
+        return self._fault(f"cannot be reached: {_kind(error)}", "Look whether it runs; smtp_host and smtp_port.")
+
+    def _fault(self, sentence: str, remedy: str) -> CarrierDownError:
+        where = f"{self._settings.smtp_host}:{self._settings.port}"
+        return CarrierDownError(f"The mail server {where} {sentence}.", remedy)
+
+
+def _context(settings: ReportSettings) -> ssl.SSLContext | None:
+    if settings.smtp_security == "none":
+        return None
+    try:
+        return ssl.create_default_context(cafile=settings.smtp_ca_file or None)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(
+            f"The certificates in {settings.smtp_ca_file} cannot be read: {_kind(error)}.", "Mend report.smtp_ca_file."
+        ) from error
+
+
+@contextmanager
+def _deadline(smtp: smtplib.SMTP, seconds: float) -> Iterator[None]:
+    """Cut the connection where the block lasts longer; whoever waits for it then sees it closed."""
+    timer = threading.Timer(seconds, _cut, [smtp])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _cut(smtp: smtplib.SMTP) -> None:
+    # A socket of our own on the same connection: the one in use belongs to the thread that waits.
+    with suppress(OSError, AttributeError), socket.socket(fileno=os.dup(smtp.sock.fileno())) as own:  # type: ignore[union-attr]
+        own.shutdown(socket.SHUT_RDWR)
+
+
+def _reply(code: int, text: bytes) -> Reply:
+    result = "accepted" if 200 <= code < 300 else "refused" if 500 <= code < 600 else "later"
+    return Reply(result, f"{code} {_words(text)}")
+
+
+def _words(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
+
+
+def _bytes(text: bytes | str) -> bytes:
+    return text.encode() if isinstance(text, str) else text
+
+
+def _kind(error: Exception) -> str:
+    """What went wrong in words that repeat nothing that was sent."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return "closed by the server" if isinstance(error, smtplib.SMTPServerDisconnected) else type(error).__name__

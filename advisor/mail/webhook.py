@@ -1,0 +1,79 @@
+"""The second channel: a short report as Slack-compatible JSON, posted to addresses that are secrets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import requests
+
+from ...agent.inventory.text import clean_text
+from .letter import Letter
+from .outbox import Parcel, Reply
+
+# Slack cuts a message at 40,000 characters and folds it long before; the mail has the whole report.
+MAX_CHARACTERS = 3000
+_MAX_SUBJECT = 200
+_CONNECT_SECONDS = 10.0
+_BUSY = (408, 425, 429)
+_MAX_ANSWER = 200
+
+
+def payload(letter: Letter) -> bytes:
+    """The subject and the beginning of the plain text. Nothing in it is a mention, a link or markup."""
+    lines: list[str] = []
+    room = MAX_CHARACTERS
+    for line in letter.text.splitlines():
+        room -= len(line) + 1
+        if room < 0:
+            lines.append("...")
+            break
+        lines.append(line)
+    body = _escaped("\n".join(lines)).replace("```", "'''")
+    subject = _escaped(clean_text(letter.subject, _MAX_SUBJECT)).replace("*", "")
+    return json.dumps({"text": f"*{subject}*\n```\n{body}\n```"}).encode("ascii")
+
+
+def _escaped(text: str) -> str:
+    """The three characters by which Slack begins what is no text (https://docs.slack.dev: formatting text)."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+class WebhookCarrier:
+    """Posts to the webhook of each team. `urls`: by team, "" being the fleet; `proxy` empty: none is used."""
+
+    def __init__(self, urls: Mapping[str, str], *, timeout_seconds: float, proxy: str = "") -> None:
+        self._urls = urls
+        self._timeout = timeout_seconds
+        self._session = requests.Session()
+        self._session.trust_env = False  # no .netrc, no proxy that nobody set here
+        self._session.headers.update({"User-Agent": "skuwise", "Content-Type": "application/json"})
+        if proxy:
+            self._session.proxies = {"http": proxy, "https": proxy}
+
+    def ready(self, parcel: Parcel) -> None:
+        """Nothing is kept open."""
+
+    def carry(self, parcel: Parcel) -> Mapping[str, Reply]:
+        """Post it once. Redirects are not followed: they would carry the report elsewhere."""
+        return dict.fromkeys(parcel.recipients, self._post(self._urls.get(parcel.team), parcel.content))
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _post(self, url: str | None, content: bytes) -> Reply:
+        if url is None:
+            return Reply("refused", "no webhook is set any more")
+        try:
+            with self._session.post(
+                url, data=content, timeout=(_CONNECT_SECONDS, self._timeout), allow_redirects=False, stream=True
+            ) as answer:
+                status = answer.status_code
+                said = answer.raw.read(_MAX_ANSWER, decode_content=False) if status >= 300 else b""
+        except (requests.RequestException, OSError) as error:
+            # The exception's own words hold the address.
+            return Reply("later", f"not reached: {type(error).__name__}")
+        text = f"{status} {said.decode('utf-8', 'replace')}".strip()
+        if 200 <= status < 300:
+            return Reply("accepted", text)
+        return Reply("later" if status >= 500 or status in _BUSY else "refused", text)
