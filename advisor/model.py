@@ -184,14 +184,13 @@ class Yardstick:
     """What a recommendation is held against once it is done (the ledger); no part of the JSON.
 
     `usd_per_month`: what a month costs that the saving is taken off; None: no dollars are claimed. `nodes`: those that
-    may fall free, where the recommendation is about nodes. `clock_share`: SM clock over today's; `cap_watts`: of one
-    GPU; `usd_per_kwh`: of energy. `off_hours`: begin and end (UTC hours) of the quiet part of the day.
+    may fall free, where the recommendation is about nodes. `clock_share`: SM clock over today's; `usd_per_kwh`: of
+    energy. `off_hours`: begin and end (UTC hours) of the quiet part of the day.
     """
 
     usd_per_month: float | None = None
     nodes: tuple[str, ...] = ()
     clock_share: float | None = None
-    cap_watts: float | None = None
     usd_per_kwh: float | None = None
     off_hours: tuple[int, int] | None = None
 

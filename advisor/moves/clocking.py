@@ -65,9 +65,7 @@ def slower_clock(scene: Scene, base: Baseline, found: Found) -> Option | None:
             prices=(),
             text=text,
             yardstick=Yardstick(
-                usd_per_month=paid,
-                clock_share=None if capped else move.clock_share,
-                cap_watts=change.cap_watts,
+                usd_per_month=paid, clock_share=move.clock_share,
                 usd_per_kwh=price.usd_per_kwh if price is not None else None,
             ),
         ),
