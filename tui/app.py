@@ -17,11 +17,13 @@ from .jobs import JobDone, JobFailed, Jobs, JobTold
 from .loading import Loader
 from .screens.asking import Answer, Asking
 from .screens.doctor import Doctor
+from .screens.fleet import Fleet
 from .screens.moves import DecisionWanted, Moves
 from .screens.overview import Overview
-from .screens.page import PAGES, Back, Page, StateWanted, TextWanted, WorkloadWanted
+from .screens.page import PAGES, Back, Page, StateWanted, TextWanted, WhatIfWanted, WorkloadWanted, WorkWanted
 from .screens.reading import Reading, help_text, plain
 from .screens.skus import CatalogWanted, Skus, SkuWanted
+from .screens.whatif import BenchWanted, WhatIf
 from .screens.workload import HistoryWanted, Workload
 from .screens.workloads import Workloads
 from .state import FINDINGS_WINDOW, WINDOWS, Loaded, State, WindowChoice, with_decision
@@ -29,7 +31,9 @@ from .themes import COLOURS, MONOCHROME, THEMES
 from .widgets.topbar import Tab
 
 _CLOCK_SECONDS = 5.0
-_SCREENS: dict[str, type[Page]] = {page.NAME: page for page in (Overview, Workloads, Moves, Skus, Doctor)}
+_SCREENS: dict[str, type[Page]] = {
+    page.NAME: page for page in (Overview, Fleet, Workloads, Moves, WhatIf, Skus, Doctor)
+}
 
 
 class SkuwiseApp(App[None]):
@@ -164,7 +168,7 @@ class SkuwiseApp(App[None]):
         """First what is being read is called off, then the story closes, then the overview comes."""
         if self.state.progress is not None and self.state.loaded is None:
             self._stop()
-        elif isinstance(self.screen, Workload):
+        elif len(self.screen_stack) > 1:
             self.pop_screen()
         elif self.state.progress is not None:
             self._stop()
@@ -217,6 +221,9 @@ class SkuwiseApp(App[None]):
 
     # What screens ask for
 
+    def on_work_wanted(self, message: WorkWanted) -> None:
+        self._jobs.start(message.slot, message.work)
+
     def on_history_wanted(self, message: HistoryWanted) -> None:
         def work(tell: Callable[[str], None]) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
             from ..advisor.telemetry.history import history_of  # noqa: PLC0415
@@ -225,6 +232,16 @@ class SkuwiseApp(App[None]):
             return lambda: message.screen.draw(history)
 
         self._jobs.start("history", work)
+
+    def on_what_if_wanted(self, message: WhatIfWanted) -> None:
+        self.push_screen(WhatIf(self._source, message.workload, message.node))
+
+    def on_bench_wanted(self, message: BenchWanted) -> None:
+        def work(tell: Callable[[str], None]) -> Callable[[], None]:
+            bench = self._loader.bench(message.loaded, message.id, tell)
+            return lambda: message.screen.lay(bench)
+
+        self._jobs.start("bench", work)
 
     def on_catalog_wanted(self, message: CatalogWanted) -> None:
         def work(tell: Callable[[str], None]) -> Callable[[], None]:  # noqa: ARG001

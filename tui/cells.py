@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 
 from ..rules.plain import clean
 
 CUT = "…"
+_HEIGHTS = "▁▂▃▄▅▆▇█"
 _FULL, _PARTS = "█", " ▏▎▍▌▋▊▉"
 
 
@@ -19,6 +22,29 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
         return set_cell_size(plain, max(width - 1, 0)) + CUT if width > 0 else ""
     room = " " * (width - taken)
     return room + plain if right else plain + room
+
+
+def fit_middle(text: str, width: int) -> str:
+    """`text`, cleaned, exactly `width` cells wide; a sign stands where its middle was cut, for names differ in their
+    ends."""
+    plain = clean(text)
+    if cell_len(plain) <= width or width < 4:
+        return fit(plain, width)
+    head, tail = (width - 1) // 2, width - 1 - (width - 1) // 2
+    end = plain
+    while cell_len(end) > tail:
+        end = end[max(len(end) - tail, 1) :]
+    return fit(set_cell_size(plain, head) + CUT + end, width)
+
+
+def spark(values: Sequence[float | None], top: float, width: int) -> str:
+    """The newest `width` values as bars of eighths of a cell, 0 to `top`, the newest at the right; a gap where a value
+    is missing."""
+    newest = list(values)[-width:] if width > 0 else []
+    told = "".join(
+        " " if value is None else _HEIGHTS[min(int(max(value, 0.0) / top * 8), 7) if top > 0 else 0] for value in newest
+    )
+    return told.rjust(max(width, 0))
 
 
 def bar(share: float, width: int) -> str:

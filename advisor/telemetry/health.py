@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import pandas as pd
 
 from ..frame import Frame
+from .scalars import known, text, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def health_of(frame: Frame) -> Health:
     counts = lasting.groupby("node").size() if not lasting.empty else pd.Series(dtype=int)
     nodes = [
         NodeHealth(
-            str(row["node"]), _text(row["node_sku"]), _whole(row["gpu_count"]), _known(row["last_seen"]),
+            str(row["node"]), text(row["node_sku"]), whole(row["gpu_count"]), known(row["last_seen"]),
             int(counts.get(row["node"], 0)),
         )
         for row in frame.nodes.to_dict("records")
@@ -75,20 +75,7 @@ def _lacks(lasting: pd.DataFrame) -> tuple[Lack, ...]:
                 remedy,
                 nodes,
                 len(rows),
-                _known(rows["since"].min()),
+                known(rows["since"].min()),
             )
         )
     return tuple(sorted(found, key=lambda lack: (-lack.devices, lack.scope, lack.metric, lack.reason)))
-
-
-def _known(value: float) -> float | None:
-    return None if value is None or math.isnan(value) else float(value)
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _whole(value: float) -> int | None:
-    known = _known(value)
-    return None if known is None else round(known)

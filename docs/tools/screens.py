@@ -15,10 +15,11 @@ FOLDER = Path("docs/screens")
 SCREENS: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {
     "overview": ((120, 40), ()),
     "workload": ((120, 40), ("enter",)),
-    "workloads": ((120, 24), ("2",)),
-    "moves": ((120, 30), ("3",)),
-    "skus": ((120, 24), ("4",)),
-    "doctor": ((120, 24), ("5",)),
+    "workloads": ((120, 24), ("3",)),
+    "fleet": ((120, 24), ("2",)),
+    "moves": ((120, 30), ("4",)),
+    "skus": ((120, 24), ("5",)),
+    "doctor": ((120, 24), ("6",)),
 }
 _PATIENCE_STEPS = 3000
 

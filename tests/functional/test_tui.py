@@ -149,7 +149,7 @@ def test_an_error_stands_where_the_data_would_be_and_later_data_stay_marked_as_o
 def test_a_workload_is_found_opened_and_left() -> None:
     async def steps(s: Session) -> None:
         await s.ready()
-        await s.press("2")
+        await s.press("3")
         await s.shows("2 of 2 workloads, by GPU-hours falling")
         await s.press("slash", *"vllm")
         await s.shows("1 of 2 workloads")
@@ -206,7 +206,7 @@ def test_decisions_ask_for_what_they_need_and_reach_the_ledger() -> None:
 
     async def steps(s: Session) -> None:
         await s.ready()
-        await s.press("3")
+        await s.press("4")
         await s.shows("$7,177")
         await s.press("d", "enter")
         await s.shows("The reason is empty.")
@@ -245,7 +245,7 @@ def test_the_window_moves_what_is_shown_and_help_tells_the_keys() -> None:
         await s.shows("judged over 14d, whichever window is shown")
         await s.press("end")
         await s.shows("Read")
-        await s.press("escape", "4", "slash", *"h200")
+        await s.press("escape", "5", "slash", *"h200")
         await s.shows("H200-SXM")
         assert "V100" not in s.screen
 
@@ -256,7 +256,7 @@ def test_the_window_moves_what_is_shown_and_help_tells_the_keys() -> None:
 def test_ten_thousand_workloads_are_drawn_line_by_line() -> None:
     async def steps(s: Session) -> None:
         await s.ready()
-        await s.press("2")
+        await s.press("3")
         await s.shows("10,000 of 10,000 workloads")
         table = s.app.screen.query_one(ItemTable)
         assert table.item.gpu_hours == 9999.0
@@ -280,10 +280,10 @@ def test_every_page_fits_its_terminal_and_shows_outside_text_as_it_is(size: tupl
 
     async def steps(s: Session) -> None:
         await s.ready()
-        for key in "12345":
+        for key in "123456":
             await s.press(key)
             assert isinstance(s.app.screen, Page)
-            if key == "4":
+            if key == "5":
                 await s.shows("V100-SXM2-16GB")
             lines = s.lines
             assert len(lines) == size[1]
@@ -296,8 +296,8 @@ def test_every_page_fits_its_terminal_and_shows_outside_text_as_it_is(size: tupl
 
     drive(steps, size=size, monochrome=mono)
     if size[1] > 10:
-        assert "[red]x" in seen[1]
-        assert "\\x1b[2J \\u202egnp.exe" in seen[4]
+        assert "[red]x" in seen[2]
+        assert "\\x1b[2J \\u202egnp.exe" in seen[5]
 
 
 def test_an_empty_database_and_one_that_is_not_there_are_told(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_an_empty_database_and_one_that_is_not_there_are_told(tmp_path: Path) ->
 def test_the_mouse_turns_pages_sorts_chooses_and_opens() -> None:
     async def steps(s: Session) -> None:
         await s.ready()
-        await s.pilot.click(TopBar, offset=(16, 0))
+        await s.pilot.click(TopBar, offset=(26, 0))
         await s.shows("by GPU-hours falling")
         table = s.app.screen.query_one(ItemTable)
         await s.pilot.click(ItemTable, offset=(2, 0))
@@ -369,7 +369,7 @@ def test_the_demo_shows_the_founding_case_and_keeps_a_decision() -> None:
             await s.shows("idle-fabric")
             await s.press("enter")
             await s.shows("online-inference, confidence")
-            await s.press("escape", "3", "a", "enter")
+            await s.press("escape", "4", "a", "enter")
             await s.until(lambda: any(r.decision for r in s.app.state.loaded.advice.recommendations))
             await s.press("w")
             await s.until(lambda: s.app.state.progress is None and s.app.state.window.name == "1h")

@@ -5,6 +5,7 @@ A page never knows the program that shows it: it is given a `State` and posts wh
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -14,6 +15,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Footer
 
+from ..jobs import Tell
 from ..state import Loaded, State
 from ..widgets.finder import Finder
 from ..widgets.notice import Notice
@@ -21,8 +23,10 @@ from ..widgets.topbar import TopBar
 
 PAGES = (
     ("overview", "Overview"),
+    ("fleet", "Fleet"),
     ("workloads", "Workloads"),
     ("moves", "Ways out"),
+    ("whatif", "What if"),
     ("skus", "SKUs"),
     ("doctor", "Doctor"),
 )
@@ -50,6 +54,31 @@ class TextWanted(Message):
     def __init__(self, id_: str) -> None:
         super().__init__()
         self.id = id_
+
+
+class NodeWanted(Message):
+    """Somebody wants to see a node; `gpu`: the uuid of the GPU to begin with, None: the first."""
+
+    def __init__(self, node: str, gpu: str | None = None) -> None:
+        super().__init__()
+        self.node, self.gpu = node, gpu
+
+
+class WhatIfWanted(Message):
+    """Somebody wants to ask what if about a workload. `node`: the node SKU to begin with, None: today's."""
+
+    def __init__(self, workload: str, node: str | None = None) -> None:
+        super().__init__()
+        self.workload, self.node = workload, node
+
+
+class WorkWanted(Message):
+    """A page wants work done off the event loop. `work` gives a function that hands the result over on the loop; of
+    works with one `slot` the newest counts."""
+
+    def __init__(self, slot: str, work: Callable[[Tell], Callable[[], None]]) -> None:
+        super().__init__()
+        self.slot, self.work = slot, work
 
 
 class Back(Message):

@@ -1,0 +1,21 @@
+"""Single cells of a frame as plain values: what is missing is None."""
+
+from __future__ import annotations
+
+import math
+
+
+def known(value: float | None) -> float | None:
+    """A number, None where it is missing."""
+    return None if value is None or math.isnan(value) else float(value)
+
+
+def text(value: object) -> str | None:
+    """A text that is not empty."""
+    return value if isinstance(value, str) and value else None
+
+
+def whole(value: float | None) -> int | None:
+    """A count."""
+    number = known(value)
+    return None if number is None else round(number)

@@ -1,0 +1,196 @@
+"""Every node and GPU of the fleet as a map: what each does, by a measure that people choose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Static
+
+from ..cells import line, lines
+from ..heat import GROUPINGS, MEASURES, FleetMap, Measure, Spot, fleet_map, shortened, spots, value_words
+from ..jobs import Tell
+from ..ramp import KINDS, MISSING, Mark, kind_mark, value_mark
+from ..state import Loaded
+from ..themes import MONOCHROME
+from ..widgets.heatmap import MOST_IN_A_TILE, Band, HeatMap, Tile
+from .page import NodeWanted, Page, WorkloadWanted, WorkWanted
+
+_STEPS = 16  # of the ramp in the legend
+
+
+class Fleet(Page):
+    NAME = "fleet"
+    ABOUT: ClassVar[str] = (
+        "Every GPU as a cell, every node as a row of cells with its name: the mean over the window of what m chooses. "
+        "g groups by SKU, by fabric (the compute ports that were seen) or by team. The arrows move by GPU, n and N by "
+        "node; below the map stands what the cursor is on. The fabric is the node's: its ports belong to all its GPUs. "
+        "A dot is what was not measured. Enter opens the node."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("m", "measure(1)", "Measure"),
+        Binding("M", "measure(-1)", "Measure before", show=False),
+        Binding("g", "group", "Group"),
+        Binding("o", "workload", "Workload", show=False),
+    ]
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self._map: FleetMap | None = None
+        self._measure, self._by = 0, 0
+        self._window = ""
+
+    def compose_data(self) -> ComposeResult:
+        with Vertical(classes="panel fills", id="map") as panel:
+            panel.border_title = "Fleet"
+            yield Static(classes="said", id="legend")
+            yield HeatMap(_place, empty="Drawing the fleet ...")
+            yield Static(classes="said", id="spot")
+
+    def on_mount(self) -> None:
+        self.query_one(HeatMap).focus()
+        self.watch(self.app, "theme", self._draw, init=False)
+
+    def put(self, loaded: Loaded) -> None:
+        self._window = loaded.window.name
+
+        def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+            from ...advisor.telemetry.by_gpu import by_gpu  # noqa: PLC0415 - it needs pandas: not at the start
+
+            found = fleet_map(by_gpu(loaded.frame), loaded.shown)
+            return lambda: self.fill(found)
+
+        self.post_message(WorkWanted("fleet", work))
+
+    def fill(self, found: FleetMap) -> None:
+        """Show a fleet."""
+        self._map = found
+        self._draw()
+
+    @property
+    def measure(self) -> Measure:
+        return MEASURES[self._measure]
+
+    def action_measure(self, by: int) -> None:
+        self._measure = (self._measure + by) % len(MEASURES)
+        if self._map is not None:
+            self.query_one(HeatMap).repaint(self._titles(self._map), self._paint(self._map))
+            self._tell()
+
+    def action_group(self) -> None:
+        self._by = (self._by + 1) % len(GROUPINGS)
+        self._draw()
+
+    def action_workload(self) -> None:
+        spot = self.query_one(HeatMap).item
+        if isinstance(spot, Spot) and self._map is not None and (verdict := self._map.verdict(spot)) is not None:
+            self.post_message(WorkloadWanted(verdict.id))
+
+    def on_heat_map_moved(self) -> None:
+        self._tell()
+
+    def on_heat_map_opened(self, event: HeatMap.Opened) -> None:
+        gpu = event.item.gpu
+        self.post_message(NodeWanted(event.item.node.node, gpu.gpu_uuid if gpu is not None else None))
+
+    @property
+    def _mono(self) -> bool:
+        return self.app.current_theme.name == MONOCHROME.name
+
+    def _draw(self) -> None:
+        found = self._map
+        if found is None:
+            return
+        names = shortened([node.node for node in found.nodes])
+        bands = [
+            Band(title, tuple(tile for node in nodes for tile in _tiles(names[node.node], spots(node))))
+            for title, (_, nodes) in zip(self._titles(found), found.grouped(GROUPINGS[self._by]), strict=True)
+        ]
+        self.query_one(HeatMap).put(bands, self._paint(found))
+        self._tell()
+
+    def _titles(self, found: FleetMap) -> list[str]:
+        """``azure/ND96 · 12 nodes, 96 GPUs · mean 62 %``."""
+        titles = []
+        for name, nodes in found.grouped(GROUPINGS[self._by]):
+            all_spots = [spot for node in nodes for spot in spots(node)]
+            told = f"{name} · {_counted(len(nodes), 'node')}, {_counted(len(all_spots), 'GPU')}"
+            values = [v for spot in all_spots if (v := found.value(spot, self.measure)) is not None]
+            if values:
+                told += f" · mean {value_words(sum(values) / len(values), self.measure)}"
+            titles.append(told)
+        return titles
+
+    def _paint(self, found: FleetMap) -> Callable[[Spot, int], Mark]:
+        measure, mono, top = self.measure, self._mono, found.top(self.measure)
+        if measure.of is None:
+
+            def kind(spot: Spot, width: int) -> Mark:
+                verdict = found.verdict(spot)
+                return kind_mark(verdict.kind.label if verdict is not None else None, width, mono=mono)
+
+            return kind
+
+        def value(spot: Spot, width: int) -> Mark:
+            known = found.value(spot, measure)
+            if known is None:
+                return value_mark(None, "", width, mono=mono)
+            return value_mark(known / top, f"{known:.0f}", width, mono=mono)
+
+        return value
+
+    def _tell(self) -> None:
+        found, spot = self._map, self.query_one(HeatMap).item
+        if found is None or not isinstance(spot, Spot):
+            return
+        self.query_one("#map").border_title = Content(f"Fleet: {self.measure.name}, by {GROUPINGS[self._by]}")
+        self.query_one("#legend", Static).update(self._legend(found))
+        self.query_one("#spot", Static).update(self._spot(found, spot))
+
+    def _legend(self, found: FleetMap) -> Content:
+        measure, mono = self.measure, self._mono
+        if measure.of is None:
+            parts = [Content.assemble(_drawn(kind_mark(kind, 3, mono=mono)), f" {kind}  ") for kind in KINDS]
+            return Content.assemble(*parts, f"{MISSING} none")
+        ramp = [_drawn(value_mark(n / (_STEPS - 1), "", 1, mono=mono)) for n in range(_STEPS)]
+        return Content.assemble(
+            "0 ", *ramp, f" {value_words(found.top(measure), measure)}",
+            Content.styled(f"   {MISSING} not measured   mean over {self._window}", "$foreground-muted"),
+        )  # fmt: skip
+
+    def _spot(self, found: FleetMap, spot: Spot) -> Content:
+        gpu, verdict = spot.gpu, found.verdict(spot)
+        if gpu is None:
+            return lines(line(spot.node.node, "bold"), line("No GPU of it was seen in this window."))
+        index = "?" if gpu.index is None else gpu.index
+        name = " ".join(part for part in (f"{spot.node.node} · GPU {index}", gpu.sku, gpu.mig_profile) if part)
+        measure = self.measure
+        told = f" · {measure.name} {value_words(found.value(spot, measure), measure)}" if measure.of is not None else ""
+        work = "no workload held it" if gpu.workload is None else gpu.workload
+        if verdict is not None:
+            held = f"held back by {verdict.bottleneck.label}"
+            work = f"{verdict.kind.label}, {held} · {found.owner(spot)} · {verdict.name}"
+        return lines(line(name + told, "bold"), line(work))
+
+
+def _tiles(name: str, places: tuple[Spot, ...]) -> list[Tile]:
+    """A node's GPUs in tiles; from the second on the name stands for itself."""
+    parts = [places[at : at + MOST_IN_A_TILE] for at in range(0, len(places), MOST_IN_A_TILE)]
+    return [Tile(name if n == 0 else f"{name} +{n * MOST_IN_A_TILE}", part) for n, part in enumerate(parts)]
+
+
+def _place(spot: Spot) -> tuple[str, str]:
+    return spot.node.node, spot.gpu.gpu_uuid if spot.gpu is not None else ""
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _drawn(mark: Mark) -> Content:
+    return Content.from_rich_text(Text(mark.text, mark.style))
