@@ -65,11 +65,11 @@ def measures(frame: Frame, index: GpuIndex, rule: MeasureRule, sustained: Sustai
     out["clock_ratio"] = gpu["sm_clock_hertz_mean"] / sku["tensor_reference_hertz"]
     # Without a clock the reference clock is assumed: tensor activity as it is.
     ratio = out["clock_ratio"].fillna(1.0)
-    out["c"], out["c_p95"] = gpu["tensor_active_mean"] * ratio, gpu["tensor_active_p95"] * ratio
+    out["c"] = gpu["tensor_active_mean"] * ratio
     out["v"] = gpu[["fp32_active_mean", "fp64_active_mean"]].max(axis=1) * ratio
     top = gpu["mem_clock_hertz_mean"].groupby(sku["name"]).transform("max") if len(gpu) else gpu["mem_clock_hertz_mean"]
     mem_clock = (gpu["mem_clock_hertz_mean"] / top).fillna(1.0).clip(upper=1.0)
-    out["m"], out["m_p95"] = gpu["dram_active_mean"] * mem_clock, gpu["dram_active_p95"] * mem_clock
+    out["m"] = gpu["dram_active_mean"] * mem_clock
     for suffix in ("mean", "p95"):
         tag = "" if suffix == "mean" else "_p95"
         nvlink = gpu[[f"nvlink_tx_bytes_per_second_{suffix}", f"nvlink_rx_bytes_per_second_{suffix}"]].max(axis=1)
@@ -82,7 +82,6 @@ def measures(frame: Frame, index: GpuIndex, rule: MeasureRule, sustained: Sustai
         # Without a reference clock the catalog lacks the SKU altogether, and nothing is assumed of it.
         out[f"assumed_{name}"] = sku[eta].isna() & sku["tensor_reference_hertz"].notna() & ~np.isnan(guess)
         out[f"label_{name}"] = out[f"u_{name}"].fillna((out[name] / guess).where(out[f"assumed_{name}"]))
-    out["u_c_p95"], out["u_m_p95"] = out["c_p95"] / sku["eta_c"], out["m_p95"] / sku["eta_m"]
     # All-reduce is the only link figure that is measured; where it is not, NVLink and PCIe are held against the peak.
     eta_link = sku["eta_link"].fillna(1.0)
     out["u_n"], out["u_p"] = out["n"] / eta_link, out["p"]
@@ -101,7 +100,7 @@ def measures(frame: Frame, index: GpuIndex, rule: MeasureRule, sustained: Sustai
     out["cv1"], out["throttled"] = gpu["sm_active_cv"], gpu["throttled_fraction"]
     out["mem"] = gpu["mem_used_bytes_mean"] / gpu["mem_total_bytes"]
     out["mem_max"] = gpu["mem_used_bytes_max"] / gpu["mem_total_bytes"]
-    out["power"], out["power_p95"] = gpu["power_watts_mean"], gpu["power_watts_p95"]
+    out["power"] = gpu["power_watts_mean"]
     out["rated_power"] = out["power"] / sku["tdp"]
     out["idle_power"] = _idle_power(out, sku)
     out["power_over_idle"] = out["power"] / out["idle_power"]
@@ -113,7 +112,11 @@ def measures(frame: Frame, index: GpuIndex, rule: MeasureRule, sustained: Sustai
     # Power high while every activity counter is silent: one of the two is wrong, and no verdict rests on them.
     out["fault"] = known & quiet & (out["power_over_idle"] >= rule.fault_power_over_idle_min)
     # The other way round: counters of activity at zero all along while the engine is busy (DCGM#303 after an XID).
-    silent = (gpu["tensor_active_max"] == 0) & (gpu["dram_active_max"] == 0) & (gpu["sm_active_max"].fillna(0) == 0)
+    # Where nobody told the maximum, a mean of zero says as much.
+    tensor, dram, sm = (
+        gpu[f"{one}_max"].fillna(gpu[f"{one}_mean"]) for one in ("tensor_active", "dram_active", "sm_active")
+    )
+    silent = (tensor == 0) & (dram == 0) & (sm.fillna(0) == 0)
     out["fault"] |= silent & (out["g"] >= 0.5)
     out["idle"] = known & quiet & ~out["fault"]
     out["free"] = out["idle"] & ~(out["power_over_idle"] > rule.power_over_idle_max)

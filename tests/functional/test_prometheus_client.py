@@ -60,7 +60,9 @@ def series(one: bytes) -> bytes:
         (series(b'{"metric":{"a":1},"values":[]}'), "no text"),
         (series(b'{"metric":{},"values":[[3600,"x"]]}'), "number"),
         (series(b'{"metric":{},"values":[[60,"1"]]}'), "moments"),
-        (series(b'{"metric":{},"values":[[3600,1' + b"0" * 400 + b"]]}"), "numbers"),
+        (series(b'{"metric":{},"values":[[3600,1' + b"0" * 400 + b"]]}"), "no JSON"),
+        (series(b'{"metric":{},"values":[[3600,"1","2"]]}'), "no pair"),
+        (series(b'{"metric":{},"values":[7]}'), "no pair"),
         (series(b'{"metric":{},"values":[[9e9,"1"]]}'), "moments"),
     ],
 )  # fmt: skip

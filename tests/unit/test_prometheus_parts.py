@@ -170,7 +170,7 @@ def test_two_exporters_of_one_gpu_count_once() -> None:
     log = Log()
     one = {"UUID": "GPU-a", "Hostname": "n1", "instance": "n1:9400", "job": "a"}
     two = {"UUID": "GPU-a", "Hostname": "n1", "instance": "n1:9401", "job": "b"}
-    rows = dcgm_rows(GRID, {"n": counted((one, [60] * 4), (two, [60] * 4))}, log)
+    rows = dcgm_rows(GRID, {"n": counted((one, [60] * 4), (two, [60] * 4))}, [], log)
     assert rows.cells.column("observed_seconds").tolist() == [[3600.0] * 4]
     assert any("more than one exporter" in note for note in log.notes)
 
@@ -179,19 +179,19 @@ def test_a_gpu_under_two_nodes_belongs_to_the_one_that_saw_it_more() -> None:
     log = Log()
     one = {"UUID": "GPU-a", "Hostname": "n1", "instance": "x:1"}
     two = {"UUID": "GPU-a", "Hostname": "localhost", "instance": "y:1"}
-    rows = dcgm_rows(GRID, {"n": counted((one, [60] * 4), (two, [60, nan, nan, nan]))}, log)
+    rows = dcgm_rows(GRID, {"n": counted((one, [60] * 4), (two, [60, nan, nan, nan]))}, [], log)
     assert {about.node for about in rows.about.values()} == {"n1"} and log.notes
 
 
 def test_rows_with_half_of_their_samples_are_half_observed() -> None:
-    rows = dcgm_rows(GRID, {"n": counted(({"UUID": "GPU-a", "Hostname": "n"}, [60, 30, nan, 60]))}, Log())
+    rows = dcgm_rows(GRID, {"n": counted(({"UUID": "GPU-a", "Hostname": "n"}, [60, 30, nan, 60]))}, [], Log())
     assert np.array_equal(rows.cells.column("observed_seconds"), [[3600, 1800, nan, 3600]], equal_nan=True)
 
 
 @pytest.mark.parametrize("number", ["²", "-1", "1e3", "9" * 300, "x"])
 def test_a_number_in_a_label_that_is_none_is_missing(number: str) -> None:
     labels = {"UUID": "GPU-1", "gpu": number, "Hostname": "n1"}
-    rows = dcgm_rows(GRID, {"n": Answer((labels,), np.full((1, 4), 60.0))}, Log())
+    rows = dcgm_rows(GRID, {"n": Answer((labels,), np.full((1, 4), 60.0))}, [], Log())
     assert np.isnan(rows.about["GPU-1"].index)
     assert port_key({"device": "mlx5_0", "port": number}, "n1") is None
     assert port_key({"device": "mlx5_0", "port": "2"}, "n1") == ("n1", "mlx5_0", 2)
@@ -199,7 +199,7 @@ def test_a_number_in_a_label_that_is_none_is_missing(number: str) -> None:
 
 @pytest.mark.parametrize(("said", "count"), [(8, 8), (0, 1), (-1, 1), (0.5, 1), (1e300, 1), (nan, 1)])
 def test_a_count_of_gpus_that_can_be_none_is_not_believed(said: float, count: float) -> None:
-    gpus = dcgm_rows(GRID, {"n": Answer(({"UUID": "GPU-1", "Hostname": "n1"},), np.full((1, 4), 60.0))}, Log())
+    gpus = dcgm_rows(GRID, {"n": Answer(({"UUID": "GPU-1", "Hostname": "n1"},), np.full((1, 4), 60.0))}, [], Log())
     told = {name: Answer(({"node": "n1"},), np.full((1, 4), said)) for name in ("nodes", "node GPUs")}
     table = node_table(gpus, PortRows(Cells(GRID)), told, dmi={}, kube={}, catalog=load_catalog())
     assert table["gpu_count"].tolist() == [count]

@@ -6,12 +6,13 @@ promises is refused with what was found in its place, never with its text.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
 from ....agent.inventory.text import clean_text
 from ....rules.errors import SourceError
@@ -61,8 +62,8 @@ class Told:
 def decode(body: bytes) -> Mapping[str, object]:
     """The JSON object of an answer. Raises AnswerError."""
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
         start = body[:64].lstrip().lower()
         found = "an HTML page" if start.startswith((b"<!doctype", b"<html")) else "no JSON, or a part of some"
         raise AnswerError(f"The server answered with {found}.", "Check the URL: it must be the API's root.") from None
@@ -100,13 +101,18 @@ def read_matrix(document: Mapping[str, object], grid: Grid, kept: Sequence[str] 
     if not all(isinstance(pairs, list) for pairs in lists):
         raise AnswerError("A series in the server's answer has no values.", "Is this Prometheus' query API?")
     pairs = [pair for own in lists for pair in own]  # type: ignore[union-attr] - lists, as just seen
+    if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+        raise AnswerError("A value in the server's answer is no pair.", "Is this Prometheus' query API?")
+    flat = list(chain.from_iterable(pairs))
+    count = len(pairs)
+    del pairs
     try:
-        at = np.fromiter((pair[0] for pair in pairs), dtype=float, count=len(pairs))
-        numbers = np.fromiter((float(pair[1]) for pair in pairs), dtype=float, count=len(pairs))
-    except (TypeError, ValueError, IndexError, KeyError, OverflowError):
+        at = np.fromiter(map(float, flat[::2]), dtype=float, count=count)
+        numbers = np.fromiter(map(float, flat[1::2]), dtype=float, count=count)
+    except (TypeError, ValueError, OverflowError):
         raise AnswerError("A series in the server's answer holds no numbers.", "Is this the query API?") from None
     values = np.full((len(result), grid.count), np.nan)
-    if pairs:
+    if count:
         with np.errstate(invalid="ignore"):
             place = np.rint((at - grid.start) / grid.step)
             off = ~(np.abs(grid.start + place * grid.step - at) <= 1.0)

@@ -23,7 +23,7 @@ from .client import Client, RefusedError
 from .fabric import PortRows, agent_hosts, agent_ports, exporter_hosts, exporter_ports, merged
 from .gpus import GpuRows, agent_rows, combined, dcgm_rows, scrape_seconds
 from .names import NODE_LABELS, agent_node, matched, node_of
-from .plan import Ask, Log, Runner
+from .plan import DAY, Ask, Log, Runner
 from .probe import MAX_CORE_SERIES, Probe, advice_notes, lacking_fields, probe
 from .work import agent_uses, dcgm_uses, workloads_of
 
@@ -109,13 +109,18 @@ class _Asked:
         self.given |= {name: answer for name, answer in answers.items() if name in _ABOUT_NODES}
         return answers
 
-    def instant(self, query: str, kept: Sequence[str]) -> Answer:
-        """Of something that does not change within the window; nothing where the server refuses."""
+    def instant(self, query: str, kept: Sequence[str], at: float | None = None) -> Answer:
+        """Of something that does not change within the window, by default as at its end; nothing where refused."""
         try:
-            return self._runner.client.instant(query, self.found.window.end, kept).answer
+            return self._runner.client.instant(query, self.found.window.end if at is None else at, kept).answer
         except RefusedError as error:
             self._runner.log.add(f"{query.split('(', maxsplit=1)[0]} could not be asked: {error.message}")
             return Answer.nothing(1)
+
+    def daily(self, ask: Ask) -> list[Answer]:
+        """Of something that hardly changes: as at the end of the window, and at every whole day before."""
+        window = self.found.window
+        return [self.instant(ask.query, ask.kept, float(at)) for at in np.arange(window.end, window.start, -DAY)]
 
     @property
     def matches(self) -> tuple[str, ...]:
@@ -185,11 +190,13 @@ def _gpus(asked: _Asked, grid: Grid, log: Log) -> tuple[GpuRows, pd.DataFrame]:
         ask = queries.agent_work_ask(matches, step)
         uses.append(agent_uses(asked.ask([ask], 2 * found.agent_gpus)[ask.name], grid, agent.about))
     if found.dcgm_gpus:
-        answers = asked.ask(
-            queries.dcgm_asks(found.names, matches, step, found.ruled, has_instances=found.has_instances),
-            found.dcgm_gpus,
-        )
-        dcgm = dcgm_rows(grid, answers, log)
+        asks = queries.dcgm_asks(
+            found.names, matches, step, found.ruled, has_instances=found.has_instances,
+            scrape_seconds=found.scrape_seconds,
+        )  # fmt: skip
+        answers = asked.ask(asks, found.dcgm_gpus)
+        memory = queries.dcgm_memory_ask(found.names, matches)
+        dcgm = dcgm_rows(grid, answers, asked.daily(memory) if memory else [], log)
         interval = scrape_seconds(dcgm.cells.column("n"), step)
         intervals = {uuid: float(interval[row]) for uuid, row in dcgm.cells.rows.items()}
         uses.append(dcgm_uses(answers["n"], grid, dcgm.about, intervals, set(agent.about)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -79,8 +79,8 @@ def agent_rows(grid: Grid, answers: Mapping[str, Answer], bins: Mapping[str, Ans
     return GpuRows(cells, about)
 
 
-def dcgm_rows(grid: Grid, answers: Mapping[str, Answer], log: Log) -> GpuRows:
-    """From the answers to `queries.dcgm_asks`, by name."""
+def dcgm_rows(grid: Grid, answers: Mapping[str, Answer], memory: Sequence[Answer], log: Log) -> GpuRows:
+    """From the answers to `queries.dcgm_asks`, by name, and to `queries.dcgm_memory_ask`, by moment."""
     cells: Cells[str] = Cells(grid)
     counts = answers["n"]
     nodes = _homes(counts, log)
@@ -118,14 +118,22 @@ def dcgm_rows(grid: Grid, answers: Mapping[str, Answer], log: Log) -> GpuRows:
             name = f"gpu_util_{statistic}"
             cells.columns[name] = first_known((cells.column(name), cells.column(f"engine_{statistic}")))
     _counts(cells, samples)
-    total = cells.column("mem_total_bytes")
-    if len(total):
-        with np.errstate(all="ignore"):
-            known = ~np.isnan(total).all(axis=1)
-            middle = np.full(len(total), np.nan)
-            middle[known] = np.nanmedian(total[known], axis=1)
-        cells.columns["mem_total_bytes"] = np.repeat(middle[:, None], grid.count, axis=1)
+    cells.columns["mem_total_bytes"] = np.repeat(_memory(memory, cells.rows, key)[:, None], grid.count, axis=1)
     return GpuRows(cells, about)
+
+
+def _memory(told: Sequence[Answer], rows: Mapping[str, int], key_of: Callable[[Labels], str | None]) -> Floats:
+    """How much memory each GPU has, bytes; the middle of what was told of it."""
+    seen: dict[str, list[float]] = {}
+    for answer in told:
+        for labels, values in zip(answer.labels, answer.values, strict=True):
+            key, value = key_of(labels), float(values[0]) * queries.MIB
+            if key is not None and key in rows and 0 <= value <= queries.MOST_MEMORY_BYTES:
+                seen.setdefault(key, []).append(value)
+    out = np.full(len(rows), np.nan)
+    for uuid, values in seen.items():
+        out[rows[uuid]] = np.median(values)
+    return out
 
 
 def scrape_seconds(samples: Floats, step: float) -> Floats:

@@ -148,8 +148,10 @@ def _joined(parts: Sequence[tuple[Grid, Answer]], whole: Grid) -> Answer:
     for (grid, answer), at in zip(parts, places, strict=True):
         offset = round((grid.start - whole.start) / whole.step)
         columns = slice(offset, offset + grid.count)
-        # Backwards, so that of rows that stand twice the first stays.
-        known = np.nonzero(~np.isnan(answer.values))
-        series, moment = known[0][::-1], known[1][::-1]
-        values[:, columns][at[series], moment] = answer.values[series, moment]
+        own = values[:, columns]
+        if len(set(at.tolist())) == len(at):
+            own[at] = answer.values
+            continue
+        for row, told in zip(at.tolist(), answer.values, strict=True):
+            np.copyto(own[row], told, where=np.isnan(own[row]))
     return Answer(tuple(labels), values)

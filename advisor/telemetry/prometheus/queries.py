@@ -18,6 +18,7 @@ from .names import AGENT_GPU_LABELS, AGENT_NODE_LABELS, AGENT_WORK_LABELS, DCGM_
 from .plan import Ask
 
 MIB = 1024.0**2
+MOST_MEMORY_BYTES = 1e13  # beyond lie blank sentinels
 # Rates within a row are looked at over so long: four scrapes of a minute, and one more.
 WITHIN = "5m"
 RULE_SECONDS = 300.0
@@ -34,10 +35,11 @@ class Gauge:
     statistics: tuple[str, ...]
 
 
+# No maxima of activity: what counts of them is whether they are zero, and then the mean is.
 _STATISTICS = {
-    "sm_active": ("mean", "p95", "max"),
-    "tensor_active": ("mean", "p95", "max"),
-    "dram_active": ("mean", "p95", "max"),
+    "sm_active": ("mean", "p95"),
+    "tensor_active": ("mean", "p95"),
+    "dram_active": ("mean", "p95"),
     "sm_occupancy": ("mean",),
     "fp64_active": ("mean",),
     "fp32_active": ("mean",),
@@ -53,8 +55,8 @@ _DEVICE_GAUGES = (
         "engine", ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO"), 1.0, 1.001,
         ("mean", "p95", "max"),
     ),
-    Gauge("mem_used_bytes", ("DCGM_FI_DEV_FB_USED",), MIB, 1e13, ("mean", "max")),
-    Gauge("power_watts", ("DCGM_FI_DEV_POWER_USAGE",), 1.0, 1e4, ("mean", "p95")),
+    Gauge("mem_used_bytes", ("DCGM_FI_DEV_FB_USED",), MIB, MOST_MEMORY_BYTES, ("mean", "max")),
+    Gauge("power_watts", ("DCGM_FI_DEV_POWER_USAGE",), 1.0, 1e4, ("mean",)),
     Gauge("sm_clock_hertz", ("DCGM_FI_DEV_SM_CLOCK",), 1e6, 1e10, ("mean",)),
     Gauge("mem_clock_hertz", ("DCGM_FI_DEV_MEM_CLOCK",), 1e6, 1e11, ("mean",)),
 )  # fmt: skip
@@ -76,6 +78,9 @@ ANCHORS = (
 AGENT_ANCHOR = "skuwise_gpu_observed_seconds_total"
 AGENT_SERIES = "skuwise_workload_gpu_seconds_total"
 _OVER_TIME = {"mean": "avg_over_time({})", "max": "max_over_time({})", "p95": "quantile_over_time(0.95, {})"}
+# Means far below 95th percentiles tell of work and waiting by turns, where samples are shorter than the turns.
+_TURNS = frozenset({"sm_active", "tensor_active", "dram_active"})
+_TURN_SECONDS = 30.0
 # What the recording rules keep. A 95th percentile of means of five minutes is lower than one of samples: rules keep
 # none, so it is asked of the samples.
 _RULED = ("mean", "max")
@@ -118,33 +123,49 @@ def dcgm_asks(
     ruled: Collection[str] = (),
     *,
     has_instances: bool = False,
+    scrape_seconds: float | None = None,
 ) -> list[Ask]:
-    """Everything that is asked of dcgm-exporter's series, first the counts of samples.
+    """Everything that is asked of dcgm-exporter's series by row, first the counts of samples.
 
-    `has_instances`: whether there are MIG instances, whose use only the engine's activity tells.
+    `has_instances`: whether there are MIG instances, whose use only the engine's activity tells. `scrape_seconds`: how
+    far samples lie apart (None: not known): what only short ones tell is not asked of long ones.
     """
     chosen = selector(matches)
     window = over(step)
     asks = [Ask("n", f"count_over_time({anchor_of(present)}{chosen}{window})", DCGM_LABELS)]
-    parts = [name for name in _MEMORY if name in present]
-    if parts[:2] == list(_MEMORY[:2]):
-        # What a GPU has does not change: the values at the end of each row are enough.
-        asks.append(Ask("mem_total_bytes", " + ".join(f"{name}{chosen}" for name in parts), DCGM_LABELS))
     is_needed = has_instances or DCGM_GAUGES[0].names[0] not in present
+    short = scrape_seconds is None or scrape_seconds < _TURN_SECONDS
     for gauge in DCGM_GAUGES:
         if gauge.measure == "engine" and not is_needed:
             continue
         names = [name for name in gauge.names if name in present]
         for statistic in gauge.statistics:
+            if statistic == "p95" and gauge.measure in _TURNS and not short:
+                continue
             rule = rule_name(gauge.measure, statistic)
             if statistic in _RULED and rule in ruled:
                 query = _OVER_TIME[statistic].format(f"{rule}{chosen}{window}")
             elif names:
-                query = " or ".join(_OVER_TIME[statistic].format(f"{name}{chosen}{window}") for name in names)
+                # Percentiles of links as of our agent's page: of the values at every fifth minute.
+                is_thinned = statistic == "p95" and gauge.measure.endswith("_per_second") and step >= 12 * RULE_SECONDS
+                each = f"[{step:g}s:{WITHIN}]" if is_thinned else window
+                query = " or ".join(_OVER_TIME[statistic].format(f"{name}{chosen}{each}") for name in names)
             else:
                 continue
             asks.append(Ask(f"{gauge.measure}_{statistic}", query, DCGM_LABELS))
     return asks
+
+
+def dcgm_memory_ask(present: Collection[str], matches: Sequence[str]) -> Ask | None:
+    """How much memory a GPU has, by the series that sum up to it; None where the exporter does not tell.
+
+    It does not change, so a few moments of the window are enough.
+    """
+    parts = [name for name in _MEMORY if name in present]
+    if parts[:2] != list(_MEMORY[:2]):
+        return None
+    chosen = selector(matches)
+    return Ask("mem_total_bytes", " + ".join(f"{name}{chosen}" for name in parts), DCGM_LABELS)
 
 
 def anchor_of(present: Collection[str]) -> str | None:
@@ -174,7 +195,6 @@ def agent_gpu_asks(present: Collection[str], matches: Sequence[str], step: float
             f"{rate('skuwise_gpu_throttled_seconds_total')} / "
             f"{rate('skuwise_gpu_throttle_reasons_observed_seconds_total')}",
         ),
-        ("power_watts_p95", f"quantile_over_time(0.95, skuwise_gpu_power_watts{chosen}{window})"),
         ("mem_used_bytes_max", f"max_over_time(skuwise_gpu_mem_used_bytes{chosen}{window})"),
         ("idle_run_seconds", f"max_over_time(skuwise_gpu_idle_run_seconds{chosen}{window})"),
         ("period_seconds", f"quantile_over_time(0.5, skuwise_gpu_period_seconds{chosen}{window})"),
@@ -333,8 +353,6 @@ def exporter_host_asks(present: Collection[str], matches: Sequence[str], step: f
 
 def most_of(column: str) -> float:
     """The most that a mean or maximum in one of the frame's columns can be; beyond lie blanks and faults."""
-    if column == "mem_total_bytes":
-        return 1e13
     for gauge in DCGM_GAUGES:
         if column.startswith(f"{gauge.measure}_"):
             return gauge.most
@@ -343,8 +361,6 @@ def most_of(column: str) -> float:
 
 def scale_of(column: str) -> float:
     """What a value of dcgm-exporter is multiplied by to be in the frame's unit."""
-    if column == "mem_total_bytes":
-        return MIB
     for gauge in DCGM_GAUGES:
         if column.startswith(f"{gauge.measure}_"):
             return gauge.scale
