@@ -10,7 +10,9 @@ from threading import Event
 import numpy as np
 from skuwise.advisor.advice import advise
 from skuwise.advisor.model import Advice, Decision
+from skuwise.advisor.rulebook import load_rulebook
 from skuwise.advisor.telemetry.health import health_of
+from skuwise.advisor.workbench import Workbench, workbench
 from skuwise.rules.catalog_loader import Catalog, load_catalog
 from skuwise.rules.errors import SkuwiseError
 from skuwise.rules.thresholds import load_waste_rules
@@ -81,6 +83,9 @@ class HandLoader:
     def decide(self, advice: Advice, id_: str, act, until: float | None, why: str | None) -> Decision:
         self.decided.append((id_, act, until, why))
         return Decision(act, NOW, "ann", until, why)
+
+    def bench(self, loaded: Loaded, workload: str, tell: Callable[[str], None]) -> Workbench | None:
+        return workbench(loaded.frame, loaded.advice.workloads, workload, load_rulebook(None, None, NOW), NOW)
 
     def catalog(self) -> Catalog:
         return load_catalog()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..advisor.frame import Frame
     from ..advisor.ledger.entries import Act
     from ..advisor.source import Source
+    from ..advisor.workbench import Workbench
     from ..rules.catalog_loader import Catalog
 
 Tell = Callable[[str], None]
@@ -39,6 +40,10 @@ class Loader(Protocol):
         ...
 
     def catalog(self) -> Catalog: ...
+
+    def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
+        """A workload of the findings' window laid out for questions; None: it is not in it. Raises SkuwiseError."""
+        ...
 
 
 class SourceLoader:
@@ -101,6 +106,18 @@ class SourceLoader:
 
         return load_catalog(self._rules_dir)
 
+    def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
+        """Judge the nodes of the workload's series; their telemetry is read again where another window is shown."""
+        from ..advisor.rulebook import load_rulebook  # noqa: PLC0415
+        from ..advisor.workbench import workbench  # noqa: PLC0415
+
+        book = load_rulebook(self._rules_dir, self._prices, loaded.at)
+        frame = loaded.frame
+        if loaded.window != FINDINGS_WINDOW:
+            tell(f"reading {FINDINGS_WINDOW.name} of telemetry")
+            frame = self._source.read(book.catalog, since=FINDINGS_WINDOW.seconds, until=None, now=loaded.at)
+        return workbench(frame, loaded.advice.workloads, workload, book, loaded.advice.generated_at)
+
     def _decisions(self, now: float) -> dict[str, Decision]:
         from ..advisor.ledger.advising import Beside  # noqa: PLC0415
 
@@ -135,6 +152,9 @@ class DemoLoader:
         from ..rules.catalog_loader import load_catalog  # noqa: PLC0415
 
         return load_catalog()
+
+    def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
+        return self._source(tell).bench(loaded, workload, tell)
 
     def _source(self, tell: Tell) -> SourceLoader:
         from ..advisor.simulate.simulator import simulate  # noqa: PLC0415

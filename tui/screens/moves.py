@@ -16,7 +16,7 @@ from ..cells import line, lines
 from ..state import Loaded
 from ..widgets.table import Column, ItemTable
 from .asking import Verb
-from .page import Page, TextWanted, WorkloadWanted
+from .page import Page, TextWanted, WhatIfWanted, WorkloadWanted
 
 Row = tuple[str, Recommendation]
 
@@ -35,12 +35,14 @@ class Moves(Page):
     ABOUT: ClassVar[str] = (
         "What could be done, best first. Above: what saves cash, now or from a date. Below: what frees GPUs or saves "
         "energy, and what gains nothing today. a accepts, z snoozes, d dismisses with a reason, as 'skuwise ledger' "
-        "does; sums follow at the next reading. o opens the workload, enter tells all about the way out."
+        "does; sums follow at the next reading. o opens the workload, i asks what if of it, enter tells all about the "
+        "way out."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "decide('accepted')", "Accept"),
         Binding("z", "decide('snoozed')", "Snooze"),
         Binding("d", "decide('dismissed')", "Dismiss"),
+        Binding("i", "what_if", "What if"),
         Binding("o", "workload", "Workload", show=False),
     ]
 
@@ -86,6 +88,11 @@ class Moves(Page):
         row = self._chosen()
         if row is not None and row[1].workload:
             self.post_message(WorkloadWanted(row[1].workload))
+
+    def action_what_if(self) -> None:
+        row = self._chosen()
+        if row is not None and row[1].workload:
+            self.post_message(WhatIfWanted(row[1].workload, row[1].target.node_sku))
 
     def action_decide(self, act: Verb) -> None:
         row = self._chosen()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
@@ -20,7 +21,7 @@ from ..cells import line, lines
 from ..state import Loaded
 from ..widgets.bars import Bars, Quantity, hours_short
 from ..widgets.plot import TimePlot
-from .page import Page
+from .page import Page, WhatIfWanted
 
 if TYPE_CHECKING:
     from ...advisor.telemetry.history import History
@@ -55,6 +56,8 @@ class Workload(Page):
     def __init__(self, source: str, id_: str) -> None:
         super().__init__(source)
         self._id = id_
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("i", "what_if", "What if")]
 
     def compose_data(self) -> ComposeResult:
         with VerticalScroll(id="story"):
@@ -114,6 +117,9 @@ class Workload(Page):
             found = [one for one in course if one.name in wanted]
             self.query_one(f"#over-{name}").display = bool(found)
             self.query_one(f"#{name}", TimePlot).put(history.ends, found)
+
+    def action_what_if(self) -> None:
+        self.post_message(WhatIfWanted(self._id))
 
     def _say(self, panel: str, told: Content) -> None:
         self.query_one(f"{panel} > .said", Static).update(told)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 
 from ...advisor import words
 from ...advisor.model import WorkloadVerdict
 from ..state import Loaded
 from ..widgets.finder import Finder
 from ..widgets.table import Column, ItemTable
-from .page import Page, WorkloadWanted
+from .page import Page, WhatIfWanted, WorkloadWanted
 
 
 class Workloads(Page):
@@ -19,18 +20,24 @@ class Workloads(Page):
     ABOUT: ClassVar[str] = (
         "Every workload of the window: what kind of work it is, what holds it back, what it took. / searches names, "
         "owners, nodes, kinds and bottlenecks; s sorts by the next column, S turns the order, a click on a heading "
-        "does both. Enter opens a workload."
+        "does both. Enter opens a workload, i asks what if of it."
     )
 
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("i", "what_if", "What if")]
+
     def compose_data(self) -> ComposeResult:
-        table = ItemTable(_COLUMNS, empty="No workload was seen in this window.", search=_search, sorted_by=4)
-        yield Finder(table, "workloads", id="finder")
+        yield Finder(workload_table(), "workloads", id="finder")
 
     def on_mount(self) -> None:
         self.query_one(ItemTable).focus()
 
     def put(self, loaded: Loaded) -> None:
         self.query_one(Finder).put(list(loaded.shown.workloads))
+
+    def action_what_if(self) -> None:
+        chosen = self.query_one(ItemTable).item
+        if chosen is not None:
+            self.post_message(WhatIfWanted(chosen.id))
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         self.post_message(WorkloadWanted(event.item.id))
@@ -62,3 +69,8 @@ _COLUMNS = (
     Column("observed", 8, lambda w: words.percent(w.coverage.fraction), lambda w: w.coverage.fraction, right=True,
            falling=True),
 )  # fmt: skip
+
+
+def workload_table() -> ItemTable:
+    """A table of workloads, the largest first."""
+    return ItemTable(_COLUMNS, empty="No workload was seen in this window.", search=_search, sorted_by=4)

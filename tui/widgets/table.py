@@ -15,7 +15,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from ..cells import fit
+from ..cells import fit, fit_middle
 
 Key = float | str | None
 _GAP = 2
@@ -26,7 +26,8 @@ _MARK_ROOM = 6
 class Column:
     """`text` gives a cell, `key` what it sorts by (None of it: last either way; None: by its text).
 
-    `falling`: the first sort shows the largest first. `grows`: takes the width that others leave.
+    `falling`: the first sort shows the largest first. `grows`: takes the width that others leave. `middle`: what does
+    not fit is cut in its middle, for names that differ in their ends.
     """
 
     title: str
@@ -36,6 +37,12 @@ class Column:
     right: bool = False
     falling: bool = False
     grows: bool = False
+    middle: bool = False
+
+    def cell(self, item: Any, width: int) -> str:  # noqa: ANN401 - of whatever the table holds
+        """The item's cell, so many cells wide."""
+        text = self.text(item)
+        return fit_middle(text, width) if self.middle else fit(text, width, right=self.right)
 
 
 class ItemTable(ScrollView, can_focus=True):
@@ -139,6 +146,15 @@ class ItemTable(ScrollView, can_focus=True):
         """Only items that hold every word of `needle`."""
         self._needle = needle
         self._arrange()
+
+    def stand_on(self, identity: str) -> bool:
+        """Put the cursor on an item; False: it is not shown."""
+        at = next((n for n, item in enumerate(self._shown) if self._identity(item) == identity), None)
+        if at is None:
+            return False
+        self.cursor = at
+        self._tell()
+        return True
 
     def _arrange(self) -> None:
         kept = self._identity(self.item) if self.item is not None else None
@@ -273,9 +289,7 @@ class ItemTable(ScrollView, can_focus=True):
             told = self._nothing() if row == 0 else ""
             return Strip([Segment(fit(told, width), base + self.get_component_rich_style("table--empty"))], width)
         item = self._shown[row]
-        text = (" " * _GAP).join(
-            fit(self._columns[n].text(item), w, right=self._columns[n].right) for n, _, w in self._places()
-        )
+        text = (" " * _GAP).join(self._columns[n].cell(item, w) for n, _, w in self._places())
         style = base + self.get_component_rich_style("table--cursor") if row == self.cursor else base
         return Strip([Segment(fit(text, width), style)], width)
 

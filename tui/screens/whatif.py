@@ -1,0 +1,279 @@
+"""What if: one workload on another node, another count, a slice, a clock, a price; the answer stands beside today."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rich.cells import cell_len
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Vertical, VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Static
+
+from ...advisor import words
+from ...advisor.model import Recommendation, WorkloadVerdict
+from ...rules.errors import UsageError
+from ...rules.plain import clean
+from ..asked import answer_words, cost_change, knob_words, pairs_of, saving_of
+from ..cells import fit, line
+from ..state import Loaded
+from ..widgets.beside import Beside
+from ..widgets.finder import Finder
+from ..widgets.table import Column, ItemTable
+from .choosing import Choosing
+from .entry import Entry
+from .moves import DecisionWanted
+from .page import Page, WorkWanted
+from .workloads import workload_table
+
+if TYPE_CHECKING:
+    from ...advisor.moves.outcome import Choice, Outcome
+    from ...advisor.workbench import Workbench
+    from ..jobs import Tell
+
+_NAME_MAX = 40
+_CLOCK_STEP, _CLOCK_LOWEST = 5, 50  # percent; below half the clock nothing is known
+
+
+class BenchWanted(Message):
+    """The page wants a workload laid out for questions."""
+
+    def __init__(self, screen: WhatIf, loaded: Loaded, id_: str) -> None:
+        super().__init__()
+        self.screen, self.loaded, self.id = screen, loaded, id_
+
+
+class WhatIf(Page):
+    NAME = "whatif"
+    ABOUT: ClassVar[str] = (
+        "What one workload would come to elsewhere or otherwise. Choose a node in the table (the first line is "
+        "today's), then the count of GPUs, a MIG slice, the clock or a price: the answer is reckoned at once, by the "
+        "same model as the ways out, from the findings' window. Nothing is changed by looking. a accepts the way out "
+        "that proposes this very change, where there is one."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("o", "workload", "Workload"),
+        Binding("plus,equals_sign", "count(1)", "More GPUs", key_display="+"),
+        Binding("minus", "count(-1)", "Fewer GPUs", key_display="-"),
+        Binding("m", "slice(1)", "Slice"),
+        Binding("M", "slice(-1)", "The slice before", show=False),
+        Binding("less_than_sign,comma", "clock(-1)", "Lower clock", key_display="<", show=False),
+        Binding("greater_than_sign,full_stop", "clock(1)", "Higher clock", key_display=">", show=False),
+        Binding("p", "price", "Price"),
+        Binding("x", "forget", "As it is"),
+        Binding("a", "accept", "Accept"),
+    ]
+
+    def __init__(self, source: str, id_: str | None = None, node: str | None = None) -> None:
+        """`id_`: the workload, None: the one whose ways out come first. `node`: the node to begin with."""
+        super().__init__(source)
+        self._id, self._node = id_, node
+        self._bench: Workbench | None = None
+        self._choice: Choice | None = None
+        self._outcome: Outcome | None = None
+
+    def compose_data(self) -> ComposeResult:
+        yield Static(id="subject", classes="said")
+        with Container(id="asked"):
+            with Vertical(classes="panel fills", id="targets") as panel:
+                panel.border_title = "Where"
+                table = ItemTable(
+                    TARGET_COLUMNS, empty="Reckoning ...", search=_target_text, identity=lambda o: o.choice.node or ""
+                )
+                yield Finder(table, "nodes")
+            with Vertical(id="answer"):
+                with Vertical(classes="panel", id="knobs") as panel:
+                    panel.border_title = "Chosen"
+                    yield Static(classes="said")
+                with VerticalScroll(classes="panel fills", id="then") as panel:
+                    panel.border_title = "Today and then"
+                    yield Beside(id="sides")
+                    yield Static(classes="said")
+
+    def on_mount(self) -> None:
+        self.query_one(ItemTable).focus()
+
+    def put(self, loaded: Loaded) -> None:
+        id_ = self._id or _first(loaded)
+        if id_ is None:
+            self.query_one("#subject", Static).update(line("No workload was seen, so there is nothing to ask about."))
+            return
+        self._ask_about(id_)
+
+    def _ask_about(self, id_: str) -> None:
+        loaded = self._loaded
+        w = loaded.workload(id_) if loaded is not None else None
+        if loaded is None or w is None:
+            self.query_one("#subject", Static).update(line("This workload is not in what was read.", "$warning"))
+            return
+        self._id = id_
+        name = fit(w.name, min(cell_len(clean(w.name)), _NAME_MAX))
+        gpus = f"{len(w.gpus)} x {w.gpu_sku or 'unknown GPU'}"
+        self.query_one("#subject", Static).update(
+            Content.assemble(Content.styled(name, "bold"), f"  {w.kind.label}, {w.bottleneck.label}, {gpus}")
+        )
+        self.post_message(BenchWanted(self, loaded, id_))
+
+    def lay(self, bench: Workbench | None) -> None:
+        """Take the workload laid out; None: nothing is known of it in the findings' window."""
+        if not self.is_attached:  # it was left before the bench was there
+            return
+        if bench is None:
+            self.query_one("#knobs > .said", Static).update(
+                line("The findings' window does not hold this workload, so nothing can be reckoned of it.", "$warning")
+            )
+            return
+        from ...advisor.moves.outcome import Choice  # noqa: PLC0415 - it needs numpy: not at the start
+
+        same = self._bench is not None and self._bench.workload == bench.workload
+        self._bench = bench
+        kept = self._choice if same and self._choice is not None else Choice(self._node)
+        self.query_one(Finder).put([bench.ask(Choice()), *bench.targets])
+        self._choice = kept
+        if kept.node is None or not self.query_one(ItemTable).stand_on(kept.node):
+            self._choose(kept)
+
+    def show(self, outcome: Outcome) -> None:
+        """Take the answer to the newest choice."""
+        bench = self._bench
+        if not self.is_attached or bench is None:
+            return
+        self._outcome = outcome
+        self.query_one("#knobs > .said", Static).update(knob_words(bench, outcome))
+        self.query_one("#sides", Beside).put(("today", "then"), pairs_of(bench, outcome))
+        self.query_one("#then > .said", Static).update(answer_words(outcome, self._proposed(outcome)))
+
+    def on_item_table_moved(self, event: ItemTable.Moved) -> None:
+        if self._choice is not None:
+            self._choose(replace(self._choice, node=event.item.choice.node))
+
+    def on_item_table_opened(self, event: ItemTable.Opened) -> None:
+        event.stop()
+        self.query_one("#then").focus()
+
+    def _choose(self, choice: Choice) -> None:
+        """Have it reckoned off the event loop; of choices made meanwhile the newest counts."""
+        bench = self._bench
+        self._choice = choice
+        if bench is None:
+            return
+
+        def work(tell: Tell) -> Any:  # noqa: ANN401, ARG001 - what a job gives; it is soon done
+            outcome = bench.ask(choice)
+            return lambda: self.show(outcome)
+
+        self.post_message(WorkWanted("whatif", work))
+
+    def action_count(self, by: int) -> None:
+        if self._choice is not None and self._bench is not None:
+            then = self._outcome.then if self._outcome is not None else None
+            now = self._choice.gpus or (then.gpus if then is not None else self._bench.base.gpus)
+            step = max(self._bench.base.unit, 1)
+            self._choose(replace(self._choice, gpus=max(now + by * step, step)))
+
+    def action_slice(self, by: int) -> None:
+        if self._choice is not None and self._bench is not None:
+            names = (None, *self._bench.profiles)
+            at = names.index(self._choice.profile) if self._choice.profile in names else 0
+            self._choose(replace(self._choice, profile=names[(at + by) % len(names)]))
+
+    def action_clock(self, by: int) -> None:
+        if self._choice is not None:
+            percent = round(self._choice.clock_share * 100) + by * _CLOCK_STEP
+            self._choose(replace(self._choice, clock_share=min(max(percent, _CLOCK_LOWEST), 100) / 100))
+
+    def action_price(self) -> None:
+        choice = self._choice
+        if choice is None:
+            return
+
+        def taken(answer: tuple[float | None] | None) -> None:
+            if answer is not None and self._choice is not None:
+                self._choose(replace(self._choice, usd_per_hour=answer[0]))
+
+        told = "" if choice.usd_per_hour is None else f"{choice.usd_per_hour:g}"
+        hint = "US dollars for one node and one hour; empty: the price that is known"
+        self.app.push_screen(Entry("The price of such a node", hint, price_of, told), taken)
+
+    def action_forget(self) -> None:
+        """All but the node as it is."""
+        if self._choice is not None:
+            self._choose(type(self._choice)(self._choice.node))
+
+    def action_workload(self) -> None:
+        loaded = self._loaded
+        if loaded is None:
+            return
+
+        def chosen(w: WorkloadVerdict | None) -> None:
+            if w is not None:
+                self._node = self._choice = None
+                self._ask_about(w.id)
+
+        choosing = Choosing("Which workload", workload_table(), loaded.advice.workloads, "workloads")
+        self.app.push_screen(choosing, chosen)
+
+    def action_accept(self) -> None:
+        r = self._proposed(self._outcome) if self._outcome is not None else None
+        if r is not None:
+            what = f"{words.action_words(r)}, {words.target_words(r)}"
+            self.post_message(DecisionWanted("accepted", r.id, what))
+        elif self._outcome is not None:
+            self.notify("The advice proposes no such change, so the ledger has nothing to accept.", severity="warning")
+
+    def _proposed(self, outcome: Outcome) -> Recommendation | None:
+        """The way out of the advice that is this very change."""
+        if self._loaded is None or self._bench is None:
+            return None
+        ids = {w.id for w in self._bench.base.group.workloads}
+        ways = self._loaded.advice.recommendations
+        return next((r for r in ways if r.workload in ids and outcome.is_that(r)), None)
+
+
+def price_of(text: str) -> tuple[float | None]:
+    """A price that somebody typed, in a tuple of one; None in it: the known one. Raises UsageError for what is none."""
+    bare = text.replace("$", "").replace(",", "").strip()
+    if not bare:
+        return (None,)
+    try:
+        value = float(bare)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e6:
+        raise UsageError(f"{text!r} is no price of a node-hour.", "Write a number such as 98.32.")
+    return (value,)
+
+
+def _first(loaded: Loaded) -> str | None:
+    """The workload whose way out comes first; else the largest."""
+    ways = (r.workload for r in loaded.advice.recommendations if r.workload)
+    return next(ways, None) or next((w.id for w in loaded.advice.workloads), None)
+
+
+def _target_text(o: Outcome) -> str:
+    then = o.then
+    return "\n".join((o.choice.node or "as it is", then.gpu or "" if then is not None else ""))
+
+
+def _standing(o: Outcome) -> str:
+    """In a word; the answer beside it says why."""
+    return "blocked" if o.blocked_by else "not known" if o.missing else "open"
+
+
+TARGET_COLUMNS = (
+    Column("node", 18, lambda o: o.choice.node or "as it is", grows=True, middle=True),
+    Column("saves/month", 11, saving_of, lambda o: o.saving_usd_per_month.p50 if o.saving_usd_per_month else None,
+           right=True, falling=True),
+    Column("standing", 9, _standing),
+    Column("time", 5, lambda o: f"x{o.time_ratio.p50:.2f}" if o.time_ratio else words.NONE,
+           lambda o: o.time_ratio.p50 if o.time_ratio else None, right=True),
+    Column("GPUs", 4, lambda o: str(o.then.gpus) if o.then else words.NONE, lambda o: o.then.gpus if o.then else None,
+           right=True),
+    Column("GPU", 14, lambda o: (o.then.gpu if o.then else None) or words.NONE),
+    Column("costs/month", 11, lambda o: words.usd(o.then.usd_per_month if o.then else None),
+           lambda o: o.then.usd_per_month if o.then else None, right=True),
+    Column("more or less", 12, cost_change, right=True),
+)  # fmt: skip
