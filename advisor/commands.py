@@ -54,6 +54,10 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
         from .ledger.command import configure_ledger  # noqa: PLC0415
 
         configure_ledger(parser)
+    elif command == "report":
+        from .report.commands import configure_report  # noqa: PLC0415
+
+        configure_report(parser)
     elif command == "merge":
         from .merge.command import configure_merge  # noqa: PLC0415
 
@@ -124,9 +128,9 @@ def run_advise(options: argparse.Namespace) -> int:
     now, ledger = time.time(), ledger_beside(options)
     decisions = ledger.decisions(now)
     say("reading telemetry ...")
-    with _no_garbage_collection():
+    with no_garbage_collection():
         _, advice = read_and_advise(
-            source_of(options, say, _cores()), since=options.since, until=options.until, rules_dir=options.rules,
+            source_of(options, say, cores()), since=options.since, until=options.until, rules_dir=options.rules,
             prices=options.prices, now=now, decisions=decisions, with_market=options.market,
         )  # fmt: skip
     print_advice(advice, options)
@@ -181,7 +185,7 @@ def read_and_advise(
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
     """A run ends before its garbage matters, and looking for it among millions of cells took a sixth of the time."""
     was_on = gc.isenabled()
     gc.disable()
@@ -192,7 +196,7 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _cores() -> int:
+def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -67,9 +67,12 @@ class PrometheusServer:
 Source = Databases | PrometheusServer
 
 
-def add_source_choice(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
-    """The options --db and --prometheus, of which one is needed, and --match. Gives the choice, for others to join."""
-    choice = parser.add_mutually_exclusive_group(required=True)
+def add_source_choice(parser: argparse.ArgumentParser, *, required: bool = True) -> argparse._MutuallyExclusiveGroup:
+    """The options --db and --prometheus, of which one is needed, and --match. Gives the choice, for others to join.
+
+    `required` False: where neither is given, something else says what is read.
+    """
+    choice = parser.add_mutually_exclusive_group(required=required)
     choice.add_argument(
         "--db", action="append", type=Path, metavar="PATH",
         help="a database, or a folder of node databases; may be given more than once",

@@ -20,7 +20,8 @@ from typing import Literal
 from sqlite_utils import Database
 
 from ...agent.inventory.text import clean_text
-from ...rules.errors import SkuwiseError, StoreError
+from ...rules.errors import SkuwiseError, StoreError, UsageError
+from ..ledger.place import default_path
 
 APPLICATION_ID = 0x736B756F  # "skuo"
 VERSION = 1000  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
@@ -69,19 +70,19 @@ class Parcel:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A parcel of which some recipients are due, by the mail's number in the outbox."""
-
-    number: int
-    parcel: Parcel
-
-
-@dataclass(frozen=True, slots=True)
 class Reply:
     """What a server said to one recipient. ``later``: it may be accepted another time."""
 
     result: Result
     text: str
+
+
+def default_outbox(environ: Mapping[str, str]) -> Path:
+    """``outbox.db`` beside the ledger's usual place. Raises UsageError where there is none."""
+    ledger = default_path(environ)
+    if ledger is None:
+        raise UsageError("There is no home folder for an outbox.", "Set report.outbox.")
+    return ledger.with_name("outbox.db")
 
 
 class Outbox:
@@ -144,11 +145,14 @@ class Outbox:
             )  # fmt: skip
         return len(fresh)
 
-    def due(self, now: float) -> tuple[int, ...]:
-        """The mails that wait for somebody and may be tried at `now`, the oldest first."""
-        query = "SELECT DISTINCT mail FROM deliveries WHERE state = 'queued' AND next_at <= ? ORDER BY mail"
+    def due(self, now: float, team: str | None = None) -> tuple[int, ...]:
+        """The mails that wait for somebody and may be tried at `now`, the oldest first; of `team` alone where named."""
+        query = """
+            SELECT DISTINCT mail FROM deliveries JOIN mails ON mails.id = mail
+            WHERE state = 'queued' AND next_at <= :now AND (:team IS NULL OR team = :team) ORDER BY mail
+        """
         with self._open() as db:
-            return tuple(row["mail"] for row in db.query(query, [now]))
+            return tuple(row["mail"] for row in db.query(query, {"now": now, "team": team}))
 
     def waiting(self) -> int:
         """How many recipients have yet to receive something."""

@@ -47,12 +47,16 @@ def send_waiting(
     sleep: Callable[[float], None],
     mails_per_minute: int,
     say: Callable[[str], None],
+    only: str | None = None,
 ) -> Tally:
-    """Try everything that is due once. `clock`: Unix seconds. The caller holds the outbox (`Outbox.sending`)."""
+    """Try everything that is due once; of the team `only` where one is named.
+
+    `clock`: Unix seconds. The caller holds the outbox (`Outbox.sending`).
+    """
     sent, refused, carried = 0, [], 0
     down: dict[Channel, SkuwiseError] = {}
     try:
-        for number in outbox.due(clock()):
+        for number in outbox.due(clock(), only):
             parcel = outbox.load(number, clock())
             carrier = carriers.get(parcel.channel)
             if carrier is None or parcel.channel in down:
