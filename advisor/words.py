@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ..rules.catalog import NodeSku, Price
 from ..rules.plain import clean
-from .model import Decision, Evidence, Interval, Owner, Recommendation, Summary
+from .model import Decision, Evidence, Interval, Owner, Recommendation, Reconciliation, Summary
 from .moments import day
 
 NONE = "-"
@@ -146,6 +146,15 @@ def owner_words(owner: Owner) -> str:
     """``team search, user ann``; empty where nothing is known."""
     known = (("team", owner.team), ("user", owner.user), ("account", owner.account), ("namespace", owner.namespace))
     return ", ".join(f"{what} {value}" for what, value in known if value)
+
+
+def money_parts(r: Reconciliation) -> tuple[tuple[str, float], ...]:
+    """Where the money went, named; parts of nothing are left out. Empty: no price is known."""
+    parts = (
+        ("workloads", r.workloads), ("shared", r.shared), ("allocated but idle", r.allocated_idle),
+        ("unallocated", r.unallocated), ("drained", r.drained), ("not observed", r.unobserved),
+    )  # fmt: skip
+    return tuple((name, value) for name, value in parts if value)
 
 
 def evidence_words(e: Evidence) -> str:

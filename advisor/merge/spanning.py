@@ -65,7 +65,7 @@ def one_workload(parts: Sequence[WorkloadVerdict], joined: Sequence[bool], domin
         start=min(w.start for w in parts),
         end=max(w.end for w in parts),
         gpu_hours=added(weights),
-        cost_usd=_sum_if_all(w.cost_usd for w in parts),
+        cost_usd=sum_if_all(w.cost_usd for w in parts),
         kind=KindVerdict(
             kind,  # type: ignore[arg-type]
             kinds[kind],
@@ -91,7 +91,7 @@ def one_finding(parts: Sequence[Finding], workloads: Mapping[str, WorkloadVerdic
     """A finding about the parts of one series. `workloads`: all there are, by id."""
     workload = _newest((f.workload for f in parts), workloads)
     nodes = _union(f.nodes for f in parts)
-    spent, cost = added(f.gpu_hours for f in parts), _sum_if_all(f.cost_usd for f in parts)
+    spent, cost = added(f.gpu_hours for f in parts), sum_if_all(f.cost_usd for f in parts)
     rule = min(f.rule for f in parts)
     return Finding(
         id=parts[0].id,
@@ -226,7 +226,7 @@ def added_intervals(parts: Iterable[Interval]) -> Interval | None:
     return Interval(*map(added, columns)) if columns else None
 
 
-def _sum_if_all(values: Iterable[float | None]) -> float | None:
+def sum_if_all(values: Iterable[float | None]) -> float | None:
     """The sum; None where one is not known."""
     known = list(values)
     return added(v for v in known if v is not None) if None not in known else None

@@ -120,11 +120,7 @@ def _head(console: Console, advice: Advice) -> None:
     _line(console, f"Recoverable in cash: {words.recoverable(s)}.")
     r = s.reconciliation
     if r.total is not None:
-        parts = (
-            ("workloads", r.workloads), ("shared", r.shared), ("allocated but idle", r.allocated_idle),
-            ("unallocated", r.unallocated), ("drained", r.drained), ("not observed", r.unobserved),
-        )  # fmt: skip
-        told = ", ".join(f"{name} {words.usd(value)}" for name, value in parts if value)
+        told = ", ".join(f"{name} {words.usd(value)}" for name, value in words.money_parts(r))
         _line(console, f"Where it went: {told}; together {words.usd(r.total)}." if told else "Nothing was spent.")
     for note in advice.notes:
         _line(console, f"Note: {note}")

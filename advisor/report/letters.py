@@ -2,23 +2,81 @@
 
 from __future__ import annotations
 
-from ..mail.letter import Attachment, Letter
+import csv
+import gzip
+import io
+import json
+
+from ...rules.plain import clean
+from ..mail.letter import Attachment, Image, Letter
 from ..moments import day
-from ..render.csv import render_csv
+from ..render.charts import charts_of
+from ..render.csv import cell, render_csv
+from ..render.html import mail_html
 from ..render.json import render_json
-from .story import Story
+from ..render.letter_text import page_text
+from .story import Story, TeamRow
+from .telling import page_of
+
+SUBJECT_MAX = 150
+# Mail servers refuse messages of 10 to 25 MB, and Base64 adds a third.
+_LISTS_MAX = 5 * 1024**2
+_PLAIN_MAX = 512 * 1024
 
 
 def letter_of(story: Story) -> Letter:
     """The mail of a story, before anybody is addressed."""
-    name = f"skuwise-{day(story.start)}"
-    title = f"GPU report {day(story.start)}"
+    charts = charts_of(story)
+    page = page_of(story, charts)
     return Letter(
-        subject=title,
-        html=f"<p>{title}</p>",
-        text=f"{title}\n",
-        attachments=(
-            Attachment(f"{name}.csv", "text/csv", render_csv(story.advice).encode("utf-8", "backslashreplace")),
-            Attachment(f"{name}.json", "application/json", render_json(story.advice).encode()),
-        ),
+        subject=page.title[:SUBJECT_MAX],
+        html=mail_html(page),
+        text=page_text(page),
+        images=tuple(Image(chart.name, chart.png, chart.alt) for chart in charts.values()),
+        attachments=() if story.empty else _lists(story),
     )
+
+
+def _lists(story: Story) -> tuple[Attachment, ...]:
+    """Everything that the text cuts short. What would be too large for a mail stays out, the largest first."""
+    name = f"skuwise-{day(story.advice.start)}"
+    files = [
+        _attachment(f"{name}.csv", "text/csv", render_csv(story.advice)),
+        _attachment(f"{name}.json", "application/json", render_json(story.advice)),
+    ]
+    if story.teams:
+        files.insert(0, _attachment(f"{name}-teams.csv", "text/csv", teams_csv(story.teams)))
+        files.insert(1, _attachment(f"{name}-teams.json", "application/json", teams_json(story.teams)))
+    while sum(len(file.data) for file in files) > _LISTS_MAX:
+        files.remove(max(files, key=lambda file: len(file.data)))
+    return tuple(files)
+
+
+def _attachment(name: str, media_type: str, text: str) -> Attachment:
+    data = text.encode("utf-8", "backslashreplace")
+    if len(data) <= _PLAIN_MAX:
+        return Attachment(name, media_type, data)
+    return Attachment(f"{name}.gz", "application/gzip", gzip.compress(data, mtime=0))
+
+
+def teams_csv(rows: tuple[TeamRow, ...]) -> str:
+    """The fleet's table in full, safe to open in a spreadsheet."""
+    out = io.StringIO(newline="")
+    writer: csv.DictWriter[str] = csv.DictWriter(out, list(_team(rows[0])), lineterminator="\r\n")
+    writer.writeheader()
+    writer.writerows({key: cell(value) for key, value in _team(row).items()} for row in rows)
+    return out.getvalue()
+
+
+def teams_json(rows: tuple[TeamRow, ...]) -> str:
+    return json.dumps({"teams": [_team(row) for row in rows]}, indent=2, allow_nan=False) + "\n"
+
+
+def _team(row: TeamRow) -> dict[str, str | float | int | None]:
+    return {
+        "team": clean(row.team) if row.team is not None else None,
+        "workloads": row.workloads, "moves": row.moves,
+        "gpu_hours": row.gpu_hours.now, "gpu_hours_before": row.gpu_hours.before,
+        "cost_usd": row.cost_usd.now, "cost_usd_before": row.cost_usd.before,
+        "wasted_usd": row.wasted_usd, "recoverable_usd_per_month": row.recoverable_usd_per_month,
+    }  # fmt: skip

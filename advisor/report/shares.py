@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..advice import wasted
+from ..advice import about_window, wasted
 from ..ledger.outcomes import Outcome
 from ..merge.spanning import added_intervals
-from ..model import Advice, Finding, Recommendation, Reconciliation, Summary, WorkloadVerdict
+from ..model import Advice, FabricUse, Finding, Recommendation, Reconciliation, Summary, WorkloadVerdict
 
 # The team of a workload, or of a node by its name; None: nobody's, which is the administrators' business.
 Whose = Callable[[WorkloadVerdict], str | None]
@@ -27,10 +27,19 @@ def share_out(
     what is nobody's.
 
     A finding and a recommendation go with their workload; those of no workload with their nodes, where all these
-    are one team's. A team's dollars are those of the hours that its workloads held alone: shared GPUs, free nodes and
-    hours that nobody observed stand in the fleet's reconciliation only.
+    are one team's, and a fabric with the one team whose workloads ran on its node. A team's dollars are those of the
+    hours that its workloads held alone: shared GPUs, free nodes and hours that nobody observed stand in the fleet's
+    reconciliation only.
     """
     workloads = {w.id: whose(w) for w in advice.workloads}
+    on_node: dict[str, set[str | None]] = {}
+    for w in advice.workloads:
+        for node in w.nodes:
+            on_node.setdefault(node, set()).add(workloads[w.id])
+    fabrics: dict[str | None, list[FabricUse]] = {}
+    for use in advice.fabrics:
+        here = on_node.get(use.node) or {whose_node(use.node)}
+        fabrics.setdefault(next(iter(here)) if len(here) == 1 else None, []).append(use)
     own: dict[str | None, list[WorkloadVerdict]] = {}
     for w in advice.workloads:
         own.setdefault(workloads[w.id], []).append(w)
@@ -50,8 +59,10 @@ def share_out(
         )  # fmt: skip
         ways.setdefault(team, []).append(r)
     return {
-        team: _of_team(advice, own.get(team, ()), findings.get(team, ()), ways.get(team, ()))
-        for team in (*dict.fromkeys((*teams, *own, *findings, *ways)),)
+        team: _of_team(
+            advice, own.get(team, ()), findings.get(team, ()), ways.get(team, ()), tuple(fabrics.get(team, ()))
+        )
+        for team in dict.fromkeys((*teams, *own, *findings, *ways))
     }
 
 
@@ -82,6 +93,7 @@ def _of_team(
     workloads: Sequence[WorkloadVerdict],
     findings: Sequence[Finding],
     ways: Sequence[Recommendation],
+    fabrics: tuple[FabricUse, ...],
 ) -> Advice:
     costs = [w.cost_usd for w in workloads if w.cost_usd is not None]
     cost = sum(costs) if costs else None
@@ -108,9 +120,10 @@ def _of_team(
         workloads=tuple(workloads),
         findings=tuple(findings),
         recommendations=tuple(ways),
-        notes=(),
+        notes=tuple(note for note in advice.notes if about_window(note)),
         market=None,
         nodes=tuple(sorted({n for w in workloads for n in w.nodes})),
+        fabrics=fabrics,
     )
 
 

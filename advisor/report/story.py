@@ -1,17 +1,17 @@
 """What one report tells, chosen from advice, the week before and the ledger, in the order in which people read it.
 
-Pure: advice in, one frozen `Story` out. Everything of outside text is clean and short here already (`brief.py`); the
-whole of it stands in the advice that goes with the story.
+Pure: advice in, one frozen `Story` of figures and outside text out. Words and lengths are `page.py`'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..ledger.outcomes import Outcome
-from ..model import Advice, Interval, Reconciliation, Summary
+from ..model import Advice, Interval
 from .choice import Move, moves_of
+from .sums import Blind, FabricSum, Holding, blind_spots, fabric_sums, holdings, hours_by_kind, observed_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,31 +44,34 @@ class TeamRow:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One report. `team` None: the whole fleet. `advice` is what it tells of, for the lists that go with it.
+    """One report. `team` None: the whole fleet.
 
-    `start`, `end`, `generated_at`: Unix seconds (UTC).
+    `advice` is what it tells of, for sums, prices and the lists that go with it; `has_before`: whether there is a week
+    before. `hours_by_kind`: kind -> GPU-hours. `moves`: every open move, what is worth most first. `observed`: share of
+    the workloads' GPU time that was observed (None: no workload). `teams`: empty where the fleet is not divided.
     """
 
     team: str | None
-    start: float
-    end: float
-    generated_at: float
-    gpu_count: int
+    advice: Advice
+    has_before: bool
     gpu_hours: Change
     cost_usd: Change
     wasted_usd: Change
-    recoverable_usd_per_month: Interval | float | None
-    reconciliation: Reconciliation
+    recoverable_usd_per_month: Change
+    recoverable_interval_usd_per_month: Interval | None
+    hours_by_kind: Mapping[str, Change]
     moves: tuple[Move, ...]
+    holdings: tuple[Holding, ...]
+    fabrics: tuple[FabricSum, ...]
+    observed: float | None
+    blind_spots: tuple[Blind, ...]
     outcomes: tuple[Outcome, ...]
     teams: tuple[TeamRow, ...]
-    advice: Advice
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was seen of it: no workload, no finding."""
-        return not self.advice.workloads and not self.advice.findings
+        """Whether there is nothing of it in the telemetry: no workload, no finding, no GPU."""
+        return not (self.advice.workloads or self.advice.findings or self.advice.summary.gpu_count)
 
 
 def story_of(
@@ -93,33 +96,42 @@ def story_of(
     def change(name: str) -> Change:
         return Change(getattr(now, name), getattr(was, name) if was is not None else None)
 
+    kinds, kinds_before = hours_by_kind(advice), hours_by_kind(before) if before is not None else {}
     return Story(
         team=team,
-        start=advice.start,
-        end=advice.end,
-        generated_at=advice.generated_at,
-        gpu_count=now.gpu_count,
+        advice=advice,
+        has_before=before is not None,
         gpu_hours=change("gpu_hours"),
         cost_usd=change("cost_usd"),
         wasted_usd=change("wasted_usd"),
-        recoverable_usd_per_month=now.recoverable_interval_usd_per_month or now.recoverable_usd_per_month,
-        reconciliation=now.reconciliation,
+        recoverable_usd_per_month=change("recoverable_usd_per_month"),
+        recoverable_interval_usd_per_month=now.recoverable_interval_usd_per_month,
+        hours_by_kind={
+            kind: Change(kinds.get(kind, 0.0), kinds_before.get(kind, 0.0) if before is not None else None)
+            for kind in sorted({**kinds, **kinds_before}, key=lambda kind: (-kinds.get(kind, 0.0), kind))
+        },
         moves=moves_of(advice, told),
+        holdings=holdings(advice),
+        fabrics=fabric_sums(advice),
+        observed=observed_share(advice),
+        blind_spots=blind_spots(advice),
         outcomes=tuple(outcomes),
-        teams=_rows(teams or {}, teams_before or {}),
-        advice=advice,
-        notes=advice.notes,
+        teams=team_rows(teams or {}, teams_before),
     )
 
 
-def _rows(teams: Mapping[str | None, Advice], before: Mapping[str | None, Advice]) -> tuple[TeamRow, ...]:
+def team_rows(
+    teams: Mapping[str | None, Advice], before: Mapping[str | None, Advice] | None = None
+) -> tuple[TeamRow, ...]:
+    """The fleet's table: what cost most first. `before` None: there is no week before."""
+
     def row(team: str | None, part: Advice) -> TeamRow:
         now = part.summary
-        was: Summary | None = before[team].summary if team in before else None
+        was = before[team].summary if before is not None and team in before else None
         return TeamRow(
             team=team,
-            gpu_hours=Change(now.gpu_hours, was.gpu_hours if was else None),
-            cost_usd=Change(now.cost_usd, was.cost_usd if was else None),
+            gpu_hours=Change(now.gpu_hours, was.gpu_hours if was is not None else None),
+            cost_usd=Change(now.cost_usd, was.cost_usd if was is not None else None),
             wasted_usd=now.wasted_usd,
             recoverable_usd_per_month=now.recoverable_usd_per_month,
             workloads=len(part.workloads),

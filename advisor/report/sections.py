@@ -1,0 +1,289 @@
+"""The sections of a report after its head, each in words from the story's figures. Every list has a length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from .. import words
+from ..ledger.outcomes import Outcome
+from ..model import Realisation
+from ..moments import day, minute
+from .brief import Brief, brief
+from .choice import Move
+from .page import Card, Chart, Section, Sheet
+from .story import Change, Story, TeamRow
+from .sums import FabricSum, Holding
+
+TOLD_MOVES = 3
+_OTHER_MOVES = 5  # named in a line each
+_ROWS = 8
+_TEAMS = 40
+_BULLETS = 6
+_WRONG = 3  # conditions of one move
+_ATTACHED = "the attached lists have them all"
+
+_T = TypeVar("_T")
+
+
+def moves(story: Story, brevity: Brief) -> Section:
+    """The moves worth most; those told within the cooldown, and those after the first three, in a line each."""
+    new = [m for m in story.moves if not m.told]
+    old = [m for m in story.moves if m.told]
+    if not story.moves:
+        return Section("What to move", (_no_move(story),))
+    lines = _one_line(new[TOLD_MOVES:], "Also", brevity) + _one_line(old, "Told before and still open", brevity)
+    said = () if new else ("Nothing new this week. What was told before and is still open:",)
+    return Section("What to move", said, cards=tuple(_card(m, brevity) for m in new[:TOLD_MOVES]), bullets=lines)
+
+
+def _no_move(story: Story) -> str:
+    if story.advice.recommendations:
+        return "No move gains anything today; the attached lists say what stands against each."
+    return "No move was found that gains anything."
+
+
+def _one_line(found: Sequence[Move], lead: str, brevity: Brief) -> tuple[str, ...]:
+    lines = [f"{lead}: {_title(m, brevity)}: {gain(m)} ({brief(m.command)})" for m in found[:_OTHER_MOVES]]
+    if len(found) > _OTHER_MOVES:
+        lines.append(f"{lead}: {len(found) - _OTHER_MOVES} more; {_ATTACHED}.")
+    return tuple(lines)
+
+
+def _card(m: Move, brevity: Brief) -> Card:
+    wrong = [words.clause(brevity.sentence(w, 240)) for w in m.would_change_if[:_WRONG]]
+    return Card(
+        title=_title(m, brevity),
+        sentences=tuple(brevity.sentence(text) for text in (m.evidence, m.text) if text),
+        figures=(
+            ("Gain", gain(m)),
+            ("Cash or capacity", realisation_words(m.realisation, m.available_from)),
+            ("Predicted time", "the same" if m.time_ratio is None else words.time_words(m.time_ratio)),
+            ("Risk", m.risk),
+        ),
+        wrong_if=f"Wrong if {', or if '.join(wrong)}." if wrong else "",
+        command=brief(m.command),
+    )
+
+
+def _title(m: Move, brevity: Brief) -> str:
+    return f"{brevity.sentence(m.about, 120)}, {brevity.sentence(m.title, 120)}"
+
+
+def gain(m: Move) -> str:
+    """What a move brings a month: dollars with their interval, else GPU-hours."""
+    if m.saving_usd_per_month is not None and m.saving_usd_per_month.p50 > 0:
+        return f"{words.usd(m.saving_usd_per_month.p50)} a month{words.spread(m.saving_usd_per_month)}"
+    return f"{words.hours(m.freed_gpu_hours_per_month)} a month"
+
+
+def realisation_words(realisation: Realisation, available_from: str | None) -> str:
+    """How a saving comes back."""
+    if realisation == "cash-at":
+        return f"cash from {brief(available_from)} on" if available_from else "cash at a later date"
+    return {
+        "cash-now": "cash, now", "capacity-freed": "capacity for other work, no cash", "energy": "energy",
+    }[realisation]  # fmt: skip
+
+
+def idle(story: Story) -> Section:
+    title = "Idle and held GPUs, by owner"
+    if not story.holdings:
+        return Section(title, ("No GPU was found idle, and none held without use, for long enough to say so.",))
+
+    def row(h: Holding) -> tuple[str, ...]:
+        owner = "nobody held them" if h.owner is None else brief(h.owner)
+        return (
+            owner,
+            words.listed([brief(n) for n in h.names]),
+            str(h.gpus),
+            bare_hours(h.gpu_hours),
+            words.usd(h.cost_usd),
+        )
+
+    rows = tuple(map(row, story.holdings[:_ROWS]))
+    return Section(
+        title,
+        sheet=Sheet(("owner", "what", "GPUs", "GPU-hours", "cost"), rows, (2, 3, 4), _more(story.holdings, _ROWS)),
+    )
+
+
+def fabric(story: Story, chart: Chart | None) -> Section:
+    title = "The fabric: what was paid and what was used"
+    if not story.fabrics:
+        where = "in the fleet" if story.team is None else "on the nodes that this team has to itself"
+        return Section(title, (f"No fabric was seen {where}.",))
+    paid = [f.cost_usd for f in story.fabrics if f.cost_usd is not None]
+    silent = sum(f.silent_usd or 0.0 for f in story.fabrics)
+    nodes, quiet = sum(f.nodes for f in story.fabrics), sum(f.silent for f in story.fabrics)
+    said = f"{quiet} of {nodes} fabrics carried nothing that needs one"
+    if paid:
+        said += f": {words.usd(silent)} of {words.usd(sum(paid))} that the fabrics add to their nodes' price"
+        said += ", in part assumed." if any(f.assumed for f in story.fabrics) else "."
+    else:
+        said += "; what they cost is not known."
+
+    def row(f: FabricSum) -> tuple[str, ...]:
+        name = brief(f.node_sku or "a node not known")
+        return (
+            f"{name}, {brief(f.kind, 20)}" if f.kind else name, str(f.nodes), words.usd(f.cost_usd),
+            words.percent(f.util_p995) if f.util_p995 is not None else "not seen", f"{f.silent}",
+        )  # fmt: skip
+
+    unseen = [
+        f"{f.unseen} of {f.nodes} {brief(f.node_sku or 'nodes')}: {brief(f.reasons[0], 200)}"
+        for f in story.fabrics
+        if f.unseen and f.reasons
+    ]
+    heads = ("node", "nodes", "paid", "busiest 0.5 %", "silent")
+    return Section(
+        title, (said,), chart=chart,
+        sheet=Sheet(heads, tuple(map(row, story.fabrics[:_ROWS])), (1, 2, 3, 4), _more(story.fabrics, _ROWS)),
+        bullets=_cut(unseen),
+    )  # fmt: skip
+
+
+def coverage(story: Story, brevity: Brief) -> Section:
+    a = story.advice
+    said = []
+    if a.end > a.generated_at:
+        said.append(f"The week is not over: it ends {minute(a.end)}, and this was written {minute(a.generated_at)}.")
+    if story.observed is not None:
+        said.append(f"{words.percent(story.observed)} of the workloads' GPU time was observed.")
+    money = a.summary.reconciliation
+    if money.unobserved:
+        said.append(f"Hours that nobody observed cost {words.usd(money.unobserved)}.")
+    bullets = [
+        f"{brief(b.what)}: {brevity.sentence(b.why, 240)} ({_count(b.workloads, 'workload')})"
+        for b in story.blind_spots
+    ]
+    bullets += [brevity.sentence(note, 320) for note in a.notes]
+    if not bullets and story.observed is not None:
+        said.append("Every figure that the verdicts need could be seen.")
+    return Section("What could not be seen", tuple(said), bullets=_cut(bullets))
+
+
+def accepted(story: Story, brevity: Brief) -> Section:
+    title = "What was accepted, and what it saved"
+    if not story.outcomes:
+        return Section(title, ("No move was accepted yet, and none was seen done.",))
+    measured = [o for o in story.outcomes if o.realised_saving_usd_per_month is not None]
+    said = ()
+    if measured:
+        real = sum(o.realised_saving_usd_per_month or 0.0 for o in measured)
+        predicted = [o.predicted_saving_usd_per_month for o in measured]
+        known = sum(p.p50 for p in predicted if p is not None)
+        said = (
+            f"Measured so far: {words.usd(real)} a month saved"
+            + (f", of {words.usd(known)} predicted." if None not in predicted else "."),
+        )
+
+    def row(o: Outcome) -> tuple[str, ...]:
+        move = f"{brevity.sentence(o.about)}: {brevity.sentence(o.from_config, 80)} to {brief(o.to_config, 80)}"
+        return move, _state(o), _predicted(o), _realised(o)
+
+    sheet = Sheet(
+        ("move", "state", "predicted", "measured"), tuple(map(row, story.outcomes[:_ROWS])),
+        more=_more(story.outcomes, _ROWS, "skuwise ledger lists them all"),
+    )  # fmt: skip
+    return Section(title, said, sheet=sheet)
+
+
+def _state(o: Outcome) -> str:
+    when = o.done_at if o.done_at is not None else o.accepted_at
+    return f"{o.state} {day(when)}" if when is not None else o.state
+
+
+def _predicted(o: Outcome) -> str:
+    told = []
+    if o.predicted_saving_usd_per_month is not None:
+        told.append(f"{words.usd(o.predicted_saving_usd_per_month.p50)} a month")
+    if o.predicted_time_ratio is not None:
+        told.append(f"x{o.predicted_time_ratio.p50:.2f} the time")
+    return ", ".join(told) or words.NONE
+
+
+def _realised(o: Outcome) -> str:
+    told = []
+    if o.realised_saving_usd_per_month is not None:
+        told.append(f"{words.usd(o.realised_saving_usd_per_month)} a month")
+    if o.realised_time_ratio is not None:
+        told.append(f"x{o.realised_time_ratio:.2f} the time")
+    return ", ".join(told) or brief(o.reason_missing or words.NONE, 160)
+
+
+def teams(story: Story) -> Section:
+    def row(r: TeamRow) -> tuple[str, ...]:
+        name = "nobody's" if r.team is None else brief(r.team, 32)
+        change = change_words(r.cost_usd)
+        return (
+            name, bare_hours(r.gpu_hours.now), f"{words.usd(r.cost_usd.now)}{f' ({change})' if change else ''}",
+            words.usd(r.wasted_usd), words.usd(r.recoverable_usd_per_month),
+        )  # fmt: skip
+
+    heads = ("team", "GPU-hours", "cost", "wasted", "to gain a month")
+    rows = tuple(map(row, story.teams[:_TEAMS]))
+    return Section(
+        "Every team",
+        ("A team's dollars are those of the hours that its workloads held alone.",),
+        sheet=Sheet(heads, rows, (1, 2, 3, 4), _more(story.teams, _TEAMS)),
+    )
+
+
+def method(story: Story, chart: Chart | None) -> Section:
+    a = story.advice
+    parts = words.money_parts(a.summary.reconciliation)
+    total = a.summary.reconciliation.total
+    sheet = None
+    if story.team is not None:
+        money = (
+            "This report's dollars are those of the hours that the team's workloads held alone, idle ones included; "
+            "shared GPUs, free nodes and hours that nobody observed stand in the fleet's report."
+        )
+    elif total is None:
+        money = "No price is known, so no dollar is stated."
+    else:
+        money = "Every dollar of the nodes is accounted for once; the parts sum to the nodes' prices times their hours."
+        rows = (*((name, words.usd(v), words.percent(v / total if total else None)) for name, v in parts),
+                ("together", words.usd(total), ""))  # fmt: skip
+        sheet = Sheet(("where the money went", "US dollars", "share"), rows, (1, 2))
+    prices = [f"Price: {brief(p.sku)} in {brief(p.region)}, {brief(words.price_words(p), 200)}" for p in a.prices]
+    return Section(
+        "Method, reconciliation and prices",
+        (
+            money,
+            "What a workload is and what holds it back follows from sampled counters; intervals are 10th to 90th "
+            "percentiles. Savings are against the same SKU at its right-sized count, and count once where moves "
+            "exclude one another. What is owned or bound comes back as capacity, never as cash.",
+        ),
+        chart=chart if sheet is not None else None,
+        sheet=sheet,
+        bullets=_cut(prices) if prices else ("No price is known: GPU-hours stand in place of dollars.",),
+    )
+
+
+def change_words(change: Change) -> str:
+    """``+4 %`` on the week before; empty where the two cannot be compared."""
+    ratio = change.ratio
+    if ratio is None:
+        return ""
+    return "as before" if abs(ratio) < 0.005 else f"{ratio * 100:+,.0f} %" if ratio < 10 else "more than tenfold"
+
+
+def bare_hours(value: float | None) -> str:
+    """GPU-hours where the unit stands above."""
+    return words.hours(value, "").strip()
+
+
+def _more(every: Sequence[object], shown: int, where: str = _ATTACHED) -> str:
+    return f"and {len(every) - shown} more: {where}." if len(every) > shown else ""
+
+
+def _cut(lines: Sequence[str]) -> tuple[str, ...]:
+    if len(lines) <= _BULLETS:
+        return tuple(lines)
+    return (*lines[:_BULLETS], f"and {len(lines) - _BULLETS} more: {_ATTACHED}.")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
