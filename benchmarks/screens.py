@@ -59,7 +59,8 @@ async def keys() -> None:
     async with app.run_test(size=(160, 50)) as pilot:
         while app.state.loaded is None:
             await pilot.pause(0.05)
-        await pilot.press("3")
+        app.action_page("workloads")
+        await pilot.pause()
         table = app.screen.query_one(ItemTable)
         actions: dict[str, tuple[Callable[[], object], int]] = {
             "down": (lambda: table.action_move(1), 50),

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from ..rules.catalog import Price
 
 
-def saving_of(o: Outcome) -> str:
-    """Cash a month; what costs more has a sign, and what cannot be claimed a dash."""
-    return words.NONE if o.saving_usd_per_month is None else words.usd(o.saving_usd_per_month.p50)
+_NOTICED = 1.005  # a time ratio beyond it is told as slower
 
 
 def cost_change(o: Outcome) -> str:
@@ -35,21 +33,25 @@ def pairs_of(bench: Workbench, o: Outcome) -> tuple[Pair, ...]:
     today, then = o.today, o.then
     if then is None:
         return ()
-    worse = o.time_ratio is not None and o.time_ratio.p50 > 1.005
     pairs = [
         Pair("node", _node(today), _node(then)),
         Pair("GPUs", _gpus(today), _gpus(then)),
         Pair("a node-hour", _price(today.price), _price(then.price)),
         Pair("as of", _dated(today.price), _dated(then.price)),
         Pair("cost a month", words.usd(today.usd_per_month), words.usd(then.usd_per_month)),
-        Pair("time for the same", "x1.00", words.time_words(o.time_ratio), "$warning" if worse else ""),
     ]
+    if o.time_ratio is not None:
+        ratio = o.time_ratio
+        worse = ratio.p50 > _NOTICED
+        told = "slower" if worse else "faster" if ratio.p50 < 1 / _NOTICED else "the same"
+        pairs.append(Pair("time", "x1.00", f"x{ratio.p50:.2f} {told}", "$warning" if worse else ""))
+        pairs.append(Pair("p10 to p90", "", f"x{ratio.p10:.2f} to x{ratio.p90:.2f}"))
     if today.load is not None:
-        most = f" (most {words.percent(bench.scene.headroom)})" if then.load is not None else ""
-        pairs.append(Pair("load, 95th pct", words.percent(today.load), words.percent(then.load) + most))
+        most = f"load, most {words.percent(bench.scene.headroom)}"
+        pairs.append(Pair(most, words.percent(today.load), words.percent(then.load)))
     if today.watts is not None:
         there = "not known" if then.watts is None else f"{then.watts:.0f} W"
-        pairs.append(Pair("power at work", f"{today.watts:.0f} W a GPU", there))
+        pairs.append(Pair("W a GPU at work", f"{today.watts:.0f} W", there))
     return tuple(pairs)
 
 

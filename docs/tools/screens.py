@@ -8,18 +8,21 @@ from pathlib import Path
 
 from skuwise.tui.app import SkuwiseApp
 from skuwise.tui.loading import DEMO_NOW, DemoLoader
+from skuwise.tui.screens.page import PAGES
 from textual.pilot import Pilot
 
 FOLDER = Path("docs/screens")
+KEY = {page: str(number) for number, (page, _) in enumerate(PAGES, 1)}
 # name -> size, keys that lead from the overview there
 SCREENS: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {
     "overview": ((120, 40), ()),
     "workload": ((120, 40), ("enter",)),
-    "workloads": ((120, 24), ("3",)),
-    "fleet": ((120, 24), ("2",)),
-    "moves": ((120, 30), ("4",)),
-    "skus": ((120, 24), ("5",)),
-    "doctor": ((120, 24), ("6",)),
+    "fleet": ((120, 24), (KEY["fleet"],)),
+    "workloads": ((120, 24), (KEY["workloads"],)),
+    "moves": ((120, 30), (KEY["moves"],)),
+    "whatif": ((120, 36), (KEY["moves"], "i")),
+    "skus": ((120, 24), (KEY["skus"],)),
+    "doctor": ((120, 24), (KEY["doctor"],)),
 }
 _PATIENCE_STEPS = 3000
 

@@ -23,7 +23,7 @@ from skuwise.rules.errors import StoreError
 from skuwise.tests.fleet_on_screen import NOW, HandLoader, fleet, many
 from skuwise.tui.app import SkuwiseApp
 from skuwise.tui.loading import DemoLoader, Loader, SourceLoader
-from skuwise.tui.screens.page import Page
+from skuwise.tui.screens.page import PAGES, Page
 from skuwise.tui.screens.reading import Reading
 from skuwise.tui.screens.workload import Workload
 from skuwise.tui.widgets.table import ItemTable
@@ -32,6 +32,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 PATIENCE_STEPS = 300
+KEY = {page: str(number) for number, (page, _) in enumerate(PAGES, 1)}
 
 
 class Session:
@@ -149,7 +150,7 @@ def test_an_error_stands_where_the_data_would_be_and_later_data_stay_marked_as_o
 def test_a_workload_is_found_opened_and_left() -> None:
     async def steps(s: Session) -> None:
         await s.ready()
-        await s.press("3")
+        await s.press(KEY["workloads"])
         await s.shows("2 of 2 workloads, by GPU-hours falling")
         await s.press("slash", *"vllm")
         await s.shows("1 of 2 workloads")
@@ -206,7 +207,7 @@ def test_decisions_ask_for_what_they_need_and_reach_the_ledger() -> None:
 
     async def steps(s: Session) -> None:
         await s.ready()
-        await s.press("4")
+        await s.press(KEY["moves"])
         await s.shows("$7,177")
         await s.press("d", "enter")
         await s.shows("The reason is empty.")
@@ -245,7 +246,7 @@ def test_the_window_moves_what_is_shown_and_help_tells_the_keys() -> None:
         await s.shows("judged over 14d, whichever window is shown")
         await s.press("end")
         await s.shows("Read")
-        await s.press("escape", "5", "slash", *"h200")
+        await s.press("escape", KEY["skus"], "slash", *"h200")
         await s.shows("H200-SXM")
         assert "V100" not in s.screen
 
@@ -256,7 +257,7 @@ def test_the_window_moves_what_is_shown_and_help_tells_the_keys() -> None:
 def test_ten_thousand_workloads_are_drawn_line_by_line() -> None:
     async def steps(s: Session) -> None:
         await s.ready()
-        await s.press("3")
+        await s.press(KEY["workloads"])
         await s.shows("10,000 of 10,000 workloads")
         table = s.app.screen.query_one(ItemTable)
         assert table.item.gpu_hours == 9999.0
@@ -276,28 +277,28 @@ def test_ten_thousand_workloads_are_drawn_line_by_line() -> None:
     [((80, 24), False), ((160, 50), True), ((40, 10), False)],
 )
 def test_every_page_fits_its_terminal_and_shows_outside_text_as_it_is(size: tuple[int, int], mono: bool) -> None:
-    seen = []
+    seen: dict[str, str] = {}
 
     async def steps(s: Session) -> None:
         await s.ready()
-        for key in "123456":
+        for page, key in KEY.items():
             await s.press(key)
             assert isinstance(s.app.screen, Page)
-            if key == "5":
+            if page == "skus":
                 await s.shows("V100-SXM2-16GB")
             lines = s.lines
             assert len(lines) == size[1]
             assert [cell_len(line) for line in lines] == [size[0]] * size[1]
             assert all(line.isprintable() for line in lines)
-            seen.append("\n".join(lines))
+            seen[page] = "\n".join(lines)
         await s.pilot.resize_terminal(40, 10)
         await s.pilot.resize_terminal(*size)
-        await s.until(lambda: "\n".join(s.lines) == seen[-1])
+        await s.until(lambda: "\n".join(s.lines) == seen["doctor"])
 
     drive(steps, size=size, monochrome=mono)
     if size[1] > 10:
-        assert "[red]x" in seen[2]
-        assert "\\x1b[2J \\u202egnp.exe" in seen[5]
+        assert "[red]x" in seen["workloads"]
+        assert "\\x1b[2J \\u202egnp.exe" in seen["doctor"]
 
 
 def test_an_empty_database_and_one_that_is_not_there_are_told(tmp_path: Path) -> None:
@@ -369,7 +370,7 @@ def test_the_demo_shows_the_founding_case_and_keeps_a_decision() -> None:
             await s.shows("idle-fabric")
             await s.press("enter")
             await s.shows("online-inference, confidence")
-            await s.press("escape", "4", "a", "enter")
+            await s.press("escape", KEY["moves"], "a", "enter")
             await s.until(lambda: any(r.decision for r in s.app.state.loaded.advice.recommendations))
             await s.press("w")
             await s.until(lambda: s.app.state.progress is None and s.app.state.window.name == "1h")

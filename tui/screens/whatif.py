@@ -17,7 +17,7 @@ from ...advisor import words
 from ...advisor.model import Recommendation, WorkloadVerdict
 from ...rules.errors import UsageError
 from ...rules.plain import clean
-from ..asked import answer_words, cost_change, knob_words, pairs_of, saving_of
+from ..asked import answer_words, cost_change, knob_words, pairs_of
 from ..cells import fit, line
 from ..state import Loaded
 from ..widgets.beside import Beside
@@ -77,6 +77,7 @@ class WhatIf(Page):
 
     def compose_data(self) -> ComposeResult:
         yield Static(id="subject", classes="said")
+        yield Static(id="knobs", classes="said")
         with Container(id="asked"):
             with Vertical(classes="panel fills", id="targets") as panel:
                 panel.border_title = "Where"
@@ -84,14 +85,10 @@ class WhatIf(Page):
                     TARGET_COLUMNS, empty="Reckoning ...", search=_target_text, identity=lambda o: o.choice.node or ""
                 )
                 yield Finder(table, "nodes")
-            with Vertical(id="answer"):
-                with Vertical(classes="panel", id="knobs") as panel:
-                    panel.border_title = "Chosen"
-                    yield Static(classes="said")
-                with VerticalScroll(classes="panel fills", id="then") as panel:
-                    panel.border_title = "Today and then"
-                    yield Beside(id="sides")
-                    yield Static(classes="said")
+            with VerticalScroll(classes="panel fills", id="then") as panel:
+                panel.border_title = "Today and then"
+                yield Beside(id="sides")
+                yield Static(classes="said")
 
     def on_mount(self) -> None:
         self.query_one(ItemTable).focus()
@@ -122,7 +119,7 @@ class WhatIf(Page):
         if not self.is_attached:  # it was left before the bench was there
             return
         if bench is None:
-            self.query_one("#knobs > .said", Static).update(
+            self.query_one("#knobs", Static).update(
                 line("The findings' window does not hold this workload, so nothing can be reckoned of it.", "$warning")
             )
             return
@@ -142,7 +139,7 @@ class WhatIf(Page):
         if not self.is_attached or bench is None:
             return
         self._outcome = outcome
-        self.query_one("#knobs > .said", Static).update(knob_words(bench, outcome))
+        self.query_one("#knobs", Static).update(knob_words(bench, outcome))
         self.query_one("#sides", Beside).put(("today", "then"), pairs_of(bench, outcome))
         self.query_one("#then > .said", Static).update(answer_words(outcome, self._proposed(outcome)))
 
@@ -258,22 +255,29 @@ def _target_text(o: Outcome) -> str:
     return "\n".join((o.choice.node or "as it is", then.gpu or "" if then is not None else ""))
 
 
+def _saving(o: Outcome) -> float | None:
+    """What is open to be had, cash a month."""
+    return o.saving_usd_per_month.p50 if o.open and o.saving_usd_per_month is not None else None
+
+
 def _standing(o: Outcome) -> str:
-    """In a word; the answer beside it says why."""
-    return "blocked" if o.blocked_by else "not known" if o.missing else "open"
+    """The saving, or in a word why none is claimed; the answer beside it says more."""
+    if o.open:
+        return words.NONE if o.saving_usd_per_month is None else words.usd(o.saving_usd_per_month.p50)
+    return "blocked" if o.blocked_by else "not known"
+
+
+def _gpus(o: Outcome) -> str:
+    return f"{o.then.gpus:3} x {o.then.gpu}" if o.then is not None else words.NONE
 
 
 TARGET_COLUMNS = (
     Column("node", 18, lambda o: o.choice.node or "as it is", grows=True, middle=True),
-    Column("saves/month", 11, saving_of, lambda o: o.saving_usd_per_month.p50 if o.saving_usd_per_month else None,
-           right=True, falling=True),
-    Column("standing", 9, _standing),
+    Column("saves/month", 11, _standing, _saving, right=True, falling=True),
     Column("time", 5, lambda o: f"x{o.time_ratio.p50:.2f}" if o.time_ratio else words.NONE,
            lambda o: o.time_ratio.p50 if o.time_ratio else None, right=True),
-    Column("GPUs", 4, lambda o: str(o.then.gpus) if o.then else words.NONE, lambda o: o.then.gpus if o.then else None,
-           right=True),
-    Column("GPU", 14, lambda o: (o.then.gpu if o.then else None) or words.NONE),
     Column("costs/month", 11, lambda o: words.usd(o.then.usd_per_month if o.then else None),
            lambda o: o.then.usd_per_month if o.then else None, right=True),
+    Column("GPUs", 15, _gpus, lambda o: o.then.gpus if o.then else None),
     Column("more or less", 12, cost_change, right=True),
 )  # fmt: skip
