@@ -121,6 +121,40 @@ FABRIC_SAMPLES = _over_span(
 )
 HOST_SAMPLES = _over_span("host_samples", HOST_TEXT, ("ts", "interval_seconds", *_HOST))
 
+
+def _of_node(view: str, columns: tuple[str, ...]) -> str:
+    return f"SELECT {', '.join(columns)} FROM {view} WHERE ts > :start AND ts <= :end AND node = :node"  # noqa: S608
+
+
+# One node's newest seconds, for whoever looks on. Parameters: ``:node``, ``:start`` and ``:end``.
+def live_gpus(columns: tuple[str, ...]) -> str:
+    """Samples of GPUs: uuid, ts and `columns`."""
+    return _of_node("gpu_samples", ("gpu_uuid", "ts", *columns))
+
+
+def live_ports(columns: tuple[str, ...]) -> str:
+    """Samples of ports: ``device/port``, ts, `columns`, role, link layer, state and line rate."""
+    return _of_node(
+        "fabric_samples",
+        ("device || '/' || port", "ts", *columns, "role", "link_layer", "state", "line_rate_bytes_per_second"),
+    )
+
+
+def live_hosts(columns: tuple[str, ...]) -> str:
+    """Samples of the host: nothing, ts and `columns`."""
+    return _of_node("host_samples", ("''", "ts", *columns))
+
+
+LIVE_DEVICES = (
+    "SELECT gpu_uuid, gpu_index, sku, mig_profile, parent_uuid, mem_total_bytes, power_limit_watts,"
+    " nvlink_bytes_per_second FROM gpus WHERE node = :node AND valid_to IS NULL ORDER BY gpu_index, gpu_uuid"
+)
+LIVE_WORK = (
+    "SELECT u.gpu_uuid, w.name FROM workload_gpus u JOIN workloads w ON w.workload_id = u.workload_id"
+    " WHERE u.node = :node AND u.ts_end > :start ORDER BY u.ts_end DESC, u.ts_start DESC"
+)
+LIVE_NODE = "SELECT last_seen FROM nodes WHERE node = :node"
+
 NODES = Query(
     "SELECT node, cluster, machine_id, provider, region, instance_type, node_sku, node_sku_source, gpu_count,"
     " first_seen, last_seen FROM nodes",

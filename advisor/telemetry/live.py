@@ -1,0 +1,117 @@
+"""One node's newest seconds from its database, for whoever looks on while the agent writes.
+
+Each look opens the file anew, reads in short transactions and lets go of it, so that nobody waits for it and a file
+that vanished, grew or was replaced is simply what the next look finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ...agent.store import queries
+from ...agent.store.reader import Reader, open_reader
+from ...rules.errors import SkuwiseError, StoreError
+from .devices import (
+    GPU_GAUGES,
+    HOST,
+    HOST_GAUGES,
+    MOMENTS,
+    PORT_GAUGES,
+    Known,
+    NodeSeries,
+    devices_of,
+    gpu_name,
+    gpu_tops,
+    joined,
+    port_known,
+)
+
+# The agent writes ten seconds at once (`Writer.open`). What is shown is so much older than now that the next seconds
+# are there when their turn comes, and a live view moves evenly.
+BEHIND_SECONDS = 11.0
+# A node that was heard less long ago than this is live: several writings must have failed before.
+LIVE_SECONDS = 60.0
+_HELD_SECONDS = 60.0
+
+
+def holding(paths: Iterable[str | Path], node: str) -> Path | None:
+    """The database that heard of a node last; one that cannot be read is passed over. None: no one knows it."""
+    newest: tuple[float, Path] | None = None
+    for path in map(Path, paths):
+        try:
+            with open_reader(path) as reader:
+                seen = _last_seen(reader, node)
+        except SkuwiseError:
+            continue
+        if seen is not None and (newest is None or seen > newest[0]):
+            newest = (seen, path)
+    return newest[1] if newest is not None else None
+
+
+def read_live(path: Path, node: str, now: float, before: NodeSeries | None = None) -> NodeSeries:
+    """The newest `MOMENTS` seconds of a node; of one that is live, up to `BEHIND_SECONDS` before `now`.
+
+    `before`: what the last look gave, so that only what is new is read. Without any sample left in that time there are
+    no moments. Raises SkuwiseError where the file cannot be read or does not know the node.
+    """
+    with open_reader(path) as reader:
+        seen = _last_seen(reader, node)
+        if seen is None:
+            raise StoreError(f"{path} does not know {node} any more.", "Read the source anew with r.")
+        end = min(seen, now - BEHIND_SECONDS) if now - seen < LIVE_SECONDS else seen
+        if before is not None and not (before.ends and before.ends[-1] <= seen):
+            before = None  # another file stands there
+        start = max(end - MOMENTS, before.ends[-1] if before is not None else 0.0)
+        span = {"node": node, "start": start, "end": end}
+        gpu = reader.fetch(queries.live_gpus(tuple(GPU_GAUGES)), span)
+        port = reader.fetch(queries.live_ports(tuple(PORT_GAUGES)), span)
+        host = reader.fetch(queries.live_hosts(tuple(HOST_GAUGES)), span)
+        gpus = reader.fetch(queries.LIVE_DEVICES, {"node": node})
+        held = reader.fetch(queries.LIVE_WORK, {"node": node, "start": end - _HELD_SECONDS})
+    ends = sorted({row[1] for rows in (gpu, port, host) for row in rows if isinstance(row[1], float)})
+    newest = NodeSeries(
+        node, tuple(ends), ends[-1] - ends[-2] if len(ends) > 1 else 0.0,
+        (
+            *devices_of("gpu", gpu, _gpus(gpus, held), list(GPU_GAUGES), ends),
+            *devices_of("port", (row[:-4] for row in port), _ports(port), list(PORT_GAUGES), ends),
+            *devices_of("host", host, {"": HOST}, list(HOST_GAUGES), ends),
+        ),
+    )  # fmt: skip
+    return joined(before, newest) if before is not None else newest
+
+
+def _last_seen(reader: Reader, node: str) -> float | None:
+    rows = reader.fetch(queries.LIVE_NODE, {"node": node})
+    return rows[0][0] if rows and isinstance(rows[0][0], float) else None
+
+
+def _gpus(rows: Sequence[Sequence[object]], held: Sequence[Sequence[object]]) -> dict[str, Known]:
+    work: dict[str, tuple[str, ...]] = {}
+    for uuid, name in held:
+        names = work.get(str(uuid), ())
+        work[str(uuid)] = names if str(name) in names else (*names, str(name))
+    parents = {row[4] for row in rows}
+    told: dict[str, Known] = {}
+    for uuid, index, sku, profile, _, memory, power, nvlink in rows:
+        if uuid not in parents:
+            about = " ".join(str(part) for part in (sku, profile) if part)
+            tops = gpu_tops(_number(memory), _number(power), _number(nvlink))
+            told[str(uuid)] = Known(
+                gpu_name(index if isinstance(index, int) else None), about, tops, work.get(str(uuid), ())
+            )
+    return told
+
+
+def _ports(rows: Sequence[Sequence[object]]) -> dict[str, Known]:
+    """What each port is by its newest row; a state other than ACTIVE is told."""
+    newest: dict[str, tuple[object, Known]] = {}
+    for row in rows:
+        key, (role, layer, state, rate) = str(row[0]), row[-4:]
+        about = f"{role} {layer}" + (f", {state}" if state != "ACTIVE" else "")
+        newest[key] = (row[1], port_known(key, about, _number(rate)))
+    return {key: known for key, (_, known) in sorted(newest.items())}
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
