@@ -195,7 +195,8 @@ def _bytes(text: bytes | str) -> bytes:
 
 def _kind(error: Exception) -> str:
     """What went wrong in words that repeat nothing that was sent."""
-    if isinstance(error, TimeoutError):
+    # smtplib says that the server hung up when it was itself that did not wait any longer.
+    if isinstance(error, TimeoutError) or isinstance(error.__context__, TimeoutError):
         return "no answer in time"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror

@@ -1,0 +1,172 @@
+"""A real SMTP server on loopback that behaves as it is told: accepts, refuses, stalls, drops, greylists."""
+
+from __future__ import annotations
+
+import asyncio
+import email
+import logging
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.message import EmailMessage
+from email.policy import default as default_policy
+from pathlib import Path
+from typing import Any
+
+import trustme
+from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
+
+logging.getLogger("mail.log").setLevel(logging.ERROR)  # aiosmtpd warns of its own
+USER, PASSWORD = "skuwise", "hunter2-not-in-any-log"
+
+
+@dataclass(frozen=True)
+class Received:
+    """One message as the server accepted it."""
+
+    sender: str
+    to: tuple[str, ...]
+    content: bytes
+    encrypted: bool
+    user: str | None
+
+    @property
+    def message(self) -> EmailMessage:
+        found = email.message_from_bytes(self.content, policy=default_policy)
+        assert isinstance(found, EmailMessage)
+        return found
+
+
+@dataclass
+class Behaviour:
+    """What it does next. `rcpt`: the answer to a recipient (None: 250). `before_data`, `after_data`: called with the
+    number of the message, the first when its content is there and nothing is answered, the second when it is kept and
+    nothing is answered; an answer that one of them gives is the server's."""
+
+    rcpt: Callable[[str], str | None] = lambda _: None
+    mail: str | None = None
+    before_data: Callable[[int], str | None] = lambda _: None
+    after_data: Callable[[int], str | None] = lambda _: None
+    stall_at: str = ""  # a command at which it says nothing any more
+    drip_at: str = ""  # a command at which it goes on saying that there is more to come
+    over: bool = False
+    drop_in_data: set[int] = field(default_factory=set)  # the messages in whose content it hangs up
+    messages: int = 0  # how many came as far as their content
+
+
+class _Handler:
+    def __init__(self, behaviour: Behaviour, received: list[Received]) -> None:
+        self.behaviour = behaviour
+        self.received = received
+
+    async def handle_MAIL(
+        self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
+        if self.behaviour.mail:
+            return self.behaviour.mail
+        envelope.mail_from = address
+        return "250 OK"
+
+    async def handle_RCPT(
+        self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
+        answer = self.behaviour.rcpt(address)
+        if answer is None:
+            envelope.rcpt_tos.append(address)
+        return answer or "250 OK"
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
+        self.behaviour.messages += 1
+        number = self.behaviour.messages
+        if answer := self.behaviour.before_data(number):
+            return answer
+        user = session.auth_data.login.decode() if isinstance(session.auth_data, LoginPassword) else None
+        content = envelope.content
+        assert isinstance(content, bytes)
+        assert server.transport is not None
+        encrypted = server.transport.get_extra_info("ssl_object") is not None
+        self.received.append(Received(str(envelope.mail_from), tuple(envelope.rcpt_tos), content, encrypted, user))
+        return self.behaviour.after_data(number) or "250 accepted"
+
+
+class _Server(SMTP):
+    """Stalls and drops: what a handler cannot do."""
+
+    behaviour: Behaviour
+
+    async def _call_handler_hook(self, command: str, *args: Any) -> Any:
+        if self.behaviour.stall_at == command:
+            await asyncio.sleep(3600)
+        while self.behaviour.drip_at == command and not self.behaviour.over:
+            await self.push("250-wait")
+            await asyncio.sleep(0.02)
+        return await super()._call_handler_hook(command, *args)
+
+    async def smtp_DATA(self, arg: str) -> None:
+        if self.behaviour.messages + 1 in self.behaviour.drop_in_data:
+            self.behaviour.messages += 1
+            await self.push("354 go on")
+            await self._reader.readline()
+            assert isinstance(self.transport, asyncio.Transport)
+            self.transport.abort()
+            return
+        await super().smtp_DATA(arg)
+
+
+class MailServer:
+    """A server that runs. `received`: what it accepted, in order."""
+
+    def __init__(self, port: int, behaviour: Behaviour, received: list[Received], ca_file: Path) -> None:
+        self.port = port
+        self.behaviour = behaviour
+        self.received = received
+        self.ca_file = ca_file
+
+    def copies(self, address: str) -> int:
+        return sum(address in one.to for one in self.received)
+
+
+@contextmanager
+def mail_server(folder: Path, *, security: str = "starttls", auth: bool = True) -> Iterator[MailServer]:
+    """A server with a certificate for localhost; `security`: starttls, tls or none; `auth`: nothing without a login."""
+    ca = trustme.CA()
+    ca_file = folder / "ca.pem"
+    ca.cert_pem.write_to_path(str(ca_file))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("localhost", "127.0.0.1").configure_cert(context)
+    behaviour, received = Behaviour(), []
+
+    def authenticate(server: SMTP, session: Session, envelope: Envelope, mechanism: str, data: Any) -> AuthResult:
+        right = isinstance(data, LoginPassword) and (data.login, data.password) == (USER.encode(), PASSWORD.encode())
+        return AuthResult(success=right, handled=False, auth_data=data)
+
+    loop = asyncio.new_event_loop()
+    handler = _Handler(behaviour, received)
+
+    def connection() -> SMTP:
+        server = _Server(
+            handler, loop=loop, hostname="mail.test", authenticator=authenticate if auth else None, auth_required=auth,
+            auth_require_tls=security == "starttls", require_starttls=security == "starttls",
+            tls_context=context if security == "starttls" else None,
+        )  # fmt: skip
+        server.behaviour = behaviour
+        return server
+
+    listening = loop.run_until_complete(
+        loop.create_server(connection, "127.0.0.1", 0, ssl=context if security == "tls" else None)
+    )
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield MailServer(listening.sockets[0].getsockname()[1], behaviour, received, ca_file)
+    finally:
+        behaviour.over = True
+        loop.call_soon_threadsafe(listening.close)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
