@@ -119,6 +119,11 @@ def test_a_query_over_a_limit_is_told_from_one_that_is_wrong(reply: Reply) -> No
     assert not isinstance(caught.value, TooMuchError)
 
 
+def test_an_answer_of_very_many_small_series_is_not_taken_apart() -> None:
+    with pytest.raises(TooMuchError, match="250001 series"):
+        ask(Reply(b'{"data":[' + b'{"metric":{}},' * 250_001 + b"]}"))
+
+
 def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
     with pytest.raises(TooMuchError, match="larger"):
         ask(Reply(b" " * 3_000_000), most_bytes=1_000_000)

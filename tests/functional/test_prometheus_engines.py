@@ -14,7 +14,8 @@ import pytest
 from skuwise.advisor.advice import advise
 from skuwise.advisor.frame import Frame
 from skuwise.advisor.model import Advice
-from skuwise.advisor.simulate.exposed import agent_series, exporter_series
+from skuwise.advisor.simulate.agent_page import agent_series
+from skuwise.advisor.simulate.exporters_page import exporter_series
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.prometheus.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client import Client

@@ -15,7 +15,7 @@ from skuwise.advisor.telemetry.prometheus.cache import Cache, cache_folder
 from skuwise.advisor.telemetry.prometheus.cells import Cells, from_bins
 from skuwise.advisor.telemetry.prometheus.fabric import PortRows, port_key, roles_of
 from skuwise.advisor.telemetry.prometheus.gpus import dcgm_rows
-from skuwise.advisor.telemetry.prometheus.names import agent_work, gpu_of, host_of, matched, node_of, work_of
+from skuwise.advisor.telemetry.prometheus.names import NodeNames, agent_work, gpu_of, host_of, node_of, work_of
 from skuwise.advisor.telemetry.prometheus.nodes import node_table
 from skuwise.advisor.telemetry.prometheus.plan import DAY, MAX_VALUES, Log, halves, pieces_of
 from skuwise.advisor.telemetry.prometheus.settings import load_settings
@@ -68,9 +68,9 @@ def test_the_node_is_found_in_every_spelling(labels: dict[str, str], node: str |
 
 
 def test_nodes_match_by_their_short_name_only_where_one_fits() -> None:
-    assert matched("gpu1.example.org", ["gpu1", "gpu2"]) == "gpu1"
-    assert matched("GPU1", ["gpu1.example.org"]) == "gpu1.example.org"
-    assert matched("gpu1", ["gpu1.a", "gpu1.b"]) is None
+    assert NodeNames(["gpu1", "gpu2"]).matched("gpu1.example.org") == "gpu1"
+    assert NodeNames(["gpu1.example.org"]).matched("GPU1") == "gpu1.example.org"
+    assert NodeNames(["gpu1.a", "gpu1.b", "gpu1.c"]).matched("gpu1") is None
 
 
 def test_a_mig_instance_is_its_parent_and_its_number() -> None:
@@ -257,6 +257,17 @@ def test_answers_are_kept_for_the_same_question_alone(tmp_path: Path) -> None:
     assert (tmp_path / "c").stat().st_mode & 0o077 == 0
     cache.prune(0)
     assert not list((tmp_path / "c").glob("*.npz"))
+
+
+def test_answers_that_others_could_have_written_are_not_believed(tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    mine = Cache(folder, "s")
+    mine.put("q", GRID, ("a",), Answer(({"a": "1"},), np.ones((1, GRID.count))))
+    assert mine.get("q", GRID, ("a",)) is not None and not mine.refused
+    folder.chmod(0o777)
+    theirs = Cache(folder, "s")
+    assert theirs.get("q", GRID, ("a",)) is None and "other users" in theirs.refused
 
 
 def test_a_cache_without_a_place_keeps_nothing() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,12 +24,16 @@ MAX_BYTES = 512 * 1024 * 1024
 
 
 class Cache:
-    """Answers in a folder, or nowhere where it is None. `scope`: what an answer depends on beside its query."""
+    """Answers in a folder, or nowhere where it is None. `scope`: what an answer depends on beside its query.
+
+    `refused` says why the folder is not used: others could write to it.
+    """
 
     def __init__(self, folder: Path | None, scope: str) -> None:
-        self._folder = folder
         self._scope = scope
         self.hits = 0
+        self.refused = "" if folder is None else _strangers(folder)
+        self._folder = None if self.refused else folder
 
     def get(self, query: str, grid: Grid, kept: Sequence[str]) -> Answer | None:
         """The answer of before, or None."""
@@ -89,6 +94,17 @@ class Cache:
         assert self._folder is not None
         asked = [_FORM, self._scope, query, grid.start, grid.end, grid.step, list(kept)]
         return self._folder / f"{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:40]}.npz"
+
+
+def _strangers(folder: Path) -> str:
+    """Why others could have put answers there; empty where they could not, or where the folder is still to be made."""
+    try:
+        about = folder.stat()
+    except OSError:
+        return ""
+    if about.st_uid not in (0, os.geteuid()) or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "Answers are not cached: other users can write to the folder that prometheus.cache names."
+    return ""
 
 
 def cache_folder(setting: str | None, environ: Mapping[str, str]) -> Path | None:

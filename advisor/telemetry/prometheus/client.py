@@ -26,6 +26,8 @@ from .answers import MAX_NOTE, AnswerError, Grid, Told, decode, read_matrix, rea
 from .settings import PrometheusSettings
 
 MAX_ANSWER_BYTES = 128 * 1024 * 1024
+# Each series takes about a kB while an answer is read, however little it says.
+MAX_ANSWER_SERIES = 250_000
 CONNECT_SECONDS = 10.0
 ATTEMPTS = 4
 FIRST_PAUSE_SECONDS = 0.5
@@ -171,6 +173,8 @@ class Client:
                     )
                 if self._monotonic() > deadline:
                     raise requests.ReadTimeout("the answer did not end in time")
+            if (series := body.count(b'"metric"')) > MAX_ANSWER_SERIES:
+                raise TooMuchError(f"An answer holds {series} series.", "Narrow the match, or advise by shard.")
             self._counts.append(len(body))
             return response.status_code, bytes(body), _seconds(response.headers.get("Retry-After"))
 

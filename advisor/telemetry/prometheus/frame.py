@@ -22,7 +22,7 @@ from .cells import Cells
 from .client import Client, RefusedError
 from .fabric import PortRows, agent_hosts, agent_ports, exporter_hosts, exporter_ports, merged
 from .gpus import GpuRows, agent_rows, combined, dcgm_rows, scrape_seconds
-from .names import NODE_LABELS, agent_node, matched, node_of
+from .names import NODE_LABELS, NodeNames, agent_node, node_of
 from .plan import DAY, Ask, Log, Runner
 from .probe import MAX_CORE_SERIES, Probe, advice_notes, lacking_fields, probe
 from .work import agent_uses, dcgm_uses, workloads_of
@@ -53,7 +53,7 @@ def read_frame(
     Without `until` the window ends with the newest whole row of data. Raises NothingToDo where the server holds no GPU
     data for it, SourceError where it cannot be asked.
     """
-    log = Log()
+    log = Log([reading.cache.refused] if reading.cache.refused else [])
     found = probe(
         reading.client, reading.matches, since_seconds=since_seconds, until=until, now=reading.now,
         max_series=reading.max_series,
@@ -143,11 +143,12 @@ class _Join:
     def __post_init__(self) -> None:
         chosen, names = queries.selector(self.asked.matches), self.found.names
         window = f"[{min(self.found.window.seconds, 3600):.0f}s]"
+        self._nodes = NodeNames(self.gpu_nodes)
         self._by_instance: dict[str, str] = {}
         if "node_uname_info" in names:
             kept = ("instance", "nodename")
             for labels in self.asked.instant(f"last_over_time(node_uname_info{chosen}{window})", kept).labels:
-                node = matched(labels.get("nodename", ""), self.gpu_nodes)
+                node = self._nodes.matched(labels.get("nodename", ""))
                 if node is not None and "instance" in labels:
                     self._by_instance[labels["instance"]] = node
         self._known: dict[tuple[str, ...], str | None] = {}
@@ -162,7 +163,7 @@ class _Join:
         if "kube_node_labels" in names:
             kept = ("exported_node", "node", *nodes.KUBE_LABELS)
             for labels in self.asked.instant(f"last_over_time(kube_node_labels{chosen}{window})", kept).labels:
-                node = matched(labels.get("exported_node") or labels.get("node", ""), self.gpu_nodes)
+                node = self._nodes.matched(labels.get("exported_node") or labels.get("node", ""))
                 if node is not None:
                     self.kube[node] = labels
 
@@ -172,7 +173,7 @@ class _Join:
         if key not in self._known:
             by_instance = self._by_instance.get(labels.get("instance", ""))
             named = node_of(labels)
-            self._known[key] = by_instance or (matched(named, self.gpu_nodes) if named else None)
+            self._known[key] = by_instance or (self._nodes.matched(named) if named else None)
         return self._known[key]
 
 

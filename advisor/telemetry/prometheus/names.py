@@ -66,14 +66,23 @@ def host_of(instance: str) -> str:
     return host.strip("[]") if colon and port.isdigit() else instance
 
 
-def matched(name: str, known: Iterable[str]) -> str | None:
-    """The known node that `name` means: the same, or the same before the first dot where only one is."""
-    names = list(known)
-    if name in names:
-        return name
-    short = name.split(".", maxsplit=1)[0].lower()
-    same = [one for one in names if one.split(".")[0].lower() == short]
-    return same[0] if len(same) == 1 else None
+class NodeNames:
+    """The known nodes, found by names that others give them."""
+
+    def __init__(self, known: Iterable[str]) -> None:
+        self._known = frozenset(known)
+        self._short: dict[str, str | None] = {}
+        for name in self._known:
+            short = _short(name)
+            self._short[short] = None if short in self._short else name
+
+    def matched(self, name: str) -> str | None:
+        """The node that `name` means: the same, or the same before the first dot where only one is."""
+        return name if name in self._known else self._short.get(_short(name))
+
+
+def _short(name: str) -> str:
+    return name.split(".", maxsplit=1)[0].lower()
 
 
 def gpu_of(labels: Labels) -> tuple[str, str | None] | None:
