@@ -45,7 +45,7 @@ def slower_clock(scene: Scene, base: Baseline, found: Found) -> Option | None:
     action = "power-cap" if capped else "lower-clock"
     return Option(
         Recommendation(
-            id=stable_id("r", group.series_id, action, group.lead.node_sku),
+            id=stable_id("r", group.identity, action, group.lead.node_sku),
             findings=(found.finding.id,),
             workload=group.lead.id,
             action=action,

@@ -32,7 +32,8 @@ class Group:
 
     `lead` is its newest workload, `now` those that hold GPUs at the window's end (or last did). `gpus` and `nodes` are
     what `now` holds; `alone` are the nodes that no other workload is on now (of a job: that none was on in the window).
-    `current`: seen in the last day of the window. `recurs`: current, or run more than once in the window.
+    `current`: seen in the last day of the window. `recurs`: current, or run more than once in the window and not moved
+    to other hardware since.
     `use` is all rows of use, `load` the same per interval: share of what the GPUs sustain, mean over the GPUs held.
     `excused`: rule id -> the exception by which that rule says nothing of it (rules/exceptions.yaml).
     """
@@ -53,6 +54,14 @@ class Group:
     mem_used_max: float | None
     bottleneck_shares: dict[str, float]
     excused: Mapping[str, RuleException] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> str:
+        """What ids of its recommendations rest on, beside the node they lead from: the series, wherever else it ran.
+
+        So an id holds while the series moves, and a move that is undone is the one that was proposed.
+        """
+        return self.lead.series_id if self.lead.node_sku and self.lead.gpu_sku else self.series_id
 
     @property
     def stands_by(self) -> bool:
@@ -172,9 +181,11 @@ def groups_of(verdicts: Verdicts) -> tuple[Group, ...]:
     current_on: dict[str, set[str]] = {}
     ever_on: dict[str, set[str]] = {}
     series: dict[str, list[WorkloadVerdict]] = {}
+    began: dict[str, list[tuple[str, float]]] = {}
     keys = group_keys(verdicts.workloads)
     for w in verdicts.workloads:
         series.setdefault(keys[w.id], []).append(w)
+        began.setdefault(w.series_id, []).append((keys[w.id], w.start))
         for node in w.nodes:
             ever_on.setdefault(node, set()).add(keys[w.id])
             if w.end >= end - CURRENT_SECONDS:
@@ -183,7 +194,8 @@ def groups_of(verdicts: Verdicts) -> tuple[Group, ...]:
     for key, members in series.items():
         # A service holds its nodes; jobs come and go, so whoever ran there in the window is likely to come back.
         others = ever_on if members[-1].kind.label in JOBS else current_on
-        found.append(_group(verdicts, key, members, others))
+        elsewhere = [start for other, start in began[members[0].series_id] if other != key]
+        found.append(_group(verdicts, key, members, others, elsewhere))
     return tuple(sorted(found, key=lambda g: (-g.gpu_hours, g.series_id)))
 
 
@@ -203,12 +215,16 @@ def _group(
     key: str,
     members: list[WorkloadVerdict],
     others_on: dict[str, set[str]],
+    began_elsewhere: Sequence[float],
 ) -> Group:
+    """`began_elsewhere`: when the runs of its series on other hardware began (Unix seconds)."""
     members = sorted(members, key=lambda w: (w.end, w.start, w.id))
     lead = members[-1]
     end = verdicts.window.end
     now = holding_now(members, end)
     live = now[-1].end >= end - CURRENT_SECONDS
+    # All that ran elsewhere came after all that ran here: it went there, and does not come and go between the two.
+    moved = bool(began_elsewhere) and min(began_elsewhere) > max(w.start for w in members)
     names = sorted({n for w in now for n in w.nodes})
     nodes = tuple(facts for facts in (verdicts.node(n) for n in names) if facts is not None)
     frame = pd.concat([verdicts.usage_of((w.id,)) for w in members], ignore_index=True)
@@ -224,7 +240,7 @@ def _group(
         nodes=nodes,
         alone=frozenset(n for n in names if others_on.get(n, set()) <= {key}),
         current=live,
-        recurs=live or len(members) > 1,
+        recurs=live or (len(members) > 1 and not moved),
         shared=any(w.shared for w in now),
         use=use,
         load_ts=load_ts,

@@ -56,7 +56,7 @@ def reduce_gpus(scene: Scene, base: Baseline, findings: tuple[str, ...]) -> Opti
         )
     return Option(
         Recommendation(
-            id=stable_id("r", group.series_id, "reduce-gpus", group.lead.node_sku),
+            id=stable_id("r", group.identity, "reduce-gpus", group.lead.node_sku),
             findings=findings,
             workload=group.lead.id,
             action="reduce-gpus",
@@ -110,7 +110,7 @@ def without_fabric(scene: Scene, base: Baseline, found: Found, findings: tuple[s
         text += f" Not possible today: {'; '.join(blocked)}."
     return Option(
         Recommendation(
-            id=stable_id("r", group.series_id, "move-sku", group.lead.node_sku, twin.name if twin else "no-fabric"),
+            id=stable_id("r", group.identity, "move-sku", group.lead.node_sku, twin.name if twin else "no-fabric"),
             findings=findings,
             workload=group.lead.id,
             action="move-sku",
@@ -184,7 +184,7 @@ def _release(
         text += f"Give {'it' if whole == 1 else 'them'} back. {saving_sentence(saving, [price], realised, date)}"
     else:
         text += f"Free them for other work: {gpus} GPUs. {_no_cash(price, whole)}"
-    key = group.series_id if group else f"{node.cluster}/{node.node}"
+    key = group.identity if group else f"{node.cluster}/{node.node}"
     sku = node.gpu_sku or node.gpu_name
     return Option(
         Recommendation(

@@ -107,7 +107,7 @@ def schedule_off(scene: Scene, base: Baseline, verdicts: Verdicts, findings: tup
     )
     return Option(
         Recommendation(
-            id=stable_id("r", group.series_id, "schedule-off", group.lead.node_sku),
+            id=stable_id("r", group.identity, "schedule-off", group.lead.node_sku),
             findings=findings,
             workload=group.lead.id,
             action="schedule-off",

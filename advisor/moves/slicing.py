@@ -83,7 +83,7 @@ def mig_slice(scene: Scene, base: Baseline, findings: tuple[str, ...]) -> Option
         )
     return Option(
         Recommendation(
-            id=stable_id("r", group.series_id, "mig-slice", group.lead.node_sku),
+            id=stable_id("r", group.identity, "mig-slice", group.lead.node_sku),
             findings=findings,
             workload=group.lead.id,
             action="mig-slice",

@@ -200,7 +200,7 @@ def move_option(
         text += " An experiment, not a recommendation: it may well be slower by more than a tenth."
     return Option(
         Recommendation(
-            id=stable_id("r", group.series_id, "move-sku", group.lead.node_sku, best.node.name),
+            id=stable_id("r", group.identity, "move-sku", group.lead.node_sku, best.node.name),
             findings=findings,
             workload=group.lead.id,
             action="move-sku",
@@ -242,7 +242,7 @@ def no_other_gpu(base: Baseline, findings: tuple[str, ...], rejected: tuple[Reje
     why = f"none of the other GPUs at {where} fits or can be predicted and priced"
     return Option(
         Recommendation(
-            id=stable_id("r", group.series_id, "move-sku", group.lead.node_sku, "another-gpu"),
+            id=stable_id("r", group.identity, "move-sku", group.lead.node_sku, "another-gpu"),
             findings=findings,
             workload=group.lead.id,
             action="move-sku",
