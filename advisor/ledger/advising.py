@@ -6,13 +6,18 @@ without; one that was named with ``--ledger`` must be readable, and where it can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...rules.errors import NothingToDo, StoreError
+from ...rules.plain import clean
 from ..model import Advice, Configuration, Decision, Recommendation
-from .entries import Proposal
+from ..words import price_note
+from .entries import Entry, Event, Proposal
+from .happened import happenings
+from .kept import Ground
+from .seen import Seen, measure, seen_in, serves, source_words
 from .store import Ledger
 
 Say = Callable[[str], None]
@@ -43,27 +48,37 @@ class Beside:
         return {id_: decision for id_, decision in told.items() if decision.state not in ("proposed", "expired")}
 
     def note(self, advice: Advice, now: float) -> None:
-        """Note what the advice proposes, and say where."""
-        if self.path is None or not advice.recommendations:
+        """Note what the advice proposes and what became of what stands there, and say so."""
+        if self.path is None or not (advice.recommendations or self.path.exists()):
             return
+        seen = seen_in(advice)
+        told: list[tuple[str, Event]] = []
+
+        def happened(entries: Iterable[Entry]) -> list[tuple[str, Event]]:
+            told[:] = happenings(entries, seen, now)
+            return told
+
         try:
-            new = Ledger(self.path).propose(proposals(advice), now)
+            new = Ledger(self.path).propose(proposals(advice), now, happened)
         except StoreError as error:
             self.say(f"not noted in the ledger: {error}")
             return
+        for id_, event in told:
+            if event.act in ("done", "regressed", "tried"):
+                self.say(f"{id_} is {event.act}: {clean(event.why or '')}")
         count = len(advice.recommendations)
         self.say(f"{count} {'recommendation' if count == 1 else 'recommendations'} noted in {self.path} ({new} new)")
 
 
 def proposals(advice: Advice) -> tuple[Proposal, ...]:
     """What an advice recommends, as the ledger keeps it."""
+    seen = seen_in(advice)
     names = {w.id: w.name for w in advice.workloads}
     nodes = {f.id: ", ".join(f.nodes) for f in advice.findings}
 
     def about(r: Recommendation) -> str:
         return names.get(r.workload or "") or next((nodes[f] for f in r.findings if nodes.get(f)), "") or "the fleet"
 
-    source = ", ".join(str(name) for name in advice.source.get("databases", ())) or str(advice.source.get("url", ""))  # type: ignore[union-attr]
     return tuple(
         Proposal(
             id=r.id,
@@ -77,9 +92,32 @@ def proposals(advice: Advice) -> tuple[Proposal, ...]:
             risk=r.risk,
             blocked=bool(r.blocked_by),
             text=_storable(r.text),
-            source=_storable(source),
+            source=_storable(source_words(advice)),
+            ground=_ground(advice, r, seen),
         )
         for r in advice.recommendations
+    )
+
+
+def _ground(advice: Advice, r: Recommendation, seen: Seen) -> Ground:
+    """What its prediction rests on, for whoever measures it later."""
+    own = next((w for w in advice.workloads if w.id == r.workload), None)
+    runs = [w for w in seen.series(own.series_id if own else None) if own and w.node_sku == own.node_sku]
+    now = [w for w in seen.now(own.series_id if own else None) if w in runs]
+    prices = [p for p in advice.prices if p.id in r.prices]
+    return Ground(
+        series_id=_storable(own.series_id) if own else None,
+        serving=serves(runs),
+        nodes=tuple(sorted({_storable(node) for w in now for node in w.nodes})),
+        source=r.source,
+        target=r.target,
+        saving_usd_per_month=r.saving_usd_per_month,
+        time_ratio=r.time_ratio,
+        yardstick=replace(r.yardstick, nodes=tuple(map(_storable, r.yardstick.nodes))),
+        before=measure(runs, seen.start, seen.end),
+        usd_per_hour={p.sku: p.usd_per_hour for p in prices},
+        prices=price_note(prices),
+        seen_until=seen.end,
     )
 
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeGuard
 
-from ..model import Decision, DecisionState
+from ..model import Decision
+from .kept import NO_FIGURES, Figures, Ground, Realised
 
-Act = Literal["proposed", "accepted", "snoozed", "dismissed", "expired"]
+Act = Literal[
+    "proposed", "accepted", "snoozed", "dismissed", "done", "measured", "regressed", "trial", "tried", "expired"
+]
+_Deciding = Literal["accepted", "snoozed", "dismissed", "done", "regressed"]
+_DECIDING: tuple[_Deciding, ...] = ("accepted", "snoozed", "dismissed", "done", "regressed")
+# Who adds what telemetry told, and not a person.
+BY_ITSELF = "skuwise"
 # A recommendation that nothing proposed for so long is no longer open. Advice looks back 14 days by default: after 30
 # what it rested on has left that window twice over.
 EXPIRES_AFTER_SECONDS = 30 * 86400.0
@@ -18,7 +25,8 @@ EXPIRES_AFTER_SECONDS = 30 * 86400.0
 class Event:
     """One thing that happened to a recommendation. `at`, `until`: Unix seconds; `by`: whoever did it.
 
-    Events are only ever added. `until` is the end of a snooze, None otherwise; `why` the reason that was given.
+    Events are only ever added. `until` is the end of a snooze, None otherwise; `why` the reason that was given, or the
+    evidence in the telemetry.
     """
 
     act: Act
@@ -26,13 +34,15 @@ class Event:
     by: str
     until: float | None = None
     why: str | None = None
+    figures: Figures = NO_FIGURES
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """What was recommended, as it was last proposed. `about`: the workload's name, or the node's.
 
-    `saving_usd_per_month`: the median, None where none is claimed. `source`: where the telemetry lay.
+    `saving_usd_per_month`: the median, None where none is claimed. `source`: where the telemetry lay. `ground`: what
+    the prediction rested on, as it stood when it was accepted (None: noted by an older skuwise, which kept none).
     """
 
     id: str
@@ -47,6 +57,7 @@ class Proposal:
     blocked: bool
     text: str
     source: str
+    ground: Ground | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +73,37 @@ class Entry:
         """Where it stands at `now`."""
         return stands(self.events, self.last_proposed, now)
 
+    def last(self, *acts: Act) -> Event | None:
+        """The newest event that is one of these; None: there is none."""
+        return next((e for e in reversed(self.events) if e.act in acts), None)
+
+    @property
+    def realised(self) -> Realised | None:
+        """The newest measurement; None: it was never done, or not since it regressed and was decided on anew."""
+        told = self.last("done", "measured", "regressed")
+        return told.figures.realised if told is not None else None
+
 
 def stands(events: Sequence[Event], last_proposed: float, now: float) -> Decision:
-    """The state that events leave: the last decision holds, a snooze until its end.
+    """The state that events leave: the last decision holds, a snooze until its end; what telemetry told counts as one.
 
-    What nobody decided on, or whose snooze is over, is proposed, and expired from 30 days after it was last proposed.
+    What nobody decided on, or whose snooze is over, is proposed, and so is what is proposed anew after it was done.
+    What is proposed or regressed is expired from 30 days after it was last proposed.
     """
-    decided = next((e for e in reversed(events) if e.act in ("accepted", "snoozed", "dismissed")), None)
-    if decided is not None and not (decided.act == "snoozed" and (decided.until or 0.0) <= now):
-        state: DecisionState = decided.act  # type: ignore[assignment] - the three that were asked for
-        return Decision(state, decided.at, decided.by, decided.until, decided.why)
-    if last_proposed + EXPIRES_AFTER_SECONDS <= now:
+    over = last_proposed + EXPIRES_AFTER_SECONDS <= now
+    for event in reversed(events):
+        state = event.act
+        if state == "proposed" and any(e.act == "done" for e in events):
+            break
+        if _decides(state):
+            if (state == "snoozed" and (event.until or 0.0) <= now) or (state == "regressed" and over):
+                break
+            by = None if event.by == BY_ITSELF else event.by
+            return Decision(state, event.at, by, event.until, event.why)
+    if over:
         return Decision("expired", last_proposed + EXPIRES_AFTER_SECONDS)
     return Decision("proposed", last_proposed)
+
+
+def _decides(act: Act) -> TypeGuard[_Deciding]:
+    return act in _DECIDING

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..model import DecisionState, Interval
@@ -36,26 +36,44 @@ class Outcome:
     reason_missing: str | None
 
 
-def outcomes(entries: Sequence[Entry], now: float) -> tuple[Outcome, ...]:
+def outcomes(entries: Iterable[Entry], now: float) -> tuple[Outcome, ...]:
     """The outcomes of a ledger at `now` (Unix seconds): what is accepted, done or regressed, the newest event first."""
-    found = []
-    for entry in entries:
-        decision = entry.decision(now)
-        if decision.state not in ("accepted", "done", "regressed"):
-            continue
-        p = entry.proposal
-        at = {e.act: e.at for e in entry.events}
-        last = entry.events[-1]
-        found.append(
-            (
-                last.at,
-                Outcome(
-                    id=p.id, about=p.about, action=p.action, from_config=p.source_config, to_config=p.target_config,
-                    state=decision.state, accepted_at=at.get("accepted"), done_at=at.get("done"),
-                    predicted_saving_usd_per_month=None, realised_saving_usd_per_month=None,
-                    predicted_time_ratio=None, realised_time_ratio=None, realisation=p.realisation,
-                    why=last.why or "", reason_missing="not measured yet",
-                ),
-            )
-        )  # fmt: skip
-    return tuple(outcome for _, outcome in sorted(found, key=lambda pair: (-pair[0], pair[1].id)))
+    told: list[tuple[Entry, DecisionState]] = [(entry, entry.decision(now).state) for entry in entries]
+    kept = [(entry, state) for entry, state in told if state in ("accepted", "done", "regressed")]
+    kept.sort(key=lambda pair: (-pair[0].events[-1].at, pair[0].proposal.id))
+    return tuple(_outcome(entry, state) for entry, state in kept)
+
+
+def _outcome(entry: Entry, state: DecisionState) -> Outcome:
+    p, ground = entry.proposal, entry.proposal.ground
+    measured = entry.realised if state != "accepted" else None
+    accepted = entry.last("accepted")
+    last = next(e for e in reversed(entry.events) if e.act not in ("proposed", "expired", "trial"))
+    if measured is not None:
+        missing = measured.saving_missing or measured.time_missing
+    elif ground is None:
+        missing = "it was proposed by an older skuwise, which kept nothing to measure it against"
+    else:
+        missing = "it was not seen done yet"
+    return Outcome(
+        id=p.id,
+        about=p.about,
+        action=p.action,
+        from_config=p.source_config,
+        to_config=p.target_config,
+        state=state,
+        accepted_at=accepted.at if accepted is not None else None,
+        done_at=measured.since if measured is not None else None,
+        predicted_saving_usd_per_month=ground.saving_usd_per_month if ground else _point(p.saving_usd_per_month),
+        realised_saving_usd_per_month=measured.saving_usd_per_month if measured else None,
+        predicted_time_ratio=ground.time_ratio if ground else None,
+        realised_time_ratio=measured.time_ratio if measured else None,
+        realisation=p.realisation,
+        why=last.why or "",
+        reason_missing=missing,
+    )
+
+
+def _point(value: float | None) -> Interval | None:
+    """An older ledger kept the median alone."""
+    return Interval(value, value, value) if value is not None else None

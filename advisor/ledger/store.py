@@ -6,31 +6,42 @@ A rollback journal, not a write-ahead log: the file may lie on a read-only disk 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlite_utils import Database
 
 from ...rules.errors import NothingToDo, StoreError
-from .entries import Entry, Event, Proposal, stands
+from .entries import BY_ITSELF, Entry, Event, Proposal
+from .kept import NO_FIGURES, Figures, Ground, from_json, to_json
 
 APPLICATION_ID = 0x736B756C  # "skul"
-VERSION = 1000  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
+VERSION = 1001  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
 _BUSY_SECONDS = 10.0
-_BY_ITSELF = "skuwise"
 
 _RECOMMENDATIONS = {
     "id": str, "action": str, "about": str, "source_config": str, "target_config": str, "saving_usd_per_month": float,
     "freed_gpu_hours_per_month": float, "realisation": str, "risk": str, "blocked": int, "text": str, "source": str,
-    "first_proposed": float, "last_proposed": float,
+    "first_proposed": float, "last_proposed": float, "ground": str,
 }  # fmt: skip
 _MAILED = {"seq": int, "recipient": str, "recommendation": str, "at": float}
-_EVENTS = {"seq": int, "recommendation": str, "act": str, "at": float, "by": str, "until": float, "why": str}
+_EVENTS = {
+    "seq": int,
+    "recommendation": str,
+    "act": str,
+    "at": float,
+    "by": str,
+    "until": float,
+    "why": str,
+    "figures": str,
+}
 _MOMENTS = ("first_proposed", "last_proposed", "at", "until")
 _YEAR_10000 = 253_402_300_800.0  # Unix seconds: what no date is written of any more
+# What minor version 1 added: columns of JSON (kept.py), and the table of what was mailed.
+_ADDED = {"recommendations": "ground", "events": "figures"}
 _KINDS = {str: "text", float: "number", int: "whole number"}
 _TOLD = """
     WITH told AS (SELECT recommendation, max(at) AS at FROM mailed WHERE recipient = ? GROUP BY recommendation)
@@ -45,6 +56,10 @@ _ONLY_ADDED = (
 )
 
 
+T = TypeVar("T")
+Happenings = Callable[[Sequence[Entry]], Sequence[tuple[str, Event]]]
+
+
 class Ledger:
     """One ledger. Each call opens the file for as long as it takes; nothing is held in between."""
 
@@ -55,42 +70,37 @@ class Ledger:
     def entries(self) -> tuple[Entry, ...]:
         """All that was ever proposed, by id. Raises NothingToDo (no such file, or nothing in it yet), StoreError."""
         with self._reading() as db:
-            events = _histories(db)
-            names = [f.name for f in fields(Proposal)]
-            found = []
-            for row in _proposed(db):
-                values: dict[str, Any] = {n: row[n] for n in names}
-                proposal = Proposal(**{**values, "blocked": bool(values["blocked"])})
-                history = tuple(events.get(proposal.id, ()))
-                found.append(Entry(proposal, row["first_proposed"], row["last_proposed"], history))
-            return tuple(found)
+            return _entries(db)
 
-    def propose(self, proposals: Sequence[Proposal], now: float) -> int:
+    def propose(self, proposals: Sequence[Proposal], now: float, happened: Happenings | None = None) -> int:
         """Note what was proposed at `now` (Unix seconds), and what expired meanwhile. Gives how many are new.
 
-        A ledger that is not there is begun. Raises StoreError.
+        `happened` is given what stands in the ledger and gives the events that telemetry tells of it. A ledger that is
+        not there is begun, unless there is nothing to note. Raises StoreError.
         """
         with self._writing(create=True) as db:
-            known = {row["id"]: row["last_proposed"] for row in _proposed(db)}
-            history = _histories(db)
-            new = 0
+            known = {entry.proposal.id: entry for entry in _entries(db)}
+            for id_, event in happened(tuple(known.values())) if happened is not None else ():
+                _add(db, id_, event)
+                known[id_] = replace(known[id_], events=(*known[id_].events, event))
             for proposal in proposals:
-                row = {**asdict(proposal), "blocked": int(proposal.blocked), "last_proposed": now}
-                last = known.get(proposal.id)
-                if last is None:
+                old = known.get(proposal.id)
+                row = {**_row(proposal), "last_proposed": now}
+                if old is None:
                     db.table("recommendations").insert({**row, "first_proposed": now})
-                    new += 1
                 else:
-                    db.table("recommendations").update(proposal.id, {**row, "last_proposed": max(now, last)})
-                if last is None or stands(history.get(proposal.id, ()), last, now).state == "expired":
-                    _add(db, proposal.id, Event("proposed", now, _BY_ITSELF))
+                    row = {**row, "last_proposed": max(now, old.last_proposed)}
+                    if _keeps_its_ground(old, proposal, now):
+                        del row["ground"]
+                    db.table("recommendations").update(proposal.id, row)
+                if old is None or old.decision(now).state == "expired":
+                    _add(db, proposal.id, Event("proposed", now, BY_ITSELF))
             again = {p.id for p in proposals}
-            for id_, last in known.items():
-                events = history.get(id_, ())
-                over = id_ not in again and stands(events, last, now).state == "expired"
-                if over and (not events or events[-1].act != "expired"):
-                    _add(db, id_, Event("expired", now, _BY_ITSELF))
-            return new
+            for id_, entry in known.items():
+                over = id_ not in again and entry.decision(now).state == "expired"
+                if over and (not entry.events or entry.events[-1].act != "expired"):
+                    _add(db, id_, Event("expired", now, BY_ITSELF))
+            return len(again - known.keys())
 
     def add(self, recommendation: str, event: Event) -> None:
         """Add an event to what was proposed before. Raises NothingToDo where there is no ledger, StoreError."""
@@ -100,10 +110,9 @@ class Ledger:
     def note_mailed(self, recipient_key: str, ids: Collection[str], now: float) -> None:
         """Note that these recommendations were told to a recipient at `now` (Unix seconds). Raises StoreError."""
         with self._writing(create=True) as db:
-            table = db.table("mailed")
-            if not table.exists():
-                table.create(_MAILED, pk="seq", not_null={"recipient", "recommendation", "at"})
-            table.insert_all({"recipient": recipient_key, "recommendation": one, "at": now} for one in sorted(set(ids)))
+            db.table("mailed").insert_all(
+                {"recipient": recipient_key, "recommendation": one, "at": now} for one in sorted(set(ids))
+            )
 
     def mailed_since(self, recipient_key: str, since: float) -> frozenset[str]:
         """What a recipient was told at `since` (Unix seconds) or later, and need not be told again.
@@ -158,6 +167,8 @@ class Ledger:
                     if not create:
                         raise self._nothing()
                     _begin(db)
+                elif int(connection.execute("PRAGMA user_version").fetchone()[0]) < VERSION:
+                    _bring_up(db)
                 yield db
                 db.execute("COMMIT")  # without it, closing rolls back
 
@@ -205,15 +216,65 @@ def _begin(db: Database) -> None:
         _EVENTS, pk="seq", foreign_keys=[("recommendation", "recommendations", "id")],
         not_null={"recommendation", "act", "at", "by"},
     )  # fmt: skip
+    _begin_mailed(db)
     for verb, past in (("UPDATE", "changed"), ("DELETE", "deleted")):
         db.execute(_ONLY_ADDED.format(verb=verb, past=past))
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {VERSION}")
 
 
+def _bring_up(db: Database) -> None:
+    """A ledger of an older minor version, with what was added since. Those who know only that version still read it."""
+    for table, column in _ADDED.items():
+        if column not in db.table(table).columns_dict:
+            db.execute(f"ALTER TABLE {table} ADD COLUMN {column} TEXT")
+    if not db.table("mailed").exists():
+        _begin_mailed(db)
+    db.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _begin_mailed(db: Database) -> None:
+    db.table("mailed").create(_MAILED, pk="seq", not_null={"recipient", "recommendation", "at"})
+
+
+def _keeps_its_ground(old: Entry, new: Proposal, now: float) -> bool:
+    """What was accepted is measured against what was accepted, and what is blocked by now rests on what came after."""
+    settled = old.decision(now).state in ("accepted", "done") or new.blocked
+    return new.ground is None or (settled and old.proposal.ground is not None)
+
+
+def _entries(db: Database) -> tuple[Entry, ...]:
+    events = _histories(db)
+    names = [f.name for f in fields(Proposal)]
+    found = []
+    for row in _proposed(db):
+        values: dict[str, Any] = {n: row.get(n) for n in names}
+        proposal = Proposal(
+            **{**values, "blocked": bool(values["blocked"]), "ground": _kept(Ground, values["ground"], "ground")}
+        )
+        history = tuple(events.get(proposal.id, ()))
+        found.append(Entry(proposal, row["first_proposed"], row["last_proposed"], history))
+    return tuple(found)
+
+
+def _row(proposal: Proposal) -> dict[str, Any]:
+    values = {f.name: getattr(proposal, f.name) for f in fields(Proposal)}
+    ground = to_json(proposal.ground) if proposal.ground is not None else None
+    return {**values, "blocked": int(proposal.blocked), "ground": ground}
+
+
+def _kept(kind: type[T], text: str | None, what: str) -> T | None:
+    if text is None:
+        return None
+    try:
+        return from_json(kind, text)
+    except (ValueError, RecursionError) as error:
+        raise sqlite3.DataError(f"{what} holds what cannot be read") from error
+
+
 def _proposed(db: Database) -> Iterator[dict[str, Any]]:
     for row in db.query("SELECT * FROM recommendations ORDER BY id"):
-        _check(row, _RECOMMENDATIONS, "recommendations", may_lack=("saving_usd_per_month",))
+        _check(row, _RECOMMENDATIONS, "recommendations", may_lack=("saving_usd_per_month", "ground"))
         yield row
 
 
@@ -221,8 +282,10 @@ def _histories(db: Database) -> dict[str, list[Event]]:
     found: dict[str, list[Event]] = {}
     names = [f.name for f in fields(Event)]
     for row in db.query("SELECT * FROM events ORDER BY seq"):
-        _check(row, _EVENTS, "events", may_lack=("until", "why"))
-        found.setdefault(row["recommendation"], []).append(Event(**{n: row[n] for n in names}))
+        _check(row, _EVENTS, "events", may_lack=("until", "why", "figures"))
+        values: dict[str, Any] = {n: row.get(n) for n in names}
+        figures = _kept(Figures, values["figures"], "figures") or NO_FIGURES
+        found.setdefault(row["recommendation"], []).append(Event(**{**values, "figures": figures}))
     return found
 
 
@@ -241,7 +304,9 @@ def _check(row: Mapping[str, Any], columns: Mapping[str, type], table: str, *, m
 
 
 def _add(db: Database, recommendation: str, event: Event) -> None:
-    db.table("events").insert({"recommendation": recommendation, **asdict(event)})
+    values = {f.name: getattr(event, f.name) for f in fields(Event)}
+    figures = to_json(event.figures) if event.figures != NO_FIGURES else None
+    db.table("events").insert({"recommendation": recommendation, **values, "figures": figures})
 
 
 def _error(path: Path, done: str, error: sqlite3.Error) -> StoreError:

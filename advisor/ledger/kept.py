@@ -1,0 +1,157 @@
+"""What the ledger keeps of a recommendation beside its row, and of each measurement: values, and their JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ..model import Configuration, Interval, Yardstick
+
+Verdict = Literal["better", "as predicted", "worse"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What a series held and did over a span. None: not measured.
+
+    `gpus`: mean number held; `gpu_hours_per_month`: at that rate. `busy`: share of the time in which their engines
+    worked; `period_seconds`: of its steps; `busy_seconds_per_token`: GPU-seconds at work for each token generated;
+    `tokens_per_second`: generated, of the whole series; `watts`: of one GPU; `clock_ratio`: SM clock over the highest.
+    """
+
+    gpus: float
+    gpu_hours_per_month: float
+    busy: float | None = None
+    period_seconds: float | None = None
+    busy_seconds_per_token: float | None = None
+    tokens_per_second: float | None = None
+    watts: float | None = None
+    clock_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a prediction rested on, kept so that the move can be recognised in later telemetry and measured.
+
+    `series_id`: None for a move of nodes; `serving`: whether people or requests wait for it. `nodes`: held by it then.
+    `usd_per_hour`: node SKU -> the node's price then, so that both sides are reckoned in the same prices; `prices`:
+    these in words. `seen_until`: end of the telemetry it rests on (Unix seconds).
+    """
+
+    series_id: str | None
+    serving: bool
+    nodes: tuple[str, ...]
+    source: Configuration
+    target: Configuration
+    saving_usd_per_month: Interval | None
+    time_ratio: Interval | None
+    yardstick: Yardstick
+    before: Measure | None
+    usd_per_hour: Mapping[str, float]
+    prices: str
+    seen_until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Realised:
+    """A move as it was measured, beside what was predicted. `since`: it stood at its target from then on, and was
+    measured up to `until` (Unix seconds), over `hours`.
+
+    Costs are US dollars a month in the prices of the proposal, on its basis: whole nodes. What is None has its reason
+    in `saving_missing` or `time_missing`. `load_ratio`: work asked of it over what was asked before; None: not told.
+    `confounders` are sentences.
+    """
+
+    since: float
+    until: float
+    hours: float
+    predicted_saving_usd_per_month: Interval | None
+    predicted_time_ratio: Interval | None
+    usd_per_month_before: float | None
+    usd_per_month_after: float | None
+    saving_usd_per_month: float | None
+    saving_missing: str | None
+    gpu_hours_per_month_before: float | None
+    gpu_hours_per_month_after: float | None
+    time_ratio: float | None
+    time_missing: str | None
+    load_ratio: float | None = None
+    confounders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One replica tried on the target. `replica`: its name or id, None: whichever stands there first."""
+
+    replica: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What a trial came to: time there over time on the source, in the same hours. `by`: what it was measured by."""
+
+    verdict: Verdict
+    time_ratio: float
+    hours: float
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What an event carries beside its words; at most one of them."""
+
+    realised: Realised | None = None
+    trial: Trial | None = None
+    tried: Tried | None = None
+
+
+NO_FIGURES = Figures()
+
+
+def to_json(value: Any) -> str:  # noqa: ANN401
+    """A value of this module as JSON; what is None is left out."""
+    return json.dumps(_bare(dataclasses.asdict(value)), allow_nan=False, separators=(",", ":"))
+
+
+def from_json(kind: type[T], text: str) -> T:
+    """The value back. Raises ValueError for what `to_json` cannot have written."""
+    return _read(kind, json.loads(text))
+
+
+def _bare(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, Mapping):
+        return {key: _bare(one) for key, one in value.items() if one is not None}
+    if isinstance(value, list | tuple):
+        return [_bare(one) for one in value]
+    return float(value) if isinstance(value, float) else value  # NumPy's numbers are floats of their own kind
+
+
+def _read(kind: Any, value: Any) -> Any:  # noqa: ANN401
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return None if value is None else _read(next(one for one in inner if one is not types.NoneType), value)
+    if origin is Literal and value in inner:
+        return value
+    if origin is tuple and isinstance(value, list):
+        kinds = [inner[0]] * len(value) if inner[-1] is Ellipsis else inner
+        return tuple(_read(one, item) for one, item in zip(kinds, value, strict=True))
+    if origin is Mapping and isinstance(value, dict):
+        return {str(key): _read(inner[1], item) for key, item in value.items()}
+    if dataclasses.is_dataclass(kind) and isinstance(value, dict):
+        hints = get_type_hints(kind)
+        optional = {name for name, hint in hints.items() if types.NoneType in get_args(hint)}
+        lacking = dict.fromkeys(optional - value.keys())
+        try:
+            return kind(**lacking, **{name: _read(hints[name], item) for name, item in value.items() if name in hints})  # type: ignore[operator]
+        except TypeError as error:
+            raise ValueError(f"{value!r:.40} lacks a value") from error
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if kind in (int, str, bool) and type(value) is kind:
+        return value
+    raise ValueError(f"{value!r:.40} is no {getattr(kind, '__name__', kind)}")

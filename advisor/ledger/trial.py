@@ -1,0 +1,77 @@
+"""A trial: one replica on the target, the rest where they were, measured over the same hours before the fleet moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..model import Interval, WorkloadVerdict
+from .entries import Entry
+from .kept import Ground, Measure, Tried, Verdict
+from .measuring import rate_ratio
+from .seen import Seen, hours, measure, spans
+from .whereabouts import fits_target
+
+# Hours that replica and rest must have run side by side: a whole day of load.
+TRIAL_HOURS = 24.0
+# What two replicas of the same service on the same GPU differ by, for want of a published figure (assumed): a
+# prediction narrower than that is not held to be wrong by less.
+TOLERANCE = 0.05
+# Engines that are busy nearly all of the time do not tell how much more they could do.
+BUSY_MAX = 0.9
+
+
+def tried(entry: Entry, ground: Ground, seen: Seen) -> tuple[str, Tried] | None:
+    """What an open trial came to, and the sentence that says it. None: there is none, or not yet."""
+    begun = entry.last("trial", "tried")
+    fits = fits_target(entry.proposal.action, ground)
+    if begun is None or begun.figures.trial is None or fits is None or ground.time_ratio is None:
+        return None
+    runs = [w for w in seen.series(ground.series_id) if w.end > begun.at]
+    name = begun.figures.trial.replica
+    on_trial = [w for w in runs if fits(w) and (name is None or name in (w.name, w.id))]
+    rest = [w for w in runs if not fits(w)]
+    together = _together(on_trial, rest)
+    if together < TRIAL_HOURS:
+        return None
+    there, here = (measure(own, seen.start, seen.end) for own in (on_trial, rest))
+    if there is None or here is None:
+        return None
+    found = rate_ratio(there, here, serving=ground.serving) or _by_load(
+        _each(there, on_trial), _each(here, rest), there, here
+    )
+    if found is None:
+        return None
+    ratio, by = found
+    verdict = judged(ratio, ground.time_ratio)
+    p = ground.time_ratio
+    went = verdict if verdict == "as predicted" else f"{verdict} than predicted"
+    why = (
+        f"The trial went {went}: x{ratio:.2f} the time by {by} (x{p.p50:.2f} predicted, {p.p10:.2f} to {p.p90:.2f}), "
+        f"over {together:.0f} h beside the others."
+    )
+    return why, Tried(verdict, ratio, together, by)
+
+
+def judged(ratio: float, predicted: Interval) -> Verdict:
+    """A measured time against the predicted one, with what two replicas differ by anyway."""
+    if ratio > predicted.p90 * (1 + TOLERANCE):
+        return "worse"
+    return "better" if ratio < predicted.p10 / (1 + TOLERANCE) else "as predicted"
+
+
+def _together(one: Sequence[WorkloadVerdict], other: Sequence[WorkloadVerdict]) -> float:
+    """Hours in which runs of both were there."""
+    return sum(hours(other, a, b) for a, b in spans(one))
+
+
+def _each(measured: Measure, runs: Sequence[WorkloadVerdict]) -> float | None:
+    """GPUs' worth of work that one replica does at a time; None: not measured."""
+    replicas = measured.gpus / (sum(len(w.gpus) for w in runs) / len(runs)) if runs else 0.0
+    return measured.busy * measured.gpus / replicas if measured.busy is not None and replicas > 0 else None
+
+
+def _by_load(there: float | None, here: float | None, one: Measure, other: Measure) -> tuple[float, str] | None:
+    """Replicas behind one balancer get the same requests, so the times they are busy compare their speeds."""
+    if there is None or not here or max(one.busy or 1.0, other.busy or 1.0) > BUSY_MAX:
+        return None
+    return there / here, "the time its engines are busy, if requests are spread evenly"
