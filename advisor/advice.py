@@ -30,7 +30,7 @@ from .verdicts.verdict import judge
 _UNUSED = ("idle", "held-idle", "too-many-gpus")
 _LINKS = ("idle-fabric", "idle-nvlink")
 _TIERS = ("over-tier",)
-_WINDOW_IS = "The window is"
+WINDOW_IS = "The window is"
 
 
 def advise(
@@ -177,12 +177,12 @@ def _beginning(verdicts: Verdicts) -> tuple[str, ...]:
     first = min((n.first_seen for n in verdicts.nodes), default=verdicts.window.start)
     if first <= verdicts.window.start + HOUR_SECONDS:
         return ()
-    return (f"{_WINDOW_IS} {span(verdicts.window.seconds)} long, and telemetry begins at {minute(first)}.",)
+    return (f"{WINDOW_IS} {span(verdicts.window.seconds)} long, and telemetry begins at {minute(first)}.",)
 
 
 def about_window(note: str) -> bool:
     """Whether a note speaks of the window as a whole, and not of one node or workload."""
-    return note.startswith(_WINDOW_IS)
+    return note.startswith(WINDOW_IS)
 
 
 def _floor_hours(rules: Mapping[str, WasteRule]) -> float:

@@ -11,7 +11,7 @@ from ..mail.routes import Routes, Team
 from ..model import Advice
 from .letters import letter_of
 from .shares import outcomes_of, share_out
-from .story import Story, story_of
+from .story import story_of
 
 # Who is told of the whole fleet: the administrators.
 FLEET = Team("", ())
@@ -19,7 +19,8 @@ FLEET = Team("", ())
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one team is told; the fleet's has the team "". `told`: the ids of the moves in it that are new to it."""
+    """What one team is told; the fleet's has the team "". `told`: the ids of the moves that
+    it tells in full."""
 
     team: Team
     letter: Letter
@@ -38,31 +39,26 @@ class Making:
     told: Callable[[str], frozenset[str]]
     with_empty: bool = True
 
-    def reports(self, wanted: Callable[[str], bool]) -> Iterator[Report]:
-        """The letters of the teams that are `wanted`, one after the other: the fleet's first."""
-        divided = bool(self.routes.teams)
-        names = [team.name for team in self.routes.teams]
-        parts = self._parts(self.advice, names) if divided else {}
-        parts_before = self._parts(self.before, names) if divided and self.before is not None else None
-        if wanted(FLEET.name):
-            story = story_of(
-                self.advice, self.before, self.outcomes, teams=parts or None, teams_before=parts_before,
-                told=self.told(FLEET.name),
-            )  # fmt: skip
-            yield _report(FLEET, story)
-        for team in self.routes.teams:
-            if not wanted(team.name):
-                continue
-            story = story_of(
-                parts[team.name], None if parts_before is None else parts_before[team.name],
-                outcomes_of(self.outcomes, parts, team.name), team=team.name, told=self.told(team.name),
-            )  # fmt: skip
+    def reports(self, teams: Sequence[Team]) -> Iterator[Report]:
+        """The letters of `teams`, one after the other; the team "" is the fleet."""
+        parts = self._parts(self.advice)
+        parts_before = self._parts(self.before) if self.before is not None else None
+        for team in teams:
+            told = self.told(team.name)
+            if team.name == FLEET.name:
+                divided = bool(self.routes.teams)
+                story = story_of(
+                    self.advice, self.before, self.outcomes, teams=parts if divided else None,
+                    teams_before=parts_before if divided else None, told=told,
+                )  # fmt: skip
+            else:
+                story = story_of(
+                    parts[team.name], None if parts_before is None else parts_before[team.name],
+                    outcomes_of(self.outcomes, parts, team.name), team=team.name, told=told,
+                )  # fmt: skip
             if self.with_empty or not story.empty:
-                yield _report(team, story)
+                yield Report(team, letter_of(story), story.told_in_full)
 
-    def _parts(self, advice: Advice, names: Sequence[str]) -> Mapping[str | None, Advice]:
+    def _parts(self, advice: Advice) -> Mapping[str | None, Advice]:
+        names = [team.name for team in self.routes.teams]
         return share_out(advice, self.routes.whose, self.routes.whose_node, teams=names)
-
-
-def _report(team: Team, story: Story) -> Report:
-    return Report(team, letter_of(story), tuple(move.id for move in story.moves if not move.told))

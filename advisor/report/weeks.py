@@ -26,10 +26,6 @@ class Week:
         """The date of its Monday."""
         return day(self.start)
 
-    def covered_until(self, now: float) -> float:
-        """Its end, or now where it is not over."""
-        return min(self.end, now)
-
 
 def week_of(ts: float) -> Week:
     """The week in which a moment (Unix seconds) lies."""

@@ -1,0 +1,119 @@
+"""One run of the report: what is read, for whom, what the settings say. It reads; it knows no clock and no mail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...rules.errors import NothingToDo, StoreError
+from ..advice import WINDOW_IS, about_window
+from ..commands import no_garbage_collection, read_and_advise
+from ..ledger.advising import Beside
+from ..ledger.outcomes import Outcome, outcomes
+from ..ledger.store import Ledger
+from ..mail.routes import Routes, Team
+from ..mail.settings import ReportSettings
+from ..model import Advice
+from ..moments import minute
+from ..source import Source
+from .weekly import FLEET, Making, Report
+from .weeks import WEEK_SECONDS, Week
+
+
+@dataclass(frozen=True)
+class Job:
+    """`only`: one team's name; None: all. `now`: Unix seconds; `beside`: the ledger."""
+
+    settings: ReportSettings
+    routes: Routes
+    source: Source
+    rules: Path | None
+    prices: Path | None
+    beside: Beside
+    week: Week
+    now: float
+    only: str | None
+    say: Callable[[str], None]
+
+    @property
+    def fleet(self) -> Team:
+        """Who is told of the whole fleet."""
+        to = self.routes.administrators or self.settings.administrators
+        return replace(FLEET, to=to, webhook_url_file=self.settings.webhook_url_file)
+
+    @property
+    def teams(self) -> tuple[Team, ...]:
+        """Who is told anything in this run, the fleet's administrators first."""
+        return tuple(team for team in (self.fleet, *self.routes.teams) if self.only in (None, team.name))
+
+    @property
+    def list_unsubscribe(self) -> str:
+        """Whom to ask to be left out: what the settings say, or the first administrator."""
+        to = self.fleet.to
+        return self.settings.list_unsubscribe or (f"mailto:{to[0]}?subject=unsubscribe" if to else "")
+
+    def reports(self, teams: tuple[Team, ...], *, noting: bool = False) -> Iterator[Report]:
+        """Read the week and the one before, and make the letters of `teams`. `noting`: the ledger notes what they
+        propose, so that whoever reads of a move can decide on it."""
+        self.say(f"reading the week of {self.week.name} (Monday 00:00 to Monday 00:00, UTC) ...")
+        advice = self._read(self.week)
+        if self.week.end > self.now:
+            self.say(f"the week is not over: it is told up to {minute(self.now)}")
+            sentence = f"{WINDOW_IS} a week that is not over: it is told up to {minute(self.now)}."
+            advice = replace(advice, notes=(sentence, *advice.notes))
+        self.say("reading the week before ...")
+        before = self._before()
+        if noting:
+            self.beside.note(advice, self.now)
+        making = Making(
+            advice, before, self._outcomes(), self.routes, self._was_told, with_empty=self.settings.no_data == "short"
+        )
+        return making.reports(teams)
+
+    def note_told(self, report: Report, now: float) -> None:
+        """Note what a team was told of: within the cooldown it is not told again at length."""
+        if self.beside.path is None or not report.told:
+            return
+        try:
+            Ledger(self.beside.path).note_mailed(_key(report.team.name), report.told, now)
+        except StoreError as error:
+            self.say(f"not noted in the ledger: {error}")
+
+    def _read(self, week: Week) -> Advice:
+        until = min(week.end, self.now)
+        with no_garbage_collection():
+            return read_and_advise(
+                self.source, since=until - week.start, until=until, rules_dir=self.rules, prices=self.prices,
+                now=self.now, decisions=self.beside.decisions(self.now),
+            )[1]  # fmt: skip
+
+    def _before(self) -> Advice | None:
+        """The week before; None where nothing of it is known, or its beginning is not: that compares with no week."""
+        try:
+            before = self._read(Week(self.week.start - WEEK_SECONDS))
+        except NothingToDo:
+            self.say("there is no week before to compare with")
+            return None
+        if any(about_window(note) for note in before.notes):
+            self.say("the week before is not known as a whole: nothing is compared with it")
+            return None
+        return before
+
+    def _outcomes(self) -> tuple[Outcome, ...]:
+        try:
+            return outcomes(Ledger(self.beside.path).entries(), self.now) if self.beside.path is not None else ()
+        except (NothingToDo, StoreError):
+            return ()  # said already, when the decisions were asked for
+
+    def _was_told(self, team: str) -> frozenset[str]:
+        if self.beside.path is None:
+            return frozenset()
+        try:
+            return Ledger(self.beside.path).mailed_since(_key(team), self.now - self.settings.cooldown_seconds)
+        except StoreError:
+            return frozenset()
+
+
+def _key(team: str) -> str:
+    return f"team {team}" if team else "the fleet"
