@@ -1,4 +1,4 @@
-"""The advice in its shapes: text, JSON, CSV, Markdown. Each renderer is loaded when it is asked for."""
+"""The advice in its shapes: text, JSON, CSV, Markdown, HTML. Each renderer is loaded when it is asked for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..model import Advice
 
-FORMATS = ("table", "json", "csv", "markdown")
+FORMATS = ("table", "json", "csv", "markdown", "html")
 
 
 def render(advice: Advice, form: str, *, width: int = 100, color: bool = False) -> str:
@@ -24,6 +24,10 @@ def render(advice: Advice, form: str, *, width: int = 100, color: bool = False) 
         from .markdown import render_markdown  # noqa: PLC0415
 
         return render_markdown(advice)
+    if form == "html":
+        from .html import render_html  # noqa: PLC0415
+
+        return render_html(advice)
     from .text import render_text  # noqa: PLC0415
 
     return render_text(advice, width=width, color=color)

@@ -29,8 +29,10 @@ _PARTS = {
     "workloads": _NOW, "shared": "#5b8fd6", "allocated but idle": _WASTE, "unallocated": "#b8860b",
     "drained": "#a569a0", "not observed": _GREY,
 }  # fmt: skip
-_WIDTH, _ROW, _DENSITY = 560, 34, 2  # CSS px; device pixels to one of them
+# CSS px, of a phone's width so that the words stay legible there; device pixels to one of them, for screens enlarge it.
+_WIDTH, _ROW, _DENSITY = 420, 32, 2.5
 _DPI = 96
+_LEGEND_COLUMNS = 3
 _KINDS_MAX = 8
 
 
@@ -47,26 +49,37 @@ def charts_of(story: Story) -> dict[str, Chart]:
 
 def kinds_chart(kinds: Mapping[str, Change], name: str) -> Chart | None:
     """GPU-hours by kind, this week over the week before. None: there is nothing to show."""
-    rows = [(kind, change) for kind, change in kinds.items() if change.now or change.before][:_KINDS_MAX]
-    if not rows:
+    top = max((max(change.now or 0.0, change.before or 0.0) for change in kinds.values()), default=0.0)
+    if top <= 0:
         return None
+    worth = {
+        kind: change for kind, change in kinds.items() if max(change.now or 0.0, change.before or 0.0) > top / 1000
+    }
+    rows = list(worth.items())[:_KINDS_MAX]
     compared = any(change.before is not None for _, change in rows)
-    height = _ROW * len(rows) + 30
+    height = _ROW * len(rows) + (26 if compared else 2)
     figure, axes = _blank(height)
-    top = max(max(change.now or 0.0, change.before or 0.0) for _, change in rows)
     for place, (_, change) in enumerate(rows):
         now = change.now or 0.0
         axes.barh(place - (0.14 if compared else 0), now, height=0.34 if compared else 0.5, color=_NOW)
-        axes.text(now + top * 0.012, place - (0.14 if compared else 0), words.hours(now, ""), va="center", color=_INK)
+        axes.text(
+            now + top * 0.012,
+            place - (0.14 if compared else 0),
+            words.hours(now, ""),
+            va="center",
+            color=_INK,
+            fontsize=8,
+        )
         if change.before is not None:
             axes.barh(place + 0.22, change.before, height=0.2, color=_GREY)
     axes.set_yticks(range(len(rows)), [kind for kind, _ in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, top * 1.18)
-    axes.tick_params(axis="y", length=0, labelcolor=_INK, labelsize=9)
+    axes.tick_params(axis="y", length=0, labelcolor=_INK, labelsize=8)
     axes.set_xticks([])
-    _legend(figure, [("this week", _NOW), *([("week before", _GREY)] if compared else [])])
-    figure.subplots_adjust(left=0.2, right=0.99, top=1 - 26 / height, bottom=0.01)
+    if compared:
+        _legend(figure, [("this week", _NOW), ("week before", _GREY)])
+    figure.subplots_adjust(left=0.25, right=0.99, top=1 - 24 / height if compared else 1, bottom=0.01)
     told = "; ".join(
         f"{kind} {words.hours(c.now, '').strip()}"
         + (f", was {words.hours(c.before, '').strip()}" if c.before is not None else "")
@@ -77,25 +90,27 @@ def kinds_chart(kinds: Mapping[str, Change], name: str) -> Chart | None:
 
 def money_chart(money: Reconciliation, name: str) -> Chart | None:
     """Where every dollar went, as one bar. None: no price is known, or nothing was spent."""
-    return _bar([(part, value, _PARTS[part]) for part, value in words.money_parts(money)], name, "Where the money went")
+    parts = [(part, value, _PARTS[part]) for part, value in words.money_parts(money)]
+    return _bar(parts, name, "Where the money went", priced=False)
 
 
 def fabric_chart(fabrics: Sequence[FabricSum], name: str) -> Chart | None:
     """What was paid for the fabrics, by whether they carried anything. None: no price is known, or there is none."""
-    if any(f.cost_usd is None or f.silent_usd is None or f.unseen_usd is None for f in fabrics):
-        return None
-    paid = sum(f.cost_usd or 0.0 for f in fabrics)
-    silent, unseen = sum(f.silent_usd or 0.0 for f in fabrics), sum(f.unseen_usd or 0.0 for f in fabrics)
+    priced = [f for f in fabrics if f.cost_usd is not None]
+    paid, silent, unseen = (
+        sum(getattr(f, part) or 0.0 for f in priced) for part in ("cost_usd", "silent_usd", "unseen_usd")
+    )
     parts = [("in use", paid - silent - unseen, _NOW), ("carried nothing", silent, _WASTE), ("not seen", unseen, _GREY)]
-    return _bar([part for part in parts if part[1] > 0.005 * paid], name, "What was paid for the fabrics")
+    return _bar([p for p in parts if p[1] > 0.005 * paid], name, "What was paid for the fabrics", priced=True)
 
 
-def _bar(parts: Sequence[tuple[str, float, str]], name: str, title: str) -> Chart | None:
-    """One bar of parts with their colours and dollars; None: it holds nothing."""
+def _bar(parts: Sequence[tuple[str, float, str]], name: str, title: str, *, priced: bool) -> Chart | None:
+    """One bar of parts with their dollars and colours; None: it holds nothing. `priced`: the legend names dollars."""
     total = sum(value for _, value, _ in parts)
     if total <= 0:
         return None
-    height = 64
+    lines = -(-len(parts) // _LEGEND_COLUMNS)
+    height = 36 + 16 * lines
     figure, axes = _blank(height)
     left = 0.0
     for _, value, color in parts:
@@ -105,8 +120,8 @@ def _bar(parts: Sequence[tuple[str, float, str]], name: str, title: str) -> Char
     axes.set_ylim(-0.5, 0.5)
     axes.set_xticks([])
     axes.set_yticks([])
-    _legend(figure, [(part, color) for part, _, color in parts])
-    figure.subplots_adjust(left=0.005, right=0.995, top=1 - 28 / height, bottom=0.1)
+    _legend(figure, [(f"{part} {words.usd(value)}" if priced else part, color) for part, value, color in parts])
+    figure.subplots_adjust(left=0.005, right=0.995, top=1 - (8 + 16 * lines) / height, bottom=0.05)
     told = "; ".join(f"{part} {words.usd(value)} ({words.percent(value / total)})" for part, value, _ in parts)
     return Chart(name, _png(figure), f"{title}: {told}; together {words.usd(total)}.", _WIDTH, height)
 
@@ -126,8 +141,9 @@ def _legend(figure: Figure, entries: Sequence[tuple[str, str]]) -> None:
     """A line of words with their colours, along the top."""
     handles = [Rectangle((0, 0), 1, 1, color=color) for _, color in entries]
     figure.legend(
-        handles, [name for name, _ in entries], loc="upper left", bbox_to_anchor=(0, 1), ncols=len(entries),
-        frameon=False, fontsize=9, labelcolor=_INK, borderaxespad=0.1, handlelength=0.9, handleheight=0.9,
+        handles, [name.replace("$", r"\$") for name, _ in entries], loc="upper left", bbox_to_anchor=(0, 1),
+        ncols=min(len(entries), _LEGEND_COLUMNS),
+        frameon=False, fontsize=8, labelcolor=_INK, borderaxespad=0.1, handlelength=0.9, handleheight=0.9,
         columnspacing=1.2,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""A report as HTML: the mail, its styles inlined, and the page that stands alone. Jinja escapes all that it is given."""
+"""A report as HTML: the mail, its styles inlined, and the page that stands alone. All that it is given is escaped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ import css_inline
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ..model import Advice
 from ..report.page import Chart, Page
+from ..report.story import story_of
+from ..report.whole import whole_page_of
+from .charts import charts_of
 
 _BLANKS = re.compile(r"\s*\n\s*")
 
@@ -20,6 +24,12 @@ def mail_html(page: Page) -> str:
     """The HTML part of a mail. Its charts are shown as ``cid:NAME``, so each goes with the mail as an image."""
     html = _render("mail.html", page, ("style.css",), lambda chart: f"cid:{chart.name}")
     return _inliner().inline(html)
+
+
+def render_html(advice: Advice) -> str:
+    """The whole advice as a page that stands alone."""
+    story = story_of(advice, None)
+    return page_html(whole_page_of(story, charts_of(story)))
 
 
 def page_html(page: Page) -> str:

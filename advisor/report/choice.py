@@ -56,7 +56,7 @@ def moves_of(advice: Advice, told: frozenset[str] = frozenset()) -> tuple[Move, 
         nodes = sorted({n for f in found for n in f.nodes})
         about = names.get(r.workload or "") or ", ".join(nodes[:3]) or "the fleet"
         return Move(
-            id=r.id, about=about, title=f"{action_words(r)}: {target_words(r)}",
+            id=r.id, about=about, title=_title(r),
             evidence=_SENTENCE_ENDS.split(found[0].text)[0] if found else "", text=r.text, time_ratio=r.time_ratio,
             saving_usd_per_month=r.saving_usd_per_month, freed_gpu_hours_per_month=r.freed_gpu_hours_per_month,
             realisation=r.realisation, available_from=r.available_from, risk=r.risk,
@@ -64,6 +64,10 @@ def moves_of(advice: Advice, told: frozenset[str] = frozenset()) -> tuple[Move, 
         )  # fmt: skip
 
     return tuple(move(r) for r in chosen)
+
+
+def _title(r: Recommendation) -> str:
+    return action_words(r) + (f", to {target_words(r)}" if r.target.gpu_count else "")
 
 
 def _open(r: Recommendation) -> bool:

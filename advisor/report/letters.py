@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+from collections.abc import Sequence
 
 from ...rules.plain import clean
 from ..mail.letter import Attachment, Image, Letter
@@ -27,29 +28,41 @@ _PLAIN_MAX = 512 * 1024
 def letter_of(story: Story) -> Letter:
     """The mail of a story, before anybody is addressed."""
     charts = charts_of(story)
-    page = page_of(story, charts)
+    lists, left_out = _fitting(_lists(story))
+    page = page_of(story, charts, left_out=left_out)
     return Letter(
         subject=page.title[:SUBJECT_MAX],
         html=mail_html(page),
         text=page_text(page),
         images=tuple(Image(chart.name, chart.png, chart.alt) for chart in charts.values()),
-        attachments=() if story.empty else _lists(story),
+        attachments=lists,
     )
 
 
 def _lists(story: Story) -> tuple[Attachment, ...]:
-    """Everything that the text cuts short. What would be too large for a mail stays out, the largest first."""
+    """Everything that the text cuts short."""
+    if story.empty:
+        return ()
     name = f"skuwise-{day(story.advice.start)}"
-    files = [
+    every = (
         _attachment(f"{name}.csv", "text/csv", render_csv(story.advice)),
         _attachment(f"{name}.json", "application/json", render_json(story.advice)),
-    ]
-    if story.teams:
-        files.insert(0, _attachment(f"{name}-teams.csv", "text/csv", teams_csv(story.teams)))
-        files.insert(1, _attachment(f"{name}-teams.json", "application/json", teams_json(story.teams)))
-    while sum(len(file.data) for file in files) > _LISTS_MAX:
-        files.remove(max(files, key=lambda file: len(file.data)))
-    return tuple(files)
+    )
+    if not story.teams:
+        return every
+    return (
+        _attachment(f"{name}-teams.csv", "text/csv", teams_csv(story.teams)),
+        _attachment(f"{name}-teams.json", "application/json", teams_json(story.teams)),
+        *every,
+    )
+
+
+def _fitting(lists: Sequence[Attachment]) -> tuple[tuple[Attachment, ...], tuple[str, ...]]:
+    """The lists that a mail can carry, and the names of those left out: the largest first."""
+    kept = list(lists)
+    while sum(len(file.data) for file in kept) > _LISTS_MAX:
+        kept.remove(max(kept, key=lambda file: len(file.data)))
+    return tuple(kept), tuple(file.name for file in lists if file not in kept)
 
 
 def _attachment(name: str, media_type: str, text: str) -> Attachment:

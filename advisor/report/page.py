@@ -15,17 +15,6 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """One move: what it is, the sentences it stands on, its figures, and what would overturn it."""
-
-    title: str
-    sentences: tuple[str, ...]
-    figures: tuple[tuple[str, str], ...]
-    wrong_if: str
-    command: str
-
-
-@dataclass(frozen=True, slots=True)
 class Sheet:
     """A table. `right`: indices of columns of numbers; `more`: what was cut off, and where it stands."""
 
@@ -33,6 +22,20 @@ class Sheet:
     rows: tuple[tuple[str, ...], ...]
     right: tuple[int, ...] = ()
     more: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One move, or one finding with its ways out: what it is, the sentences it stands on, its figures, what would
+    overturn it, and the command that tells more."""
+
+    title: str
+    sentences: tuple[str, ...]
+    figures: tuple[tuple[str, str], ...]
+    wrong_if: str
+    command: str
+    sheet: Sheet | None = None
+    bullets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

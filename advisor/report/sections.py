@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from dataclasses import dataclass
 
 from .. import words
 from ..ledger.outcomes import Outcome
@@ -12,62 +12,75 @@ from ..moments import day, minute
 from .brief import Brief, brief
 from .choice import Move
 from .page import Card, Chart, Section, Sheet
-from .story import Change, Story, TeamRow
+from .story import TOLD_IN_FULL, Change, Story, TeamRow
 from .sums import FabricSum, Holding
 
-TOLD_MOVES = 3
-_OTHER_MOVES = 5  # named in a line each
-_ROWS = 8
-_TEAMS = 40
-_BULLETS = 6
 _WRONG = 3  # conditions of one move
+AS_BEFORE = "as before"
 _ATTACHED = "the attached lists have them all"
 
-_T = TypeVar("_T")
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How long the lists of a report are: of a mail, which clients clip, or of a page, which shows them all."""
+
+    moves: int = 6  # after those that are told in full
+    rows: int = 8
+    teams: int = 40
+    bullets: int = 6
 
 
-def moves(story: Story, brevity: Brief) -> Section:
-    """The moves worth most; those told within the cooldown, and those after the first three, in a line each."""
+WHOLE = Lengths(*[10**9] * 4)
+
+
+def moves(story: Story, brevity: Brief, lengths: Lengths) -> Section:
+    """The moves worth most in full; those told within the cooldown, and all others, in a line each."""
     new = [m for m in story.moves if not m.told]
-    old = [m for m in story.moves if m.told]
+    others = [*new[TOLD_IN_FULL:], *(m for m in story.moves if m.told)]
     if not story.moves:
         return Section("What to move", (_no_move(story),))
-    lines = _one_line(new[TOLD_MOVES:], "Also", brevity) + _one_line(old, "Told before and still open", brevity)
-    said = () if new else ("Nothing new this week. What was told before and is still open:",)
-    return Section("What to move", said, cards=tuple(_card(m, brevity) for m in new[:TOLD_MOVES]), bullets=lines)
+
+    def row(m: Move) -> tuple[str, ...]:
+        return f"{_title(m, brevity)}{' (told before)' if m.told else ''}", gain(m), brief(m.id)
+
+    rows = tuple(map(row, others[: lengths.moves]))
+    return Section(
+        "What to move",
+        () if new else ("Nothing new this week. What was told before is still open:",),
+        cards=tuple(_card(m, brevity) for m in new[:TOLD_IN_FULL]),
+        sheet=Sheet(("other moves", "gain", "id"), rows, (), _more(others, lengths.moves)) if rows else None,
+    )
 
 
 def _no_move(story: Story) -> str:
     if story.advice.recommendations:
-        return "No move gains anything today; the attached lists say what stands against each."
+        return "No move gains anything today: what was thought of is blocked, set aside or saves nothing."
     return "No move was found that gains anything."
 
 
-def _one_line(found: Sequence[Move], lead: str, brevity: Brief) -> tuple[str, ...]:
-    lines = [f"{lead}: {_title(m, brevity)}: {gain(m)} ({brief(m.command)})" for m in found[:_OTHER_MOVES]]
-    if len(found) > _OTHER_MOVES:
-        lines.append(f"{lead}: {len(found) - _OTHER_MOVES} more; {_ATTACHED}.")
-    return tuple(lines)
-
-
 def _card(m: Move, brevity: Brief) -> Card:
-    wrong = [words.clause(brevity.sentence(w, 240)) for w in m.would_change_if[:_WRONG]]
     return Card(
         title=_title(m, brevity),
         sentences=tuple(brevity.sentence(text) for text in (m.evidence, m.text) if text),
         figures=(
             ("Gain", gain(m)),
             ("Cash or capacity", realisation_words(m.realisation, m.available_from)),
-            ("Predicted time", "the same" if m.time_ratio is None else words.time_words(m.time_ratio)),
+            ("Predicted time", "not touched" if m.time_ratio is None else words.time_words(m.time_ratio)),
             ("Risk", m.risk),
         ),
-        wrong_if=f"Wrong if {', or if '.join(wrong)}." if wrong else "",
+        wrong_if=wrong_if(m.would_change_if, brevity),
         command=brief(m.command),
     )
 
 
+def wrong_if(conditions: Sequence[str], brevity: Brief) -> str:
+    """What would overturn a verdict, in a sentence; empty where nothing is known to."""
+    told = [words.clause(brevity.sentence(condition, 240)) for condition in conditions[:_WRONG]]
+    return f"Wrong if {', or if '.join(told)}." if told else ""
+
+
 def _title(m: Move, brevity: Brief) -> str:
-    return f"{brevity.sentence(m.about, 120)}, {brevity.sentence(m.title, 120)}"
+    return f"{brevity.sentence(m.about, 120)}: {brevity.sentence(m.title, 120)}"
 
 
 def gain(m: Move) -> str:
@@ -86,7 +99,7 @@ def realisation_words(realisation: Realisation, available_from: str | None) -> s
     }[realisation]  # fmt: skip
 
 
-def idle(story: Story) -> Section:
+def idle(story: Story, lengths: Lengths) -> Section:
     title = "Idle and held GPUs, by owner"
     if not story.holdings:
         return Section(title, ("No GPU was found idle, and none held without use, for long enough to say so.",))
@@ -101,14 +114,16 @@ def idle(story: Story) -> Section:
             words.usd(h.cost_usd),
         )
 
-    rows = tuple(map(row, story.holdings[:_ROWS]))
+    rows = tuple(map(row, story.holdings[: lengths.rows]))
     return Section(
         title,
-        sheet=Sheet(("owner", "what", "GPUs", "GPU-hours", "cost"), rows, (2, 3, 4), _more(story.holdings, _ROWS)),
+        sheet=Sheet(
+            ("owner", "what", "GPUs", "GPU-hours", "cost"), rows, (2, 3, 4), _more(story.holdings, lengths.rows)
+        ),
     )
 
 
-def fabric(story: Story, chart: Chart | None) -> Section:
+def fabric(story: Story, chart: Chart | None, lengths: Lengths) -> Section:
     title = "The fabric: what was paid and what was used"
     if not story.fabrics:
         where = "in the fleet" if story.team is None else "on the nodes that this team has to itself"
@@ -136,20 +151,22 @@ def fabric(story: Story, chart: Chart | None) -> Section:
         if f.unseen and f.reasons
     ]
     heads = ("node", "nodes", "paid", "busiest 0.5 %", "silent")
-    return Section(
-        title, (said,), chart=chart,
-        sheet=Sheet(heads, tuple(map(row, story.fabrics[:_ROWS])), (1, 2, 3, 4), _more(story.fabrics, _ROWS)),
-        bullets=_cut(unseen),
-    )  # fmt: skip
+    rows = tuple(map(row, story.fabrics[: lengths.rows]))
+    sheet = Sheet(heads, rows, (1, 2, 3, 4), _more(story.fabrics, lengths.rows))
+    return Section(title, (said,), chart=chart, sheet=sheet, bullets=_cut(unseen, lengths))
 
 
-def coverage(story: Story, brevity: Brief) -> Section:
+def coverage(story: Story, brevity: Brief, lengths: Lengths) -> Section:
     a = story.advice
     said = []
     if a.end > a.generated_at:
         said.append(f"The week is not over: it ends {minute(a.end)}, and this was written {minute(a.generated_at)}.")
     if story.observed is not None:
-        said.append(f"{words.percent(story.observed)} of the workloads' GPU time was observed.")
+        # Whoever rounds up to all of it hides that something is missing.
+        share = (
+            f"{min(story.observed * 100, 99.9):.1f} %" if 0.99 < story.observed < 1 else words.percent(story.observed)
+        )
+        said.append(f"{share} of the workloads' GPU time was observed.")
     money = a.summary.reconciliation
     if money.unobserved:
         said.append(f"Hours that nobody observed cost {words.usd(money.unobserved)}.")
@@ -160,10 +177,10 @@ def coverage(story: Story, brevity: Brief) -> Section:
     bullets += [brevity.sentence(note, 320) for note in a.notes]
     if not bullets and story.observed is not None:
         said.append("Every figure that the verdicts need could be seen.")
-    return Section("What could not be seen", tuple(said), bullets=_cut(bullets))
+    return Section("What could not be seen", tuple(said), bullets=_cut(bullets, lengths))
 
 
-def accepted(story: Story, brevity: Brief) -> Section:
+def accepted(story: Story, brevity: Brief, lengths: Lengths) -> Section:
     title = "What was accepted, and what it saved"
     if not story.outcomes:
         return Section(title, ("No move was accepted yet, and none was seen done.",))
@@ -183,8 +200,8 @@ def accepted(story: Story, brevity: Brief) -> Section:
         return move, _state(o), _predicted(o), _realised(o)
 
     sheet = Sheet(
-        ("move", "state", "predicted", "measured"), tuple(map(row, story.outcomes[:_ROWS])),
-        more=_more(story.outcomes, _ROWS, "skuwise ledger lists them all"),
+        ("move", "state", "predicted", "measured"), tuple(map(row, story.outcomes[: lengths.rows])),
+        more=_more(story.outcomes, lengths.rows, "skuwise ledger lists them all"),
     )  # fmt: skip
     return Section(title, said, sheet=sheet)
 
@@ -212,22 +229,39 @@ def _realised(o: Outcome) -> str:
     return ", ".join(told) or brief(o.reason_missing or words.NONE, 160)
 
 
-def teams(story: Story) -> Section:
+def teams(story: Story, lengths: Lengths) -> Section:
     def row(r: TeamRow) -> tuple[str, ...]:
-        name = "nobody's" if r.team is None else brief(r.team, 32)
+        name = "(no team)" if r.team is None else brief(r.team, 32)
         change = change_words(r.cost_usd)
+        moved = f" ({change})" if change and change != AS_BEFORE else ""
         return (
-            name, bare_hours(r.gpu_hours.now), f"{words.usd(r.cost_usd.now)}{f' ({change})' if change else ''}",
+            name, bare_hours(r.gpu_hours.now), words.usd(r.cost_usd.now) + moved,
             words.usd(r.wasted_usd), words.usd(r.recoverable_usd_per_month),
         )  # fmt: skip
 
     heads = ("team", "GPU-hours", "cost", "wasted", "to gain a month")
-    rows = tuple(map(row, story.teams[:_TEAMS]))
+    rows = tuple(map(row, story.teams[: lengths.teams]))
     return Section(
         "Every team",
         ("A team's dollars are those of the hours that its workloads held alone.",),
-        sheet=Sheet(heads, rows, (1, 2, 3, 4), _more(story.teams, _TEAMS)),
+        sheet=Sheet(heads, rows, (1, 2, 3, 4), _more(story.teams, lengths.teams)),
     )
+
+
+def prices(story: Story, lengths: Lengths) -> Section:
+    """What every dollar rests on; the sources stand in the lists."""
+    known = story.advice.prices
+    if not known:
+        return Section("Prices", ("No price is known: GPU-hours stand in place of dollars.",))
+    rows = tuple(
+        (
+            f"{brief(p.sku)}, {brief(p.region, 24)}",
+            words.usd(p.usd_per_hour),
+            f"{brief(p.basis, 24)}, {brief(p.as_of, 24)}",
+        )
+        for p in known[: lengths.rows]
+    )
+    return Section("Prices", sheet=Sheet(("node", "an hour", "basis, as of"), rows, (1,), _more(known, lengths.rows)))
 
 
 def method(story: Story, chart: Chart | None) -> Section:
@@ -247,9 +281,8 @@ def method(story: Story, chart: Chart | None) -> Section:
         rows = (*((name, words.usd(v), words.percent(v / total if total else None)) for name, v in parts),
                 ("together", words.usd(total), ""))  # fmt: skip
         sheet = Sheet(("where the money went", "US dollars", "share"), rows, (1, 2))
-    prices = [f"Price: {brief(p.sku)} in {brief(p.region)}, {brief(words.price_words(p), 200)}" for p in a.prices]
     return Section(
-        "Method, reconciliation and prices",
+        "Method and reconciliation",
         (
             money,
             "What a workload is and what holds it back follows from sampled counters; intervals are 10th to 90th "
@@ -258,7 +291,6 @@ def method(story: Story, chart: Chart | None) -> Section:
         ),
         chart=chart if sheet is not None else None,
         sheet=sheet,
-        bullets=_cut(prices) if prices else ("No price is known: GPU-hours stand in place of dollars.",),
     )
 
 
@@ -267,7 +299,7 @@ def change_words(change: Change) -> str:
     ratio = change.ratio
     if ratio is None:
         return ""
-    return "as before" if abs(ratio) < 0.005 else f"{ratio * 100:+,.0f} %" if ratio < 10 else "more than tenfold"
+    return AS_BEFORE if abs(ratio) < 0.005 else f"{ratio * 100:+,.0f} %" if ratio < 10 else "more than tenfold"
 
 
 def bare_hours(value: float | None) -> str:
@@ -279,10 +311,9 @@ def _more(every: Sequence[object], shown: int, where: str = _ATTACHED) -> str:
     return f"and {len(every) - shown} more: {where}." if len(every) > shown else ""
 
 
-def _cut(lines: Sequence[str]) -> tuple[str, ...]:
-    if len(lines) <= _BULLETS:
-        return tuple(lines)
-    return (*lines[:_BULLETS], f"and {len(lines) - _BULLETS} more: {_ATTACHED}.")
+def _cut(lines: Sequence[str], lengths: Lengths) -> tuple[str, ...]:
+    more = _more(lines, lengths.bullets)
+    return (*lines[: lengths.bullets], *((more,) if more else ()))
 
 
 def _count(number: int, what: str) -> str:

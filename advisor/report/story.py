@@ -13,6 +13,8 @@ from ..model import Advice, Interval
 from .choice import Move, moves_of
 from .sums import Blind, FabricSum, Holding, blind_spots, fabric_sums, holdings, hours_by_kind, observed_share
 
+TOLD_IN_FULL = 3  # moves of one report
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -67,6 +69,11 @@ class Story:
     blind_spots: tuple[Blind, ...]
     outcomes: tuple[Outcome, ...]
     teams: tuple[TeamRow, ...]
+
+    @property
+    def told_in_full(self) -> tuple[str, ...]:
+        """The ids of the moves that this report tells in full: for the reader they are told within the cooldown."""
+        return tuple(m.id for m in self.moves if not m.told)[:TOLD_IN_FULL]
 
     @property
     def empty(self) -> bool:

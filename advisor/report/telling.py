@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from .. import words
 from ..moments import day, minute
@@ -15,42 +15,73 @@ from .story import Change, Story
 KINDS, MONEY, FABRIC = "kinds", "money", "fabric"  # the charts' names
 
 
-def page_of(story: Story, charts: Mapping[str, Chart]) -> Page:
-    """The report in words. `charts` by name (`KINDS`, `MONEY`, `FABRIC`): those that say something about this story."""
-    a = story.advice
-    brevity = Brief(
-        [*(w.name for w in a.workloads), *(value for w in a.workloads for value in (w.owner.team, w.owner.user,
-         w.owner.account, w.owner.namespace)), *a.nodes, story.team, *(n for w in a.workloads for n in w.nodes)]
-    )  # fmt: skip
-    whose = "The fleet" if story.team is None else brief(story.team)
-    window = words.window_words(a.start, a.end)
-    footer = (f"Written by skuwise, {minute(a.generated_at)}, from telemetry alone: nothing was changed on any node.",)
+def page_of(story: Story, charts: Mapping[str, Chart], *, left_out: Sequence[str] = ()) -> Page:
+    """A mail in words, its lists cut. `charts` by name (`KINDS`, `MONEY`, `FABRIC`): those that say something about
+    this story. `left_out`: lists that are too large to go with it.
+    """
+    lengths, brevity = sections.Lengths(), brevity_of(story)
     if story.empty:
-        said = (
-            f"No GPU work of {whose if story.team is not None else 'the fleet'} was seen from {window}. That is either "
-            "so, or its workloads are not told apart as its own: look at the routes, and at the coverage in the "
-            "administrators' report."
-        )
-        title = f"{whose}: no GPU work seen, {day(a.start)} to {day(a.end)}"
-        return Page(title, f"{whose}: no GPU work seen", window, said, (), (), footer)
+        return _empty(story)
+    too_large = f"Too large for a mail: {', '.join(left_out)}; skuwise advise --format json tells it all."
+    return headed(
+        story,
+        (
+            *_this_week(story, charts.get(KINDS)),
+            sections.moves(story, brevity, lengths),
+            *((sections.teams(story, lengths),) if len(story.teams) > 1 else ()),
+            sections.idle(story, lengths),
+            sections.fabric(story, charts.get(FABRIC), lengths),
+            sections.coverage(story, brevity, lengths),
+            sections.accepted(story, brevity, lengths),
+            sections.method(story, charts.get(MONEY)),
+            sections.prices(story, lengths),
+        ),
+        (too_large,) if left_out else (),
+    )
+
+
+def brevity_of(story: Story) -> Brief:
+    """What cuts the names of a story's sentences."""
+    a = story.advice
+    owners = (value for w in a.workloads for value in (w.owner.team, w.owner.user, w.owner.account, w.owner.namespace))
+    nodes = (n for w in a.workloads for n in w.nodes)
+    return Brief([*(w.name for w in a.workloads), *owners, *a.nodes, *nodes, story.team])
+
+
+def headed(story: Story, parts: Sequence[Section], footer: Sequence[str] = ()) -> Page:
+    """A report's sections under its head."""
+    heading = f"{_whose(story)}: {_headline(story)}"
+    a = story.advice
     return Page(
-        title=f"{whose}: {_headline(story)}, {day(a.start)} to {day(a.end)}",
-        heading=f"{whose}: {_headline(story)}",
-        window=window,
+        title=f"{heading}, {day(a.start)} to {day(a.end)}",
+        heading=heading,
+        window=words.window_words(a.start, a.end),
         summary=_summary(story),
         tiles=_tiles(story),
-        sections=(
-            *_this_week(story, charts.get(KINDS)),
-            sections.moves(story, brevity),
-            *((sections.teams(story),) if story.teams else ()),
-            sections.idle(story),
-            sections.fabric(story, charts.get(FABRIC)),
-            sections.coverage(story, brevity),
-            sections.accepted(story, brevity),
-            sections.method(story, charts.get(MONEY)),
-        ),
-        footer=footer,
+        sections=tuple(parts),
+        footer=(*footer, _written(story)),
     )
+
+
+def _empty(story: Story) -> Page:
+    a = story.advice
+    window, heading = words.window_words(a.start, a.end), f"{_whose(story)}: no GPU work seen"
+    said = f"No GPU work was seen from {window}."
+    if story.team is not None:
+        said += (
+            " Either there was none, or it is not told apart as this team's: the administrators' report shows what was "
+            "seen of all teams, and what could not be."
+        )
+    return Page(f"{heading}, {day(a.start)} to {day(a.end)}", heading, window, said, (), (), (_written(story),))
+
+
+def _whose(story: Story) -> str:
+    return "The fleet" if story.team is None else brief(story.team)
+
+
+def _written(story: Story) -> str:
+    when = minute(story.advice.generated_at)
+    return f"Written by skuwise, {when}, from telemetry alone: nothing was changed on any node."
 
 
 def _this_week(story: Story, chart: Chart | None) -> tuple[Section, ...]:
@@ -89,15 +120,13 @@ def _tiles(story: Story) -> tuple[Tile, ...]:
             Tile("Idle GPU-hours", sections.bare_hours(sum(h.gpu_hours for h in story.holdings))),
             Tile("GPU-hours to free a month", sections.bare_hours(_freed(story))),
         )
+    spread = words.spread(story.recoverable_interval_usd_per_month)
     return (
         hours,
         tile("Cost", story.cost_usd, words.usd),
         tile("Of it wasted", story.wasted_usd, words.usd),
-        Tile(
-            "Cash to gain a month", words.usd(story.recoverable_usd_per_month.now),
-            words.spread(story.recoverable_interval_usd_per_month).strip(),
-        ),
-    )  # fmt: skip
+        Tile("Cash to gain a month", words.usd(story.recoverable_usd_per_month.now), spread.strip(" ()")),
+    )
 
 
 def _freed(story: Story) -> float:
