@@ -10,10 +10,10 @@ from threading import Event
 import numpy as np
 from skuwise.advisor.advice import advise
 from skuwise.advisor.model import Advice, Decision
-from skuwise.advisor.rulebook import load_rulebook
+from skuwise.advisor.rulebook import Rulebook, load_rulebook
 from skuwise.advisor.telemetry.health import health_of
 from skuwise.advisor.workbench import Workbench, workbench
-from skuwise.rules.catalog_loader import Catalog, load_catalog
+from skuwise.rules.catalog_loader import load_catalog
 from skuwise.rules.errors import SkuwiseError
 from skuwise.rules.thresholds import load_waste_rules
 from skuwise.tests.frames import DECODE, HOUR, START, TRAINING, FrameBuilder
@@ -85,7 +85,7 @@ class HandLoader:
         return Decision(act, NOW, "ann", until, why)
 
     def bench(self, loaded: Loaded, workload: str, tell: Callable[[str], None]) -> Workbench | None:
-        return workbench(loaded.frame, loaded.advice.workloads, workload, load_rulebook(None, None, NOW), NOW)
+        return workbench(loaded.frame, loaded.advice.workloads, workload, self.rulebook(), NOW)
 
-    def catalog(self) -> Catalog:
-        return load_catalog()
+    def rulebook(self) -> Rulebook:
+        return load_rulebook(None, None, NOW)

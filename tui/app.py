@@ -19,12 +19,23 @@ from .screens.asking import Answer, Asking
 from .screens.doctor import Doctor
 from .screens.fleet import Fleet
 from .screens.moves import DecisionWanted, Moves
+from .screens.node import Node
 from .screens.overview import Overview
-from .screens.page import PAGES, Back, Page, StateWanted, TextWanted, WhatIfWanted, WorkloadWanted, WorkWanted
+from .screens.page import (
+    PAGES,
+    Back,
+    NodeWanted,
+    Page,
+    StateWanted,
+    TextWanted,
+    WhatIfWanted,
+    WorkloadWanted,
+    WorkWanted,
+)
 from .screens.reading import Reading, help_text, plain
 from .screens.skus import CatalogWanted, Skus, SkuWanted
 from .screens.whatif import BenchWanted, WhatIf
-from .screens.workload import HistoryWanted, Workload
+from .screens.workload import CourseWanted, Workload
 from .screens.workloads import Workloads
 from .state import FINDINGS_WINDOW, WINDOWS, Loaded, State, WindowChoice, with_decision
 from .themes import COLOURS, MONOCHROME, THEMES
@@ -178,6 +189,9 @@ class SkuwiseApp(App[None]):
     def on_workload_wanted(self, message: WorkloadWanted) -> None:
         self.push_screen(Workload(self._source, message.id))
 
+    def on_node_wanted(self, message: NodeWanted) -> None:
+        self.push_screen(Node(self._source, message.node, message.gpu, self._clock))
+
     def on_text_wanted(self, message: TextWanted) -> None:
         loaded = self.state.loaded
         if loaded is None:
@@ -224,14 +238,15 @@ class SkuwiseApp(App[None]):
     def on_work_wanted(self, message: WorkWanted) -> None:
         self._jobs.start(message.slot, message.work)
 
-    def on_history_wanted(self, message: HistoryWanted) -> None:
+    def on_course_wanted(self, message: CourseWanted) -> None:
         def work(tell: Callable[[str], None]) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            from ..advisor.telemetry.history import history_of  # noqa: PLC0415
+            from ..advisor.course import course_of  # noqa: PLC0415
 
-            history = history_of(message.loaded.frame, message.id)
-            return lambda: message.screen.draw(history)
+            loaded, book = message.loaded, self._loader.rulebook()
+            course = course_of(loaded.frame, loaded.advice, message.workload, book.catalog, book.rules)
+            return lambda: message.screen.draw(course)
 
-        self._jobs.start("history", work)
+        self._jobs.start("course", work)
 
     def on_what_if_wanted(self, message: WhatIfWanted) -> None:
         self.push_screen(WhatIf(self._source, message.workload, message.node))
@@ -245,7 +260,7 @@ class SkuwiseApp(App[None]):
 
     def on_catalog_wanted(self, message: CatalogWanted) -> None:
         def work(tell: Callable[[str], None]) -> Callable[[], None]:  # noqa: ARG001
-            catalog = self._loader.catalog()
+            catalog = self._loader.rulebook().catalog
             return lambda: message.screen.fill(catalog)
 
         self._jobs.start("catalog", work)

@@ -16,9 +16,9 @@ from .state import FINDINGS_WINDOW, Loaded, WindowChoice
 if TYPE_CHECKING:
     from ..advisor.frame import Frame
     from ..advisor.ledger.entries import Act
+    from ..advisor.rulebook import Rulebook
     from ..advisor.source import Source
     from ..advisor.workbench import Workbench
-    from ..rules.catalog_loader import Catalog
 
 Tell = Callable[[str], None]
 # 2026-11-16T00:00:00Z: the demo is the same whenever it is shown.
@@ -39,7 +39,9 @@ class Loader(Protocol):
         """Keep a decision on a recommendation of `advice`. `until`: Unix seconds. Raises SkuwiseError."""
         ...
 
-    def catalog(self) -> Catalog: ...
+    def rulebook(self) -> Rulebook:
+        """What everything is judged by, read anew. Raises RulesError."""
+        ...
 
     def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
         """A workload of the findings' window laid out for questions; None: it is not in it. Raises SkuwiseError."""
@@ -101,17 +103,16 @@ class SourceLoader:
         ledger.add(id_, event)
         return stands((event,), now, now)
 
-    def catalog(self) -> Catalog:
-        from ..rules.catalog_loader import load_catalog  # noqa: PLC0415
+    def rulebook(self) -> Rulebook:
+        from ..advisor.rulebook import load_rulebook  # noqa: PLC0415
 
-        return load_catalog(self._rules_dir)
+        return load_rulebook(self._rules_dir, self._prices, self._clock())
 
     def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
         """Judge the nodes of the workload's series; their telemetry is read again where another window is shown."""
-        from ..advisor.rulebook import load_rulebook  # noqa: PLC0415
         from ..advisor.workbench import workbench  # noqa: PLC0415
 
-        book = load_rulebook(self._rules_dir, self._prices, loaded.at)
+        book = self.rulebook()
         frame = loaded.frame
         if loaded.window != FINDINGS_WINDOW:
             tell(f"reading {FINDINGS_WINDOW.name} of telemetry")
@@ -148,10 +149,10 @@ class DemoLoader:
     def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
         return self._source(lambda _: None).decide(advice, id_, act, until, why)
 
-    def catalog(self) -> Catalog:
-        from ..rules.catalog_loader import load_catalog  # noqa: PLC0415
+    def rulebook(self) -> Rulebook:
+        from ..advisor.rulebook import load_rulebook  # noqa: PLC0415
 
-        return load_catalog()
+        return load_rulebook(None, None, DEMO_NOW)
 
     def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
         return self._source(tell).bench(loaded, workload, tell)

@@ -23,8 +23,8 @@ _TEXT_WIDTH, _TEXT_HEIGHT = 78, 18
 
 def render_svg(drawn: Roofline) -> str:
     """The picture, with its legend and its sentences; where nothing can be drawn, the sentences that say why."""
-    roofs = _roofs(drawn)
-    first, *others = _told(drawn)
+    roofs = roofs_of(drawn)
+    first, *others = place_sentences(drawn)
     notes = [line for note in (*others, *drawn.limits, *drawn.missing) for line in textwrap.wrap(clean(note), _COLUMNS)]
     body = [_line(20, 28, headline(drawn), weight="bold", size=16)]
     if not roofs:
@@ -38,7 +38,7 @@ def render_svg(drawn: Roofline) -> str:
         name = svg.SERIES[number][0]
         width = "printed" if roof.missing else "sustained"
         body.append(svg.element("line", x1=20, x2=56, y1=at - 4, y2=at - 4, class_=f"{name} {width}"))
-        body.append(_line(64, at, _roof_words(roof)))
+        body.append(_line(64, at, roof_words(roof)))
         at += _LEGEND_LINE
     if drawn.place is not None:
         body.append(svg.element("circle", cx=38, cy=at - 4, r=6, class_="mark s0"))
@@ -55,14 +55,14 @@ def render_svg(drawn: Roofline) -> str:
 
 def render_text(drawn: Roofline) -> str:
     """At most 80 columns: a small plot in plain letters, and the figures with their units."""
-    roofs = _roofs(drawn)
+    roofs = roofs_of(drawn)
     lines = [*textwrap.wrap(headline(drawn), 80)]
     if roofs:
         lines += ["", *_letters(drawn, roofs), ""]
         if drawn.place is not None:
             lines.append("O the workload on one GPU")
-        lines += [line for n, roof in enumerate(roofs) for line in _wrapped(f"{_MARKS[n]} {_roof_words(roof)}")]
-    for sentence in (*_told(drawn), *drawn.limits, *drawn.missing):
+        lines += [line for n, roof in enumerate(roofs) for line in _wrapped(f"{_MARKS[n]} {roof_words(roof)}")]
+    for sentence in (*place_sentences(drawn), *drawn.limits, *drawn.missing):
         lines += _wrapped(clean(sentence))
     return "\n".join(lines) + "\n"
 
@@ -74,12 +74,12 @@ def headline(drawn: Roofline) -> str:
     return f"{shown}: {drawn.kind}, bottleneck {drawn.bottleneck}"
 
 
-def _roofs(drawn: Roofline) -> list[Roof]:
+def roofs_of(drawn: Roofline) -> list[Roof]:
     """Those that are drawn, its own first: as many as there are colours to tell apart."""
     return [*([drawn.source] if drawn.source else []), *drawn.targets][: len(svg.SERIES)]
 
 
-def _told(drawn: Roofline) -> list[str]:
+def place_sentences(drawn: Roofline) -> list[str]:
     """The place in sentences: the first for its own SKU, then one for each target."""
     place, source = drawn.place, drawn.source
     if place is None or source is None:
@@ -87,7 +87,7 @@ def _told(drawn: Roofline) -> list[str]:
     intensity = place.intensity_flop_per_byte
     when = "while its engine was active" if place.busy else "over all its time"
     told = (
-        f"{_amount(place.flop_per_second, 'FLOP/s')} at {_amount(place.bytes_per_second, 'B/s')} per GPU {when}: "
+        f"{amount(place.flop_per_second, 'FLOP/s')} at {amount(place.bytes_per_second, 'B/s')} per GPU {when}: "
         f"{intensity:.3g} FLOP per byte"
     )
     share, ridge = drawn.use_of_sustained, source.sustained_ridge_flop_per_byte
@@ -97,29 +97,31 @@ def _told(drawn: Roofline) -> list[str]:
         side = "compute" if intensity >= ridge else "memory"
         told += f", {percent(share)} of the {side} roof that {source.sku} sustains."
     out = [told]
-    for target in _roofs(drawn)[1:]:
+    for target in roofs_of(drawn)[1:]:
         bound = drawn.bound_on(target)
         if bound is not None:
             out.append(f"On {target.sku} the roof at this intensity is x{bound:.2f}: a bound, no prediction of time.")
     return out
 
 
-def _roof_words(roof: Roof) -> str:
+def roof_words(roof: Roof) -> str:
+    """What a GPU sustains, and what is printed of it."""
     precision = roof.precision.upper()
-    flops = _amount(roof.sustained_flop_per_second, "FLOP/s")
-    moved = _amount(roof.sustained_bytes_per_second, "B/s")
-    printed = f"{_amount(roof.peak_flop_per_second, 'FLOP/s')} and {_amount(roof.peak_bytes_per_second, 'B/s')}"
+    flops = amount(roof.sustained_flop_per_second, "FLOP/s")
+    moved = amount(roof.sustained_bytes_per_second, "B/s")
+    printed = f"{amount(roof.peak_flop_per_second, 'FLOP/s')} and {amount(roof.peak_bytes_per_second, 'B/s')}"
     return f"{clean(roof.sku)} sustains {flops} ({precision}) and {moved}; printed {printed}"
 
 
-def _amount(value: float | None, unit: str) -> str:
+def amount(value: float | None, unit: str) -> str:
+    """A rate with its unit, to three digits."""
     if value is None:
         return f"unknown {unit}"
     factor, prefix = next(((f, p) for f, p in _UNITS if value >= f), (1.0, ""))
     return f"{value / factor:.3g} {prefix}{unit}"
 
 
-class _Scale:
+class Scale:
     """Logarithmic axes that hold the place and the ridges, and where a value stands on them."""
 
     def __init__(self, place: Place | None, roofs: list[Roof], box: tuple[float, float, float, float]) -> None:
@@ -134,9 +136,11 @@ class _Scale:
         self.left, self.top, self.width, self.height = box
 
     def x(self, value: float) -> float:
+        """Where an intensity stands on the axis."""
         return self.left + (math.log10(value) - self.x0) / (self.x1 - self.x0) * self.width
 
     def y(self, value: float) -> float:
+        """Where FLOP/s stand on the axis."""
         return self.top + self.height - (math.log10(value) - self.y0) / (self.y1 - self.y0) * self.height
 
     def decades(self, low: float, high: float) -> range:
@@ -151,7 +155,7 @@ class _Scale:
 
 def _plot(drawn: Roofline, roofs: list[Roof]) -> Iterable[str]:
     box = (_LEFT, _TOP, WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM - _LEGEND_LINE)
-    scale = _Scale(drawn.place, roofs, box)
+    scale = Scale(drawn.place, roofs, box)
     right, bottom = _LEFT + box[2], _TOP + box[3]
     for power in scale.decades(scale.x0, scale.x1):
         x = scale.x(10.0**power)
@@ -160,7 +164,7 @@ def _plot(drawn: Roofline, roofs: list[Roof]) -> Iterable[str]:
     for power in scale.decades(scale.y0, scale.y1):
         y = scale.y(10.0**power)
         yield svg.element("line", x1=_LEFT, x2=right, y1=y, y2=y, class_="grid")
-        yield _line(_LEFT - 8, y + 4, _amount(10.0**power, "FLOP/s"), anchor="end", soft=True, size=11)
+        yield _line(_LEFT - 8, y + 4, amount(10.0**power, "FLOP/s"), anchor="end", soft=True, size=11)
     yield _line(
         (_LEFT + right) / 2, bottom + 38, "arithmetic intensity, FLOP per byte of device memory", anchor="middle"
     )
@@ -182,7 +186,7 @@ def _plot(drawn: Roofline, roofs: list[Roof]) -> Iterable[str]:
     yield svg.element("circle", cx=x, cy=y, r=7, class_="mark s0")
 
 
-def _path(scale: _Scale, corners: list[tuple[float, float]], name: str) -> str:
+def _path(scale: Scale, corners: list[tuple[float, float]], name: str) -> str:
     points = " L".join(f"{scale.x(a):.1f} {scale.y(b):.1f}" for a, b in corners)
     return svg.element("path", d=f"M{points}", class_=name)
 
@@ -207,7 +211,7 @@ _MARKS = "#+*="
 def _letters(drawn: Roofline, roofs: list[Roof]) -> list[str]:
     """The sustained roofs (the printed ones where nobody measured) as letters on a grid."""
     label = 12
-    scale = _Scale(drawn.place, roofs, (0, 0, _TEXT_WIDTH - label - 1, _TEXT_HEIGHT - 1))
+    scale = Scale(drawn.place, roofs, (0, 0, _TEXT_WIDTH - label - 1, _TEXT_HEIGHT - 1))
     grid = [[" "] * (_TEXT_WIDTH - label) for _ in range(_TEXT_HEIGHT)]
 
     def put(intensity: float, flops: float, mark: str) -> None:
@@ -225,7 +229,7 @@ def _letters(drawn: Roofline, roofs: list[Roof]) -> list[str]:
                     10 ** (math.log10(low) * (1 - share) + math.log10(high) * share), _MARKS[number])  # fmt: skip
     if drawn.place is not None:
         put(drawn.place.intensity_flop_per_byte, drawn.place.flop_per_second, "O")
-    names = {round(scale.y(10.0**power)): _amount(10.0**power, "FLOP/s") for power in scale.decades(scale.y0, scale.y1)}
+    names = {round(scale.y(10.0**power)): amount(10.0**power, "FLOP/s") for power in scale.decades(scale.y0, scale.y1)}
     lines = [f"{names.get(row, ''):>{label - 2}} |{''.join(cells)}".rstrip() for row, cells in enumerate(grid)]
     lines.append(" " * (label - 1) + "+" + "-" * len(grid[0]))
     ticks = [" "] * (_TEXT_WIDTH + 1)

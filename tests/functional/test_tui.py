@@ -31,7 +31,7 @@ from skuwise.tui.widgets.topbar import TopBar
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-PATIENCE_STEPS = 300
+PATIENCE_STEPS = 3000  # two minutes: a busy machine may take its time
 KEY = {page: str(number) for number, (page, _) in enumerate(PAGES, 1)}
 
 
@@ -171,7 +171,9 @@ def test_a_story_shows_evidence_a_plot_findings_and_what_would_overturn_them() -
     async def steps(s: Session) -> None:
         await s.ready()
         await s.until(lambda: isinstance(s.app.screen, Workload))
-        for told in ("online-inference, confidence", "Use of the GPUs, %", "DRAM active, %", "idle-fabric: ",
+        for told in ("online-inference, confidence", "Use of the GPUs, %", "DRAM active, %", "DRAM sustained: 88",
+                     "idle fabric up to 1%: 0.5", "◆ this workload", "71 % of the memory roof that",
+                     "idle-fabric: ",
                      "Wrong if: ", "same GPU, other node to 8 GPUs", "of its GPU time was observed"):  # fmt: skip
             await s.shows(told)
 
@@ -354,8 +356,8 @@ def test_lines_of_a_plot_are_told_apart_without_colours() -> None:
         assert "⠤" in s.screen
         await s.press("t")
         await s.until(lambda: "⠤" not in s.screen)
-        assert "•• SM active" in s.screen
-        assert "xx tensor active" in s.screen
+        assert "• SM active" in s.screen
+        assert "x tensor active" in s.screen
 
     drive(steps, size=(120, 180), workload="chat")
 

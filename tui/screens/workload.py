@@ -20,11 +20,12 @@ from ...advisor.render.phases import phase_reasons, phase_sentence
 from ..cells import line, lines
 from ..state import Loaded
 from ..widgets.bars import Bars, Quantity, hours_short
-from ..widgets.plot import TimePlot
+from ..widgets.plot import Legended, TimePlot
+from ..widgets.roofs import RoofPlot
 from .page import Page, WhatIfWanted
 
 if TYPE_CHECKING:
-    from ...advisor.telemetry.history import History
+    from ...advisor.course import Course
 
 # The plots, one below another on the same time axis: (id, title, names of the lines, upper end).
 _PLOTS = (
@@ -38,19 +39,20 @@ _PLOTS = (
 _SHORT = "Its course over time: this window holds one interval of it only. A longer one (w) shows more."
 
 
-class HistoryWanted(Message):
-    """The story wants what its workload did over time."""
+class CourseWanted(Message):
+    """The story wants what its workload did over time, and its roofline."""
 
-    def __init__(self, screen: Workload, loaded: Loaded, id_: str) -> None:
+    def __init__(self, screen: Workload, loaded: Loaded, workload: WorkloadVerdict) -> None:
         super().__init__()
-        self.screen, self.loaded, self.id = screen, loaded, id_
+        self.screen, self.loaded, self.workload = screen, loaded, workload
 
 
 class Workload(Page):
     NAME = "workloads"
     ABOUT: ClassVar[str] = (
         "One workload: its kind with the evidence, the shares of its time by what held it back, its course over the "
-        "window, every finding with what would overturn it, and the ways out. Escape leads back."
+        "window with what it is held against (dotted), its place under the roofs of its GPU and of others, every "
+        "finding with what would overturn it, and the ways out. i asks what if, escape leads back."
     )
 
     def __init__(self, source: str, id_: str) -> None:
@@ -73,7 +75,11 @@ class Workload(Page):
             for name, title, _, top in _PLOTS:
                 with Vertical(classes="panel plot", id=f"over-{name}") as panel:
                     panel.border_title = title
-                    yield TimePlot(top, id=name)
+                    yield Legended(TimePlot(top, id=name))
+            with Vertical(classes="panel", id="roof") as panel:
+                panel.border_title = "What its GPU sustains, and others"
+                yield Legended(RoofPlot(id="roofs"))
+                yield Static(classes="said")
             with Vertical(classes="panel", id="found-here") as panel:
                 panel.border_title = "Found"
                 yield Static(classes="said")
@@ -105,18 +111,24 @@ class Workload(Page):
         self._say("#found-here", _found(loaded.advice, findings))
         self._say("#out", _out(ways))
         self._say("#cover", _cover(w))
-        self.post_message(HistoryWanted(self, loaded, w.id))
+        self.post_message(CourseWanted(self, loaded, w))
 
-    def draw(self, history: History) -> None:
-        """Draw what the workload did over time; plots of what was never read are not shown."""
-        if not self.is_attached:  # it was left before the history was there
+    def draw(self, told: Course) -> None:
+        """Draw what the workload did over time, and its roofline; plots of what was never read are not shown."""
+        if not self.is_attached:  # it was left before the course was there
             return
+        from ...advisor.render.roofline import place_sentences  # noqa: PLC0415
+
+        history, drawn = told.history, told.roofline
+        self.query_one(RoofPlot).display = drawn.source is not None
+        self.query_one(RoofPlot).put(drawn)
+        self._say("#roof", lines(*(line(one) for one in (*place_sentences(drawn), *drawn.limits, *drawn.missing))))
         self.query_one("#short").display = len(history.ends) == 1
         course = history.lines if len(history.ends) > 1 else ()
         for name, _, wanted, _ in _PLOTS:
             found = [one for one in course if one.name in wanted]
             self.query_one(f"#over-{name}").display = bool(found)
-            self.query_one(f"#{name}", TimePlot).put(history.ends, found)
+            self.query_one(f"#{name}", TimePlot).put(history.ends, found, told.levels)
 
     def action_what_if(self) -> None:
         self.post_message(WhatIfWanted(self._id))

@@ -2,57 +2,153 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Static
 from textual_plotext import PlotextPlot
 
 from ...advisor.moments import minute
 from ...rules.plain import clean
+from ..cells import line
 from ..themes import LINE_COLOURS, MONOCHROME
 
 if TYPE_CHECKING:
     from ...advisor.telemetry.history import Line
+    from ...advisor.telemetry.levels import Level
 
-_MARKS = ("dot", "x", "+", "o")
+MARKS = ("dot", "x", "+", "o")
+_SHOWN = ("•", "x", "+", "o")  # how these marks look
+_LEVEL = "┄"
+_MUTED = (140, 148, 158)
 _TICKS = 4
+_UP = 3
+_LABEL = 5  # cells of the labels at the left, so that plots below one another share their time axis
+_ENDS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 
 
-class TimePlot(PlotextPlot):
-    """`put` gives it lines of one unit. `top`: the axis' upper end, None: what the values need."""
+class Drawing(PlotextPlot):
+    """A plot whose lines keep apart in both themes: by colour, or by a mark of their own. Posts `Drawn`."""
 
-    DEFAULT_CSS = "TimePlot { height: 10; }"
+    class Drawn(Message):
+        """It was drawn anew. `legend`: its lines with their marks."""
+
+        def __init__(self, legend: Content) -> None:
+            super().__init__()
+            self.legend = legend
+
+    def on_mount(self) -> None:
+        self.watch(self.app, "theme", self.draw, init=False)
+
+    def draw(self) -> None:
+        """Draw what was put, and post `Drawn`."""
+        raise NotImplementedError
+
+    @property
+    def mono(self) -> bool:
+        return self.app.current_theme.name == MONOCHROME.name
+
+    def look(self, n: int) -> tuple[str, str | tuple[int, int, int]]:
+        """Mark and colour of line `n`, as plotext takes them."""
+        if self.mono:
+            return MARKS[n % len(MARKS)], "default"
+        return "braille", LINE_COLOURS[n % len(LINE_COLOURS)]
+
+    def sign(self, n: int, name: str) -> Content:
+        """The line's mark and its name, for a legend."""
+        if self.mono:
+            return Content(clean(f"{_SHOWN[n % len(_SHOWN)]} {name}"))
+        red, green, blue = LINE_COLOURS[n % len(LINE_COLOURS)]
+        return Content.assemble(Content.styled("⠶ ", f"rgb({red},{green},{blue})"), line(name))
+
+
+class Legended(Vertical):
+    """A plot below its legend."""
+
+    DEFAULT_CSS = """
+    Legended { height: auto; }
+    Legended > Static { height: auto; }
+    """
+
+    def __init__(self, plot: Drawing) -> None:
+        super().__init__()
+        self._plot = plot
+
+    def compose(self) -> ComposeResult:
+        yield Static()
+        yield self._plot
+
+    def on_drawing_drawn(self, event: Drawing.Drawn) -> None:
+        event.stop()
+        self.query_one(Static).update(event.legend)
+
+
+class TimePlot(Drawing):
+    """`put` gives it lines of one unit and what they are held against. `top`: the axis' upper end, None: what the
+    values need.
+    """
+
+    DEFAULT_CSS = "TimePlot { height: 9; }"
 
     def __init__(self, top: float | None = None, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._top = top
-        self._drawn: tuple[Sequence[float], Sequence[Line]] = ((), ())
+        self._drawn: tuple[Sequence[float], Sequence[Line], Sequence[Level]] = ((), (), ())
 
-    def on_mount(self) -> None:
-        self.watch(self.app, "theme", lambda: self.put(*self._drawn), init=False)
+    def _legend(self) -> Content:
+        """The lines' names and unit, then the levels with their values."""
+        _, lines, levels = self._drawn
+        parts = [self.sign(n, f"{one.name}, {one.unit}") for n, one in enumerate(lines)]
+        parts += [Content.styled(clean(f"{_LEVEL} {one.name}: {one.value:.4g}"), "$foreground-muted") for one in levels]
+        return Content("   ").join(parts)
 
-    def put(self, ends: Sequence[float], lines: Sequence[Line]) -> None:
-        """`ends`: Unix seconds. Gaps stay gaps. The lines' names and unit stand above the plot."""
-        self._drawn = (ends, lines)
-        mono = self.app.current_theme.name == MONOCHROME.name
+    def put(self, ends: Sequence[float], lines: Sequence[Line], levels: Sequence[Level] = ()) -> None:
+        """`ends`: Unix seconds. Gaps stay gaps. Of `levels` those of these lines are drawn."""
+        names = {one.name for one in lines}
+        levels = [level for level in levels if level.of in names]
+        self._drawn = (ends, lines, levels)
+        self.draw()
+
+    def draw(self) -> None:
+        ends, lines, levels = self._drawn
         plot = self.plt
         plot.clear_figure()
-        for n, line in enumerate(lines):
-            known = [(x, y) for x, y in zip(ends, line.values, strict=True)]
-            name = clean(f"{line.name}, {line.unit}")
+        for level in levels if ends else ():
+            plot.plot(
+                [ends[0], ends[-1]], [level.value, level.value], marker=_LEVEL, color="default" if self.mono else _MUTED
+            )
+        for n, one in enumerate(lines):
+            known = [(x, y) for x, y in zip(ends, one.values, strict=True)]
+            marker, colour = self.look(n)
             for told, run in groupby(known, key=lambda point: point[1] is not None):
                 points = list(run)
                 if told:
-                    plot.plot(
-                        [x for x, _ in points], [y for _, y in points], label=name,
-                        marker=_MARKS[n % len(_MARKS)] if mono else "braille",
-                        color="default" if mono else LINE_COLOURS[n % len(LINE_COLOURS)],
-                    )  # fmt: skip
-                    name = None  # one label a line
+                    plot.plot([x for x, _ in points], [y for _, y in points], marker=marker, color=colour)
         if ends:
             first, last = ends[0], ends[-1]
             ticks = [first + (last - first) * n / (_TICKS - 1) for n in range(_TICKS)]
             plot.xticks(ticks, [minute(x)[5:16] for x in ticks])
-        plot.ylim(0, self._top)
+        values = [y for one in lines for y in one.values if y is not None]
+        top = self._top or _end(max([*values, *(level.value for level in levels)], default=1.0))
+        plot.ylim(0, top)
+        plot.yticks([top * n / (_UP - 1) for n in range(_UP)], [_tick(top * n / (_UP - 1)) for n in range(_UP)])
         self.refresh()
+        self.post_message(self.Drawn(self._legend()))
+
+
+def _end(value: float) -> float:
+    """The round number from which an axis holds a value."""
+    if value <= 0:
+        return 1.0
+    unit = 10.0 ** math.floor(math.log10(value))
+    return next((unit * step for step in _ENDS if value <= unit * step), 10 * unit)
+
+
+def _tick(value: float) -> str:
+    return f"{value:.3g}".rjust(_LABEL)
