@@ -26,7 +26,12 @@ def page_of(story: Story, charts: Mapping[str, Chart], *, left_out: Sequence[str
     return headed(
         story,
         (
-            *_this_week(story, charts.get(KINDS)),
+            kinds_section(
+                "This week against last",
+                story,
+                charts.get(KINDS),
+                () if story.has_before else ("There is no week before to compare with.",),
+            ),
             sections.moves(story, brevity, lengths),
             *((sections.teams(story, lengths),) if len(story.teams) > 1 else ()),
             sections.idle(story, lengths),
@@ -84,9 +89,20 @@ def _written(story: Story) -> str:
     return f"Written by skuwise, {when}, from telemetry alone: nothing was changed on any node."
 
 
-def _this_week(story: Story, chart: Chart | None) -> tuple[Section, ...]:
-    said = () if story.has_before else ("There is no week before to compare with.",)
-    return (Section("This week against last", said, chart=chart),) if said or chart else ()
+def kinds_words(kinds: Mapping[str, Change]) -> str:
+    """GPU-hours by kind in a sentence: what their chart shows."""
+    told = "; ".join(
+        f"{kind} {sections.bare_hours(change.now)}"
+        + (f", was {sections.bare_hours(change.before)}" if change.before is not None else "")
+        for kind, change in kinds.items()
+    )
+    return f"GPU-hours by kind: {told}."
+
+
+def kinds_section(title: str, story: Story, chart: Chart | None, said: Sequence[str] = ()) -> Section:
+    """What the GPUs did, as a chart, or in words where one would show nothing."""
+    told = (kinds_words(story.hours_by_kind),) if chart is None and story.hours_by_kind else ()
+    return Section(title, (*said, *told), chart=chart)
 
 
 def _headline(story: Story) -> str:

@@ -12,7 +12,7 @@ from .brief import Brief, brief
 from .page import Card, Chart, Page, Section, Sheet
 from .sections import WHOLE
 from .story import Story
-from .telling import FABRIC, KINDS, MONEY, brevity_of, headed
+from .telling import FABRIC, KINDS, MONEY, brevity_of, headed, kinds_section
 
 _HEADS = ("way out", "to", "predicted time", "saving", "risk", "blocked")
 
@@ -23,7 +23,7 @@ def whole_page_of(story: Story, charts: Mapping[str, Chart]) -> Page:
     return headed(
         story,
         (
-            *((Section("GPU-hours by kind", chart=charts[KINDS]),) if KINDS in charts else ()),
+            kinds_section("What the GPUs did", story, charts.get(KINDS)),
             sections.moves(story, brevity, WHOLE),
             sections.idle(story, WHOLE),
             sections.fabric(story, charts.get(FABRIC), WHOLE),
