@@ -1,0 +1,224 @@
+"""`skuwise report` as an administrator runs it, on a simulated fleet and a real mail server."""
+
+from __future__ import annotations
+
+import email
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from email.policy import default as default_policy
+from pathlib import Path
+
+import pytest
+from skuwise.__main__ import main
+from skuwise.advisor.ledger.advising import Beside
+from skuwise.advisor.ledger.store import Ledger
+from skuwise.advisor.mail.routes import Routes
+from skuwise.advisor.mail.settings import ReportSettings
+from skuwise.advisor.moments import parse_moment, rfc3339
+from skuwise.advisor.report.job import Job
+from skuwise.advisor.report.weeks import reported_week
+from skuwise.advisor.simulate.simulator import simulate
+from skuwise.advisor.source import Databases
+from skuwise.tests.mail_server import PASSWORD, USER, MailServer, mail_server
+
+MONDAY, NEXT = "2026-03-02", "2026-03-09"
+TEAMS = """
+administrators = ["platform@example.org"]
+[teams.serving]
+sku = ["H100*"]
+to = ["serving@example.org", "lead@example.org"]
+[teams."no/body"]
+user = ["nobody"]
+to = ["nobody@example.org"]
+"""
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "founding.db"
+    simulate("founding", path, days=2, seed=4, until=parse_moment(NEXT), minutes_seconds=3600)
+    return path
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[MailServer]:
+    with mail_server(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def site(tmp_path: Path, fleet: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Writes the administrator's settings; gives the outbox's file."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    password, teams = tmp_path / "password", tmp_path / "teams.toml"
+    password.write_text(PASSWORD)
+    password.chmod(0o600)
+    teams.write_text(TEAMS)
+
+    def write(server: MailServer | None = None, **settings: object) -> Path:
+        given: dict[str, object] = {"db": [str(fleet)], "teams": str(teams), **settings}
+        if server is not None:
+            given |= {
+                "from": "GPU report <gpus@example.org>", "smtp_host": "localhost", "smtp_port": server.port,
+                "smtp_username": USER, "smtp_password_file": str(password), "smtp_ca_file": str(server.ca_file),
+            }  # fmt: skip
+        file = tmp_path / "config/skuwise/skuwise.toml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lines = [f"{k} = {str(v).lower() if isinstance(v, bool) else repr(v)}" for k, v in given.items()]
+        file.write_text("\n".join(["[report]", *lines, ""]))
+        return tmp_path / "state/skuwise/outbox.db"
+
+    return write
+
+
+def report(*arguments: str) -> int:
+    return main(["report", "--week", MONDAY, *arguments])
+
+
+def states(outbox: Path) -> set[tuple[str, str, str]]:
+    with closing(sqlite3.connect(outbox)) as connection:
+        return set(connection.execute("SELECT team, recipient, state FROM audit"))
+
+
+@pytest.mark.slow
+def test_a_preview_writes_each_teams_mail_and_page(
+    tmp_path: Path, fleet: Path, site: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    outbox = site()
+    folder = tmp_path / "preview"
+    assert report("--db", str(fleet), "--preview", str(folder)) == 0
+    files = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert sorted(files) == sorted(folder.iterdir())
+    assert [file.suffix for file in files] == [".eml", ".html"] * 3 and files[0] == folder / "fleet.eml"
+    assert not outbox.exists() and not outbox.with_name("ledger.db").exists()
+    mails = [email.message_from_bytes(file.read_bytes(), policy=default_policy) for file in files[::2]]
+    assert [mail["To"] for mail in mails] == [
+        "platform@example.org", "serving@example.org, lead@example.org", "nobody@example.org",
+    ]  # fmt: skip
+    assert "$" in mails[0]["Subject"] and mails[0]["List-Unsubscribe"].startswith("<mailto:platform@example.org")
+    assert "cid:" not in files[1].read_text() and "data:image/png" in files[1].read_text()
+    assert files[1].stat().st_size > files[5].stat().st_size
+
+
+@pytest.mark.slow
+def test_only_one_team_and_no_mail_where_there_is_nothing_to_tell(
+    tmp_path: Path, site: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    site(no_data="none")
+    assert report("--preview", str(tmp_path / "preview")) == 0
+    assert sorted(file.stem for file in (tmp_path / "preview").glob("*.eml")) == ["fleet", "serving"]
+    assert report("--preview", str(tmp_path / "one"), "--only", "serving") == 0
+    assert [file.stem for file in (tmp_path / "one").glob("*.eml")] == ["serving"]
+    capsys.readouterr()
+    assert report("--preview", str(tmp_path / "one"), "--only", "servng") == 2
+    assert "Did you mean serving" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_nothing_is_sent_before_the_administrator_says_so(
+    server: MailServer, site: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    outbox = site(server)
+    assert report("--send") == 0
+    said = capsys.readouterr().err
+    assert "would be sent to serving@example.org, lead@example.org" in said and "send = true" in said
+    assert server.received == [] and not outbox.exists()
+
+
+def test_every_team_receives_one_mail_however_often_the_report_is_run(
+    tmp_path: Path, server: MailServer, site: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    outbox = site(server, send=True)
+    server.behaviour.rcpt = lambda address: "550 no such user" if address.startswith("lead") else None
+    assert report("--send") == 1
+    said = capsys.readouterr().err
+    assert "Refused for good: serving (mail, lead@example.org): 550 no such user" in said
+    assert "reading the week" in said and PASSWORD not in said
+    assert report("--send") == 0
+    assert "reading the week" not in capsys.readouterr().err  # what is done costs nothing
+    assert [one.to for one in server.received] == [
+        ("platform@example.org",), ("serving@example.org",), ("nobody@example.org",),
+    ]  # fmt: skip
+    assert states(outbox) == {
+        ("", "platform@example.org", "sent"), ("serving", "serving@example.org", "sent"),
+        ("serving", "lead@example.org", "refused"), ("no/body", "nobody@example.org", "sent"),
+    }  # fmt: skip
+    assert all(PASSWORD.encode() not in file.read_bytes() for file in outbox.parent.iterdir())
+    # What was told can be decided on, and is known to have been told.
+    ledger = Ledger(outbox.with_name("ledger.db"))
+    told = ledger.mailed_since("team serving", 0.0)
+    assert told and told <= {entry.proposal.id for entry in ledger.entries()}
+    # The routes change: who is new to them is told, nobody else.
+    routes = tmp_path / "teams.toml"
+    routes.write_text(TEAMS.replace('"nobody@example.org"', '"nobody@example.org", "new@example.org"'))
+    assert report("--send") == 0
+    assert server.received[-1].to == ("new@example.org",) and len(server.received) == 4
+
+
+def test_a_server_that_is_down_is_an_error_and_the_next_run_sends(
+    server: MailServer, site: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    site(server, send=True)
+    server.behaviour.mail = "550 not you"
+    assert report("--send", "--only", "serving") == 1
+    said = capsys.readouterr().err
+    assert "2 waiting in the outbox: the next run of the same command tries again." in said
+    server.behaviour.mail = None
+    outbox = site(server, send=True)
+    with closing(sqlite3.connect(outbox)) as connection, connection:
+        connection.execute("UPDATE deliveries SET next_at = 0")  # as if the pause were over
+    assert report("--send", "--only", "serving") == 0
+    assert [one.to for one in server.received] == [("serving@example.org", "lead@example.org")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--week", "2999-01-01", "--send"], 2, "is to come"),
+        (["--week", "yesterday", "--send"], 2, "is not a moment"),
+        (["--week", "2001-01-01", "--preview", "p"], 3, ""),
+        (["--teams", "none.toml", "--send"], 2, "cannot be read"),
+        (["--send", "--preview", "p"], 2, "not allowed"),
+        ([], 2, "required"),
+    ],
+)
+def test_what_cannot_be_reported_is_refused(
+    tmp_path: Path, site: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    arguments: list[str], status: int, said: str,
+) -> None:  # fmt: skip
+    site(send=True)
+    monkeypatch.chdir(tmp_path)
+    try:
+        found = main(["report", *arguments])
+    except SystemExit as ended:
+        found = ended.code
+    assert found == status
+    told = capsys.readouterr().err
+    assert said in told and "unexpected" not in told
+
+
+def test_a_week_that_is_not_over_is_said_and_not_sent(
+    tmp_path: Path, fleet: Path, site: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    site(send=True)
+    today = rfc3339(time.time())
+    assert main(["report", "--week", today, "--send"]) == 2
+    assert "half a week is not sent" in capsys.readouterr().err
+    now, said = parse_moment("2026-03-08T12:00:00Z"), []
+    job = Job(
+        ReportSettings(), Routes(), Databases((fleet,)), None, None, Beside(None, False, said.append),
+        reported_week(now, now), now, None, said.append,
+    )  # fmt: skip
+    (report,) = job.reports(job.teams)
+    assert "a week that is not over: it is told up to 2026-03-08 12:00 UTC" in " ".join(report.letter.text.split())
+
+
+def test_sending_needs_a_server_a_sender_and_somebody(
+    site: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    site(send=True)
+    assert report("--send") == 2
+    assert "report.from is not set" in capsys.readouterr().err

@@ -1,0 +1,88 @@
+"""A letter as a message, and the names of previews: what comes from outside changes neither."""
+
+from __future__ import annotations
+
+import email
+import re
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import default as default_policy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from skuwise.advisor.mail.letter import Attachment, Image, Letter
+from skuwise.advisor.mail.message import Envelope, compose, file_names, inlined, message_id
+
+SENDER = Address("GPU report", addr_spec="gpus@example.org")
+ENVELOPE = Envelope(SENDER, ("a@example.org", "b@example.org"), "mailto:ops@example.org")
+HOSTILE = "team\r\nBcc: all@example.org\r\n\r\n<script>\x1b[2J\u202e" + "x" * 10_000
+
+
+def parsed(letter: Letter, envelope: Envelope = ENVELOPE) -> EmailMessage:
+    content = compose(letter, envelope, message_id="<1@example.org>", date=1_795_400_000.0)
+    assert content.isascii() and max(map(len, content.split(b"\r\n"))) <= 998  # RFC 5322
+    assert b"\n" not in content.replace(b"\r\n", b"")
+    found = email.message_from_bytes(content, policy=default_policy)
+    assert isinstance(found, EmailMessage)
+    return found
+
+
+def test_a_message_has_its_parts_and_its_headers() -> None:
+    letter = Letter(
+        "Grüße: 3 moves", "<p>ü <img src='cid:use-1'></p>", "ü and all of it\n", (Image("use-1", b"\x89PNG", "use"),),
+        (Attachment("list.csv", "text/csv", b"a,b\r\n"), Attachment("../x\n.json", "nonsense", b"{}")),
+    )  # fmt: skip
+    message = parsed(letter)
+    assert message["Subject"] == "Grüße: 3 moves"
+    assert [a.addr_spec for a in message["To"].addresses] == ["a@example.org", "b@example.org"]
+    assert (message["From"], message["Message-ID"]) == ("GPU report <gpus@example.org>", "<1@example.org>")
+    assert message["List-Unsubscribe"] == "<mailto:ops@example.org>"
+    assert (message["Auto-Submitted"], message["Precedence"]) == ("auto-generated", "bulk")
+    assert message["Date"].datetime.timestamp() == 1_795_400_000.0
+    assert message.get_content_type() == "multipart/mixed"
+    kinds = [part.get_content_type() for part in message.walk() if not part.is_multipart()]
+    assert kinds == ["text/plain", "text/html", "image/png", "text/csv", "application/octet-stream"]
+    image = next(part for part in message.walk() if part.get_content_type() == "image/png")
+    assert image["Content-ID"] == "<use-1>" and image.get_content_disposition() == "inline"
+    text, html = message.get_body(("plain",)), message.get_body(("html",))
+    assert text is not None and html is not None
+    assert text.get_content().splitlines() == ["ü and all of it"] and "<p>ü <img" in html.get_content()
+    assert [part.get_filename() for part in message.iter_attachments()] == ["list.csv", "x-.json"]
+    assert "src='data:image/png;base64,iVBORw=='" in inlined(letter)
+
+
+def test_outside_text_ends_no_header() -> None:
+    message = parsed(Letter(HOSTILE, HOSTILE, HOSTILE))
+    assert message["Bcc"] is None and len(message["Subject"]) <= 200
+    assert set(message.keys()) == {
+        "From", "To", "Subject", "Date", "Message-ID", "List-Unsubscribe", "Auto-Submitted", "Precedence",
+        "MIME-Version", "Content-Type",
+    }  # fmt: skip
+
+
+@given(st.text(max_size=300), st.text(max_size=300))
+def test_any_text_makes_a_message(subject: str, text: str) -> None:
+    message = parsed(Letter(subject, text, text), Envelope(SENDER, ()))
+    assert "Bcc" not in message and message["To"] is not None and "List-Unsubscribe" not in message
+
+
+def test_text_that_is_no_utf8_is_shown_as_its_escape() -> None:
+    text = parsed(Letter("s", "<p>\udc80</p>", "\udc80\n")).get_body(("plain",))
+    assert text is not None and text.get_content().strip() == "\\udc80"
+
+
+def test_message_ids_are_of_the_week_and_the_team() -> None:
+    ids = {message_id(week, team, SENDER) for week in ("2026-11-09", "2026-11-16") for team in ("", "ads", HOSTILE)}
+    assert len(ids) == 6 and message_id("2026-11-09", "ads", SENDER) in ids
+    assert all(re.fullmatch(r"<skuwise\.[0-9a-f.-]+@example\.org>", one) for one in ids)
+
+
+@pytest.mark.parametrize(
+    "teams", [("", "a/b", "a_b", "A/B", "..", "fleet", "Fleet", "ß", "con\n", "x" * 500, "x" * 501, "a b", "a-b", "b")]
+)
+def test_previews_of_any_teams_lie_side_by_side(teams: tuple[str, ...]) -> None:
+    names = file_names(teams)
+    assert len({name.casefold() for name in names}) == len(teams)
+    assert all(re.fullmatch(r"[a-z0-9_-]{1,90}", name) for name in names)
+    assert names[0] == "fleet" and names[-1] == "b"

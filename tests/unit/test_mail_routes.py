@@ -1,0 +1,225 @@
+"""Routes and the settings of sending: what they take, what they refuse, and whose a workload is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from skuwise.advisor.credentials import secret
+from skuwise.advisor.mail.addresses import bare_address, sender_address
+from skuwise.advisor.mail.routes import MAX_BYTES, Routes, load_routes
+from skuwise.advisor.mail.settings import ReportSettings, check_webhook, load_settings
+from skuwise.advisor.model import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
+from skuwise.rules.errors import UsageError
+
+GOOD = """
+administrators = ["platform@example.org"]
+
+[teams.search]
+namespace = ["search", "search-*"]
+account = ["srch"]
+to = ["search@example.org", "Lead+gpu@example.org"]
+
+[teams."ads & more"]
+label = ["ads"]
+user = ["ann"]
+node = ["gpu-1*"]
+sku = ["L40S"]
+to = ["ads@example.org"]
+webhook_url_file = "ads-webhook"
+"""
+
+
+def routes(tmp_path: Path, text: str) -> Routes:
+    file = tmp_path / "teams.toml"
+    file.write_text(text)
+    return load_routes(file)
+
+
+def workload(owner: Owner, nodes: tuple[str, ...] = ("n1",), gpu_sku: str = "H100-SXM5") -> WorkloadVerdict:
+    return WorkloadVerdict(
+        id="w", series_id="s", name="w", owner=owner, nodes=nodes, gpus=(), gpu_sku=gpu_sku, node_sku="azure/x",
+        start=0.0, end=1.0, gpu_hours=1.0, cost_usd=None, kind=KindVerdict("unknown", 0.0),
+        bottleneck=BottleneckVerdict("unknown", 0.0), phases=(), coverage=Coverage(1.0, 60.0),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("owned", "team"),
+    [
+        (workload(Owner(namespace="search")), "search"),
+        (workload(Owner(namespace="search-canary")), "search"),
+        (workload(Owner(namespace="searching")), None),
+        (workload(Owner(account="srch", user="ann")), "search"),  # an account before a user
+        (workload(Owner(user="ann")), "ads & more"),
+        (workload(Owner(team="ads", namespace="search")), "ads & more"),  # a label before all
+        (workload(Owner(user="bob"), ("gpu-11", "gpu-12")), "ads & more"),
+        (workload(Owner(user="bob"), ("gpu-11", "gpu-2")), None),  # not all of its nodes are the team's
+        (workload(Owner(user="bob"), gpu_sku="L40S"), "ads & more"),
+        (workload(Owner()), None),
+    ],
+)
+def test_the_narrowest_matcher_decides_whose_a_workload_is(
+    tmp_path: Path, owned: WorkloadVerdict, team: str | None
+) -> None:
+    found = routes(tmp_path, GOOD)
+    assert found.whose(owned) == team
+    assert (found.whose_node("gpu-17"), found.whose_node("gpu-2")) == ("ads & more", None)
+
+
+def test_a_name_from_outside_that_ends_in_a_star_is_no_matcher(tmp_path: Path) -> None:
+    found = routes(tmp_path, GOOD)
+    assert found.whose(workload(Owner(user="a*"))) is None
+    assert found.whose(workload(Owner(namespace="s*"))) is None
+
+
+def team(body: str) -> str:
+    return f'[teams.a]\nto = ["a@example.org"]\n{body}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("administrator = []", "administrator is no key"),
+        ('administrators = "ops@example.org"', "administrators is no list"),
+        ('administrators = ["ops@example.org", "OPS@example.org"]', "administrators names an address twice"),
+        ('administrators = ["ops@example.org\\nBcc: all@example.org"]', "no mail address"),
+        ('administrators = ["Ops <ops@example.org>"]', "no mail address"),
+        ('administrators = ["öps@example.org"]', "no mail address"),
+        ("administrators = [3]", "no mail address"),
+        ("teams = 3", "teams is no table"),
+        ("[teams]\na = 3", "teams.a is no table"),
+        (team("namspace = ['x']"), "teams.a.namspace is no key of a team. Did you mean namespace"),
+        (team(""), "teams.a matches nothing"),
+        (team("namespace = []"), "teams.a matches nothing"),
+        (team("namespace = []\nuser = ['u']"), "teams.a.namespace is no list"),
+        (team("namespace = ['']"), "teams.a.namespace holds what is no name"),
+        (team('namespace = ["a\\u0000"]'), "teams.a.namespace holds what is no name"),
+        (team("namespace = ['*']"), "a star stands at the end"),
+        (team("namespace = ['a*b']"), "a star stands at the end"),
+        ("[teams.a]\nuser = ['u']", "teams.a tells nobody"),
+        (team("user = ['u', 'u']"), "overlaps 'u' of teams.a"),
+        (team("user = ['u*']\n[teams.b]\nto = ['b@example.org']\nuser = ['uv']"), "overlaps 'u*' of teams.a"),
+        (team("user = ['uv']\n[teams.b]\nto = ['b@example.org']\nuser = ['u*']"), "overlaps 'uv' of teams.a"),
+        (team("user = ['uv*']\n[teams.b]\nto = ['b@example.org']\nuser = ['u*']"), "overlaps 'uv*' of teams.a"),
+        ('[teams."a\\u001b[2J"]\nuser = ["u"]\nto = ["a@example.org"]', "is no name of a team"),
+        (f'[teams.{"a" * 101}]\nuser = ["u"]\nto = ["a@example.org"]', "is no name of a team"),
+        (team("user = ['u']\nwebhook_url_file = 3"), "teams.a.webhook_url_file is no path"),
+        ("teams = {", "is no TOML"),
+        ("x = " + "[" * 5000, "is nested too deeply"),
+        ("#" * (MAX_BYTES + 1), "larger than"),
+    ],
+)
+def test_what_is_no_routes_file_is_refused_with_file_and_key(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UsageError) as told:
+        routes(tmp_path, text)
+    assert said in str(told.value) and "teams.toml" in str(told.value) and "\x1b" not in told.value.message[:60]
+
+
+def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_routes(tmp_path / "none.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="no UTF-8"):
+        load_routes(tmp_path / "binary.toml")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "a@b\nc",
+        "a b@c",
+        "a@",
+        "@b",
+        "a..b@c",
+        ".a@b",
+        "a@b,c@d",
+        "<a@b>",
+        f"a@{'b' * 64}",
+        f"{'a' * 65}@b",
+        "a@b\n",
+        "",
+    ],
+)
+def test_what_is_no_address_is_refused(wrong: str) -> None:
+    with pytest.raises(UsageError, match="no mail address"):
+        bare_address(wrong, "x")
+    with pytest.raises(UsageError, match="no mail address"):
+        sender_address(f"GPU report <{wrong}>", "x")
+
+
+def settings(tmp_path: Path, text: str, **environ: str) -> ReportSettings:
+    file = tmp_path / "skuwise.toml"
+    file.write_text(text)
+    return load_settings(environ, system_file=file, config_home=tmp_path / "home")
+
+
+def test_settings_of_a_report(tmp_path: Path) -> None:
+    text = """
+    [report]
+    send = true
+    from = "GPU report <gpus@example.org>"
+    administrators = ["ops@example.org"]
+    smtp_host = "smtp.example.org"
+    smtp_username = "u"
+    smtp_password_file = "smtp-password"
+    cooldown = "14d"
+    """
+    found = settings(tmp_path, text, SKUWISE_REPORT_DB="/a, /b", SKUWISE_REPORT_SEND="no")
+    assert (found.db, found.send, found.port, found.cooldown_seconds) == ((Path("/a"), Path("/b")), False, 587, 1209600)
+    assert found.sender is not None and found.sender.addr_spec == "gpus@example.org"
+    assert settings(tmp_path, "[report]\nsmtp_security = 'tls'").port == 465
+    assert settings(tmp_path, "[report]\nsmtp_security = 'none'\nsmtp_host = '::1'").port == 25
+    assert not settings(tmp_path, "").send
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sned = true", "Unknown setting 'sned'"),
+        ("send = 'maybe'", "neither true nor false"),
+        ("smtp_password = 'hunter2'", "Unknown setting 'smtp_password'"),
+        ("smtp_security = 'none'\nsmtp_host = 'smtp.example.org'", "is another machine"),
+        ("smtp_security = 'ssl'", "none of starttls, tls, none"),
+        ("smtp_host = 'smtp.example.org\\n'", "no name of a host"),
+        ("smtp_port = 99999", "no number from 1"),
+        ("smtp_username = 'u'", "has no password"),
+        ("from = 'gpus@example.org\\r\\nBcc: x@example.org'", "no mail address"),
+        ("administrators = ['x']", "no mail address"),
+        ("list_unsubscribe = 'https://a b'", "neither mailto: nor https:"),
+        ("list_unsubscribe = 'javascript:x'", "neither mailto: nor https:"),
+        ("no_data = 'long'", "none of short, none"),
+        ("smtp_timeout = '2h'", "outside 1 s to 10 min"),
+        ("mails_per_minute = 0", "no number from 1"),
+        ("db = 'x'\nteams = 3", "must be text"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UsageError) as told:
+        settings(tmp_path, f"[report]\n{text}")
+    assert said in str(told.value) and "hunter2" not in str(told.value)
+
+
+def test_a_password_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("hunter2\n")
+    file.chmod(0o640)
+    with pytest.raises(UsageError, match="by others than its owner") as told:
+        secret(str(file), {}, private=True)
+    assert "hunter2" not in str(told.value)
+    file.chmod(0o600)
+    assert secret(str(file), {}, private=True) == "hunter2"
+    file.chmod(0o440)
+    assert secret("password", {"CREDENTIALS_DIRECTORY": str(tmp_path)}, private=True) == "hunter2"
+    with pytest.raises(UsageError, match="no credentials are given"):
+        secret("password", {}, private=True)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://hooks.example.org/SECRET", "ftp://x/SECRET", "SECRET", "https://a b/SECRET", ""]
+)
+def test_a_webhook_is_https_or_loopback_and_never_repeated(url: str) -> None:
+    with pytest.raises(UsageError) as told:
+        check_webhook(url, "webhook-file")
+    assert "SECRET" not in str(told.value)
+    assert check_webhook("https://hooks.example.org/SECRET", "f") and check_webhook("http://127.0.0.1:8/SECRET", "f")
