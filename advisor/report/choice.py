@@ -10,7 +10,7 @@ from ..words import action_words, target_words
 from .shares import taken_by
 
 # A new sentence, not the dot of a figure or an abbreviation within one.
-_SENTENCE_ENDS = re.compile(r"(?<=[a-z0-9)%][.])\s+(?=[A-Z])")
+_SENTENCE_ENDS = re.compile(r"(?<=[\w)%][.])\s+(?=[A-Z])")
 
 
 @dataclass(frozen=True, slots=True)

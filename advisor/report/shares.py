@@ -62,7 +62,7 @@ def share_out(
         team: _of_team(
             advice, own.get(team, ()), findings.get(team, ()), ways.get(team, ()), tuple(fabrics.get(team, ()))
         )
-        for team in dict.fromkeys((*teams, *own, *findings, *ways))
+        for team in dict.fromkeys((*teams, *own, *findings, *ways, *fabrics))
     }
 
 
