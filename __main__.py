@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "rules": ("skuwise.rules.commands", "", "list or check the rules and thresholds"),
     "ledger": ("skuwise.advisor.commands", "advisor", "what was recommended, and what was decided on it"),
     "report": ("skuwise.advisor.commands", "advisor", "the weekly report: one mail for each team, shown or sent"),
+    "serve": ("skuwise.advisor.commands", "advisor", "reports, snapshots and cache on a schedule, without systemd"),
     "merge": ("skuwise.advisor.commands", "advisor", "the advice of several shards into one"),
     "simulate": ("skuwise.advisor.commands", "advisor", "make a labelled fleet, for trying and testing"),
     "demo": ("skuwise.advisor.commands", "advisor", "the whole way on this machine, no GPU needed"),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .frame import Frame
     from .ledger.advising import Beside
     from .model import Advice, Decision
+    from .moves.site import Site
 
 WIDTH_OF_A_PIPE = 120
 # One seed for all runs: the same data give the same intervals.
@@ -58,6 +59,10 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
         from .report.commands import configure_report  # noqa: PLC0415
 
         configure_report(parser)
+    elif command == "serve":
+        from .serve import configure_serve  # noqa: PLC0415
+
+        configure_serve(parser)
     elif command == "merge":
         from .merge.command import configure_merge  # noqa: PLC0415
 
@@ -131,7 +136,7 @@ def run_advise(options: argparse.Namespace) -> int:
     with no_garbage_collection():
         _, advice = read_and_advise(
             source_of(options, say, cores()), since=options.since, until=options.until, rules_dir=options.rules,
-            prices=options.prices, now=now, decisions=decisions, with_market=options.market,
+            prices=options.prices, now=now, decisions=decisions, with_market=options.market, site=ledger.site(now),
         )  # fmt: skip
     print_advice(advice, options)
     ledger.note(advice, now)
@@ -160,13 +165,14 @@ def read_and_advise(
     prices: Path | None = None,
     decisions: Mapping[str, Decision] | None = None,
     with_market: bool = False,
+    site: Site | None = None,
     read: Callable[[], None] = lambda: None,
 ) -> tuple[Frame, Advice]:
     """The frame of a source and the advice over it. `since`: seconds before `until` (Unix seconds; None: the newest
     data there is). `read` is called between the two: when the frame is there and nothing is judged yet.
 
     `source`: a list of paths stands for databases. `decisions`: what the ledger says, by recommendation.
-    `with_market`: whether other providers are looked at, too.
+    `with_market`: whether other providers are looked at, too. `site`: what the ledger says of predictions.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -180,7 +186,7 @@ def read_and_advise(
     return frame, advise(
         frame, book.catalog, book.rules, book.own.prices, generated_at=now, rng=np.random.default_rng(SEED),
         kinds=book.kinds, bottlenecks=book.bottlenecks, power=book.own.power, custom=book.custom,
-        exceptions=book.exceptions, decisions=decisions, with_market=with_market,
+        exceptions=book.exceptions, decisions=decisions, with_market=with_market, site=site,
     )  # fmt: skip
 
 

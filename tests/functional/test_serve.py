@@ -1,0 +1,121 @@
+"""`skuwise serve`: what it plans, what it does when a job fails, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from apscheduler.schedulers.background import BackgroundScheduler
+from skuwise.advisor.mail.settings import ReportSettings
+from skuwise.advisor.serve import Children, Job, ServeSettings, Serving, jobs, load_serve_settings
+from skuwise.rules.errors import UsageError
+
+SUNDAY = datetime(2026, 11, 15, 12, tzinfo=UTC)
+BY_NAME = ReportSettings(prometheus="http://127.0.0.1:9090", match=('cluster="eu"',))
+
+
+@pytest.fixture
+def scheduler() -> Iterator[BackgroundScheduler]:
+    """One that keeps its plan and runs nothing."""
+    found = BackgroundScheduler(timezone=UTC)
+    found.start(paused=True)
+    yield found
+    found.shutdown(wait=False)
+
+
+def named(found: Sequence[Job]) -> dict[str, Job]:
+    return {job.name: job for job in found}
+
+
+def test_what_is_run_and_when() -> None:
+    settings = ServeSettings(spread_seconds=0, snapshot_db=Path("/a.db"), snapshot_folder=Path("/copies"))
+    planned = named(jobs(settings, BY_NAME))
+    assert planned["report"].arguments == ("report", "--send") and planned["report"].at_start
+    assert planned["report"].trigger.get_next_fire_time(None, SUNDAY) == datetime(2026, 11, 16, 6, tzinfo=UTC)
+    assert planned["snapshot"].arguments == ("agent", "snapshot", "/copies", "--rollups-only", "--db", "/a.db")
+    assert planned["cache"].arguments[:5] == (
+        "advise",
+        "--prometheus",
+        "http://127.0.0.1:9090",
+        "--match",
+        'cluster="eu"',
+    )
+    assert set(named(jobs(ServeSettings(), ReportSettings(db=(Path("/a.db"),))))) == {"report"}
+    with pytest.raises(UsageError, match="nothing to do"):
+        jobs(ServeSettings(), ReportSettings())
+
+
+def test_a_report_is_run_at_the_start_and_again_while_it_fails(scheduler: BackgroundScheduler) -> None:
+    status, ran = [1], []
+
+    def run(arguments: Sequence[str]) -> int:
+        ran.append(arguments)
+        return status[0]
+
+    serving = Serving(scheduler, run, lambda: SUNDAY)
+    planned = named(jobs(ServeSettings(), BY_NAME))
+    for job in planned.values():
+        serving.add(job)
+    kept = {job.id: job for job in scheduler.get_jobs()}
+    assert kept["report"].next_run_time == SUNDAY and kept["cache"].next_run_time > SUNDAY
+    assert all((job.coalesce, job.max_instances, job.misfire_grace_time) == (True, 1, None) for job in kept.values())
+    for _ in range(2):  # a second failure puts it off, and does not double it
+        serving.work(planned["report"])
+    again = [job for job in scheduler.get_jobs() if job.id == "report again"]
+    assert [job.next_run_time for job in again] == [SUNDAY + timedelta(minutes=15)]
+    assert len(ran) == 2
+    # Wrong settings (2) and nothing to work on (3) are not mended by trying again; nor is a copy urgent.
+    scheduler.remove_job("report again")
+    for name, status[0] in (("report", 2), ("report", 3), ("report", 0), ("cache", 1)):
+        serving.work(planned[name])
+    assert not [job for job in scheduler.get_jobs() if "again" in job.id]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["report_day = 'monday'", "report_hour = 24", "retry = 0", "snapshot_db = '/a'", "snapshots = true", "report = 7"],
+)
+def test_settings_that_cannot_be_are_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "skuwise.toml"
+    file.write_text(f"[serve]\n{text}\n")
+    with pytest.raises(UsageError):
+        load_serve_settings({}, system_file=file, config_home=tmp_path)
+
+
+def test_a_command_that_runs_is_ended_and_none_is_started_any_more(tmp_path: Path) -> None:
+    children, database, statuses = Children(), tmp_path / "node.db", []
+    arguments = ("agent", "run", "--db", str(database))
+    working = threading.Thread(target=lambda: statuses.append(children.run(arguments)))
+    working.start()
+    ends = time.monotonic() + 60
+    while not database.exists() and time.monotonic() < ends:
+        time.sleep(0.02)
+    assert database.exists()
+    children.stop()
+    working.join(60)
+    assert statuses == [0] and children.run(arguments) == 0
+
+
+def test_it_runs_until_it_is_asked_to_stop(tmp_path: Path) -> None:
+    config = tmp_path / "skuwise/skuwise.toml"
+    config.parent.mkdir()
+    config.write_text("[report]\ndb = ['fleet.db']\nteams = 'no-such-file.toml'\n")
+    environ = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "skuwise", "serve"]
+    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        told = []
+        for line in process.stderr:
+            told.append(line)
+            if line.startswith("report ended"):
+                process.send_signal(signal.SIGTERM)
+        assert process.wait() == 0
+    assert "report ended with status 2: it waits for its next turn\n" in told and told[-1] == "stopping\n"
