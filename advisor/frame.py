@@ -37,8 +37,9 @@ class Frame:
     `fabric_history`: per port, beyond the window as far as the hours reach: ``node, device, port, role,
     last_active_ts`` (end of the last hour in which some second exceeded 1 % of line rate, NaN: never), ``first_ts,
     hours``; empty where the road cannot look back.
-    `serving`: what inference servers told, ``node, workload_id, engine, kv_percent, samples, preemptions, seconds``:
-    how many samples fell on each percent of KV cache in use; empty where the road or no server tells.
+    `serving`: what inference servers told, ``node, workload_id, engine, kv_percent, samples, preemptions, seconds,
+    generated_tokens``: how many samples fell on each percent of KV cache in use; empty where the road or no server
+    tells.
     `source`: how the data was reached, for the advice's ``source`` field. `notes`: what the reader could not read.
     """
 

@@ -76,5 +76,6 @@ FEATURES: Mapping[str, tuple[str, str]] = {
     "power_watts": ("watts", "power per GPU, mean"),
     "power_over_idle": ("ratio", "power over the SKU's idle power, mean"),
     "throttled": ("ratio", "share of time with a throttle reason that costs speed"),
+    "generated_tokens": ("count", "tokens that its inference servers told they generated in the window"),
     "clock_ratio": ("ratio", "SM clock over the clock behind the peak, mean of busy rows"),
 }

@@ -42,6 +42,14 @@ def capacity_of(serving: pd.DataFrame, workload_id: str) -> Capacity | None:
     return Capacity(level, float(preempted.sum()) if len(preempted) else None, float(own["seconds"].sum()) / 3600)
 
 
+def tokens_of(serving: pd.DataFrame, workload_id: str) -> float | None:
+    """Tokens that the servers of a workload generated in the window; None where none told."""
+    if serving.empty or "generated_tokens" not in serving:
+        return None
+    told = serving.loc[serving["workload_id"] == workload_id, "generated_tokens"].dropna()
+    return float(told.sum()) if len(told) else None
+
+
 def with_capacity(verdict: BottleneckVerdict, capacity: Capacity | None, kv_p95_min: float) -> BottleneckVerdict:
     """The verdict with the overlay ``hbm-capacity`` in its evidence, where the cache is full or requests were thrown
     out of it; unchanged otherwise."""

@@ -26,7 +26,7 @@ from .phase_verdicts import DEMANDED, Ask, Judgement, judge_phases
 from .phases import turns
 from .records import records
 from .series import series_hours, with_series
-from .serving_facts import capacity_of, with_capacity
+from .serving_facts import capacity_of, tokens_of, with_capacity
 from .shares import judge_bottleneck
 from .skus import GpuCatalog, GpuIndex, index_gpus
 from .sustained import assumed
@@ -150,6 +150,9 @@ def _workload(session: Session, mine: pd.DataFrame, context: _Context) -> Worklo
     kind = _with_floor(whole.kind, session, context)
     bottleneck = _explained(whole.bottleneck, coverage)
     bottleneck = with_capacity(bottleneck, capacity_of(context.frame.serving, session.workload_id), context.kv_full)
+    tokens = tokens_of(context.frame.serving, session.workload_id)
+    if tokens is not None:
+        found = {**found, "generated_tokens": tokens}
     own_facts = [context.facts[node] for node in session.nodes if node in context.facts]
     node_skus = {f.node_sku for f in own_facts}
     return WorkloadVerdict(

@@ -150,7 +150,7 @@ LIVE_DEVICES = (
     " nvlink_bytes_per_second FROM gpus WHERE node = :node AND valid_to IS NULL ORDER BY gpu_index, gpu_uuid"
 )
 LIVE_WORK = (
-    "SELECT u.gpu_uuid, w.name FROM workload_gpus u JOIN workloads w ON w.workload_id = u.workload_id"
+    "SELECT u.gpu_uuid, u.workload_id, w.name FROM workload_gpus u JOIN workloads w ON w.workload_id = u.workload_id"
     " WHERE u.node = :node AND u.ts_end > :start ORDER BY u.ts_end DESC, u.ts_start DESC"
 )
 LIVE_NODE = "SELECT last_seen FROM nodes WHERE node = :node"
@@ -201,11 +201,12 @@ FABRIC_HISTORY = Query(
 # percentile over 14 days takes no more than a hundred rows of a workload.
 SERVING = Query(
     "SELECT node, workload_id, engine, CAST(kv_cache_usage * 100 AS INTEGER) AS kv_percent, count(*) AS samples,"
-    " sum(preemptions_per_second * interval_seconds) AS preemptions, sum(interval_seconds) AS seconds"
+    " sum(preemptions_per_second * interval_seconds) AS preemptions, sum(interval_seconds) AS seconds,"
+    " sum(generation_tokens_per_second * interval_seconds) AS generated_tokens"
     " FROM serving_samples WHERE ts > :start AND ts <= :end AND workload_id IS NOT NULL"
     " GROUP BY node, workload_id, engine, kv_percent",
     ("node", "workload_id", "engine"),
-    ("kv_percent", "samples", "preemptions", "seconds"),
+    ("kv_percent", "samples", "preemptions", "seconds", "generated_tokens"),
 )
 # The version of the schema from which on there is such a view.
 SERVING_SINCE = 1001

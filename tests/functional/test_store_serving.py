@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from pathlib import Path
 
 import pytest
 from skuwise.advisor.telemetry.tables import to_table
+from skuwise.advisor.verdicts.serving_facts import tokens_of
 from skuwise.agent.model import Node, ServingSample, Workload
 from skuwise.agent.store import queries
 from skuwise.agent.store.migrations import migrations, open_for_writing
@@ -87,7 +89,8 @@ def test_the_advisor_reads_how_full_each_cache_was(tmp_path: Path) -> None:
         node = writer.for_node(Node("n1"), T0)
         node.set_workloads((WORK,), (), T0)
         for n, used in enumerate((0.456, 0.458, 0.97)):
-            node.add_serving(sample(T0 + 10 * (n + 1), "w-1", kv_cache_usage=used, preemptions_per_second=0.5))
+            values = {"kv_cache_usage": used, "preemptions_per_second": 0.5, "generation_tokens_per_second": 100.0}
+            node.add_serving(sample(T0 + 10 * (n + 1), "w-1", **values))
         node.add_serving(sample(T0 + 40))  # of no workload: it tells nothing of one
     with open_reader(path) as reader:
         rows = reader.fetch(queries.SERVING.sql, {"start": T0, "end": T0 + 60})
@@ -96,3 +99,7 @@ def test_the_advisor_reads_how_full_each_cache_was(tmp_path: Path) -> None:
     assert told["kv_percent"].tolist() == [45.0, 97.0]
     assert told["samples"].tolist() == [2.0, 1.0]
     assert told["preemptions"].tolist() == pytest.approx([10.02, 5.01])
+    assert told["generated_tokens"].tolist() == pytest.approx([2004.0, 1002.0])
+    assert tokens_of(told, "w-1") == pytest.approx(3006.0)
+    assert tokens_of(told, "w-2") is None
+    assert tokens_of(told.assign(generated_tokens=math.nan), "w-1") is None
