@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from .moves.market import market
 from .moves.money import PriceBook, fabric_uses, reconcile, standings, unique, with_costs
 from .moves.options import decided, enumerate_options, order, recoverable
 from .moves.scene import Scene
+from .moves.site import NO_SITE, Site
 from .moves.waste.exempt import excused
 from .moves.waste.registry import find_custom, find_waste
 from .moves.waste.scope import Scope
@@ -48,6 +50,7 @@ def advise(
     custom: CustomRules | None = None,
     exceptions: Exceptions | None = None,
     with_market: bool = False,
+    site: Site | None = None,
 ) -> Advice:
     """Everything there is to say about a frame. `prices` are a team's own, before the catalog's list prices; `power`
     is what it pays for electricity.
@@ -56,12 +59,12 @@ def advise(
     `kinds`, `bottlenecks`: thresholds of the verdicts; the packaged ones where None. `decisions`: what people decided
     on recommendations (the ledger), by id: what they dismissed or snoozed is marked and not counted. `custom`: a site's
     own rules (None: none); `exceptions`: whose work a rule does not speak of (None: the packaged ones). `with_market`:
-    whether other providers are looked at, too.
+    whether other providers are looked at, too. `site`: what moves that were done here say of predictions.
     """
     verdicts = judge(frame, catalog, kinds, bottlenecks, floor_hours=_floor_hours(rules))
     return advise_on(
         verdicts, catalog, rules, prices, generated_at=generated_at, rng=rng, source=frame.source, power=power,
-        decisions=decisions, custom=custom, exceptions=exceptions, with_market=with_market,
+        decisions=decisions, custom=custom, exceptions=exceptions, with_market=with_market, site=site,
     )  # fmt: skip
 
 
@@ -79,6 +82,7 @@ def advise_on(
     custom: CustomRules | None = None,
     exceptions: Exceptions | None = None,
     with_market: bool = False,
+    site: Site | None = None,
 ) -> Advice:
     """The moves and the money of verdicts that are already given."""
     book = PriceBook(catalog, tuple(prices), tuple(power))
@@ -89,7 +93,7 @@ def advise_on(
     scope = Scope(verdicts, groups, rules, book, generated_at)
     found, waste_notes = find_waste(scope, exceptions)
     own, own_notes = find_custom(scope, custom or CustomRules({}), exceptions)
-    scene = scene_of(window, book, rules, generated_at, rng)
+    scene = replace(scene_of(window, book, rules, generated_at, rng), site=site or NO_SITE)
     options, over = enumerate_options(scene, verdicts, groups, found)
     options = decided(options, decisions or {})
     reconciliation, money_notes = reconcile(verdicts, book)
@@ -124,7 +128,7 @@ def advise_on(
         workloads=with_costs(verdicts, book),
         findings=tuple(f.finding for f in (*found, *own)),
         recommendations=recommendations,
-        notes=(*verdicts.notes, *short, *waste_notes, *own_notes, *over, *money_notes),
+        notes=(*verdicts.notes, *short, *waste_notes, *own_notes, *over, *money_notes, *scene.site.notes),
         market=elsewhere,
         nodes=tuple(sorted(n.node for n in verdicts.nodes)),
         fabrics=fabric_uses(verdicts.nodes, book),

@@ -13,10 +13,12 @@ from pathlib import Path
 from ...rules.errors import NothingToDo, StoreError
 from ...rules.plain import clean
 from ..model import Advice, Configuration, Decision, Recommendation
+from ..moves.site import NO_SITE, Case, Site, site_factor
 from ..words import price_note
 from .entries import Entry, Event, Proposal
 from .happened import happenings
 from .kept import Ground
+from .measuring import LOAD_CHANGED
 from .seen import Seen, measure, seen_in, serves, source_words
 from .store import Ledger
 
@@ -47,6 +49,13 @@ class Beside:
         told = {entry.proposal.id: entry.decision(now) for entry in entries}
         return {id_: decision for id_, decision in told.items() if decision.state not in ("proposed", "expired")}
 
+    def site(self, now: float) -> Site:
+        """What the moves that were done here say of predictions; nothing where there is no ledger to read."""
+        try:
+            return site_of(Ledger(self.path).entries(), now) if self.path is not None else NO_SITE
+        except (NothingToDo, StoreError):
+            return NO_SITE
+
     def note(self, advice: Advice, now: float) -> None:
         """Note what the advice proposes and what became of what stands there, and say so."""
         if self.path is None or not (advice.recommendations or self.path.exists()):
@@ -68,6 +77,27 @@ class Beside:
                 self.say(f"{id_} is {event.act}: {clean(event.why or '')}")
         count = len(advice.recommendations)
         self.say(f"{count} {'recommendation' if count == 1 else 'recommendations'} noted in {self.path} ({new} new)")
+
+
+def site_of(entries: Iterable[Entry], now: float) -> Site:
+    """What the measured moves of a ledger say. Where the load changed, the time is not the move's alone: left out."""
+    cases: list[Case] = []
+    predicted = measured = 0.0
+    savings = 0
+    for entry in entries:
+        ground, told, state = entry.proposal.ground, entry.realised, entry.decision(now).state
+        if ground is None or told is None or state not in ("done", "regressed"):
+            continue
+        steady = told.load_ratio is None or abs(told.load_ratio - 1) <= LOAD_CHANGED
+        other = entry.proposal.action == "move-sku" and ground.source.gpu_sku != ground.target.gpu_sku
+        if other and steady and told.time_ratio is not None and told.predicted_time_ratio is not None:
+            cases.append(Case(told.predicted_time_ratio, told.time_ratio, ground.yardstick.site_factor))
+        if told.saving_usd_per_month is not None and told.predicted_saving_usd_per_month is not None:
+            predicted += told.predicted_saving_usd_per_month.p50
+            measured += told.saving_usd_per_month
+            savings += 1
+    factor, count = site_factor(cases)
+    return Site(factor, count, (predicted, measured), savings)
 
 
 def proposals(advice: Advice) -> tuple[Proposal, ...]:
@@ -112,7 +142,8 @@ def _ground(advice: Advice, r: Recommendation, seen: Seen) -> Ground:
         source=r.source,
         target=r.target,
         saving_usd_per_month=r.saving_usd_per_month,
-        time_ratio=r.time_ratio,
+        # That of a swap is the training's, which is another series than the one it is told of.
+        time_ratio=r.time_ratio if r.action != "swap-placement" else None,
         yardstick=replace(r.yardstick, nodes=tuple(map(_storable, r.yardstick.nodes))),
         before=measure(runs, seen.start, seen.end),
         usd_per_hour={p.sku: p.usd_per_hour for p in prices},

@@ -5,26 +5,24 @@ from __future__ import annotations
 import argparse
 import getpass
 import json
-import math
 import os
 import shutil
 import sys
-import textwrap
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from ...rules.columns import columns
 from ...rules.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.fields import suggest
 from ...rules.plain import clean
-from .. import words
-from ..moments import minute, parse_moment, rfc3339
+from ..moments import minute, parse_moment
 from .entries import Act, Entry, Event
+from .kept import TRIABLE, Figures, Trial
 from .place import default_path
 from .store import Ledger
+from .telling import STATES, as_dict, as_text, entry_text
 
-STATES = ("proposed", "accepted", "snoozed", "dismissed", "expired")
 SCHEMA = "skuwise.ledger/1"
 # So many characters of an id are enough where they name one thing only (as for explain).
 _PREFIX_MIN = 4
@@ -40,6 +38,8 @@ def configure_ledger(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--all", action="store_true", help="also what is blocked or expired")
     listing.add_argument("--format", choices=("table", "json"), default="table")
     listing.set_defaults(run=run_list)
+    show = _action(actions, "show", "one recommendation: what was predicted, what was measured, and its history")
+    show.set_defaults(run=run_show)
     accept = _action(actions, "accept", "it will be done; it counts until it is")
     accept.add_argument("--why", default=None, metavar="REASON")
     accept.set_defaults(run=run_accept)
@@ -50,12 +50,17 @@ def configure_ledger(parser: argparse.ArgumentParser) -> None:
     dismiss = _action(actions, "dismiss", "it will not be done; it is not counted any more")
     dismiss.add_argument("--why", required=True, metavar="REASON")
     dismiss.set_defaults(run=run_dismiss)
+    trial = _action(actions, "trial", "one replica goes first: the next advice compares it with the rest")
+    trial.add_argument("--replica", metavar="NAME", help="its name or id (default: whichever stands on the target)")
+    trial.add_argument("--why", default=None, metavar="REASON")
+    trial.set_defaults(run=run_trial)
 
 
 def _action(actions: argparse._SubParsersAction, name: str, text: str) -> argparse.ArgumentParser:
     parser = actions.add_parser(name, help=text, description=text)
     if name != "list":
         parser.add_argument("id", metavar="ID", help="id of a recommendation, or its beginning")
+    if name not in ("list", "show"):
         parser.add_argument("--by", metavar="NAME", help="who decided it (default: your user name)")
     parser.add_argument(
         "--ledger", type=Path, metavar="PATH",
@@ -77,6 +82,14 @@ def run_list(options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
+def run_show(options: argparse.Namespace) -> int:
+    """Print one entry in full."""
+    entry = find(Ledger(ledger_path(options.ledger)).entries(), options.id)
+    width = min(shutil.get_terminal_size((_WIDTH, 24)).columns, _WIDTH)
+    sys.stdout.write(entry_text(entry, time.time(), width))
+    return EXIT_DONE
+
+
 def run_accept(options: argparse.Namespace) -> int:
     return _decide(options, "accepted", None)
 
@@ -88,6 +101,23 @@ def run_snooze(options: argparse.Namespace) -> int:
 
 def run_dismiss(options: argparse.Namespace) -> int:
     return _decide(options, "dismissed", None)
+
+
+def run_trial(options: argparse.Namespace) -> int:
+    """Note that a trial begins. What it came to is noted by later advice."""
+    ledger, now = Ledger(ledger_path(options.ledger)), time.time()
+    entry = find(ledger.entries(), options.id)
+    check_trial(entry, now)
+    begun = event_of("trial", now, options.by, None, options.why)
+    trial = Trial(_storable(options.replica))
+    ledger.add(entry.proposal.id, replace(begun, figures=Figures(trial=trial)))
+    who = f"Replica {trial.replica}" if trial.replica else "One replica"
+    print(  # noqa: T201
+        f"{entry.proposal.id} ({clean(entry.proposal.action)}, {clean(entry.proposal.about)}) is on trial. "
+        f"{clean(who)} goes to {clean(entry.proposal.target_config)}; 'skuwise advise' compares it with the rest.",
+        file=sys.stderr,
+    )
+    return EXIT_DONE
 
 
 def _decide(options: argparse.Namespace, act: Act, until: float | None) -> int:
@@ -113,6 +143,19 @@ def event_of(act: Act, now: float, by: str | None, until: float | None, why: str
     if act == "dismissed" and reason is None:
         raise UsageError("The reason is empty.", "Say why (--why): whoever finds this in a year will ask.")
     return Event(act, now, _storable(by) or _user(), until, reason)
+
+
+def check_trial(entry: Entry, now: float) -> None:
+    """Raises UsageError where one replica cannot go first."""
+    p, state = entry.proposal, entry.decision(now).state
+    if p.action not in TRIABLE:
+        raise UsageError(
+            f"{p.id} is {p.action!r}: no single replica can go first.", f"A trial is for {', '.join(TRIABLE)}."
+        )
+    if p.ground is None or p.ground.time_ratio is None or p.ground.target.gpu_count == 0 or p.blocked:
+        raise UsageError(f"{p.id} predicts no time that a replica could be held against.", "Look at it with 'show'.")
+    if state in ("done", "expired"):
+        raise UsageError(f"{p.id} is {state}: there is nothing left to try.", "'skuwise ledger list' shows what is.")
 
 
 def ledger_path(asked: Path | None) -> Path:
@@ -142,60 +185,11 @@ def find(entries: Sequence[Entry], asked: str) -> Entry:
     raise UsageError(f"The ledger knows no recommendation {asked!r}.", near)
 
 
-def as_dict(entry: Entry, now: float) -> dict[str, object]:
-    """An entry as the values of JSON: times in RFC 3339, UTC."""
-    p, decision = entry.proposal, entry.decision(now)
-    return {
-        "id": p.id, "state": decision.state, "action": p.action, "about": p.about, "from": p.source_config,
-        "to": p.target_config, "saving_usd_per_month": _finite(p.saving_usd_per_month),
-        "freed_gpu_hours_per_month": _finite(p.freed_gpu_hours_per_month), "realisation": p.realisation,
-        "risk": p.risk, "blocked": p.blocked, "text": p.text, "source": p.source,
-        "first_proposed": rfc3339(entry.first_proposed), "last_proposed": rfc3339(entry.last_proposed),
-        "snoozed_until": rfc3339(decision.until) if decision.until is not None else None,
-        "history": [
-            {"act": e.act, "at": rfc3339(e.at), "by": e.by, "why": e.why,
-             "until": rfc3339(e.until) if e.until is not None else None}
-            for e in entry.events
-        ],
-    }  # fmt: skip
-
-
-def as_text(entries: Sequence[Entry], left_out: int, now: float, width: int) -> str:
-    """The ledger as a person reads it: a table, then what was decided on each."""
-    more = f"{left_out} more: blocked, expired or in another state; --all lists them.\n" if left_out else ""
-    if not entries:
-        return more or "The ledger holds no recommendation yet.\n"
-    rows, history = [], []
-    for entry in sorted(entries, key=lambda e: (STATES.index(e.decision(now).state), -(_saving(e)), e.proposal.id)):
-        p, decision = entry.proposal, entry.decision(now)
-        state = f"{decision.state} until {minute(decision.until)}" if decision.until is not None else decision.state
-        saving = f"{words.usd(p.saving_usd_per_month)} a month" if p.saving_usd_per_month is not None else words.NONE
-        rows.append((p.id, state, p.action, p.about, p.target_config, saving, minute(entry.last_proposed)))
-        told = [f"{p.id}: {event_words(e)}" for e in entry.events if e.by and e.act not in ("proposed", "expired")]
-        history += [textwrap.fill(clean(line), width, subsequent_indent="    ") for line in told]
-    table = columns(("id", "state", "action", "of", "to", "saving", "last proposed"), rows, right=(5,))
-    return table + "\n" + ("\n" + "\n".join(history) + "\n" if history else "") + more
-
-
-def event_words(event: Event) -> str:
-    """``dismissed by ann on 2026-11-02 10:00 UTC: a warm standby``."""
-    until = f" until {minute(event.until)}" if event.until is not None else ""
-    return f"{event.act}{until} by {event.by} on {minute(event.at)}" + (f": {event.why}" if event.why else "")
-
-
 def _shown(entry: Entry, state: str | None, every: bool, now: float) -> bool:
     own = entry.decision(now).state
     if state is not None:
         return own == state
     return every or (own != "expired" and not (own == "proposed" and entry.proposal.blocked))
-
-
-def _saving(entry: Entry) -> float:
-    return entry.proposal.saving_usd_per_month or 0.0
-
-
-def _finite(value: float | None) -> float | None:
-    return round(value, 6) if value is not None and math.isfinite(value) else None
 
 
 def _storable(text: str | None) -> str | None:

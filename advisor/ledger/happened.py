@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..words import usd
+from ..words import spread, usd
 from .entries import BY_ITSELF, Entry, Event
 from .kept import Figures, Ground, Realised
 from .measuring import beyond, realised
@@ -136,13 +136,13 @@ def measured_words(told: Realised) -> str:
     said = []
     if told.saving_usd_per_month is not None:
         predicted = told.predicted_saving_usd_per_month
-        of = f" ({usd(predicted.p50)} predicted, {usd(predicted.p10)} to {usd(predicted.p90)})" if predicted else ""
+        of = f" (predicted: {usd(predicted.p50)}{spread(predicted)})" if predicted else ""
         said.append(f"It saves {usd(told.saving_usd_per_month)} a month{of}.")
     else:
         said.append(f"Its saving is not measured: {told.saving_missing}.")
     if told.time_ratio is not None:
         predicted = told.predicted_time_ratio
-        of = f" (x{predicted.p50:.2f} predicted, {predicted.p10:.2f} to {predicted.p90:.2f})" if predicted else ""
+        of = f" (predicted: x{predicted.p50:.2f}, {predicted.p10:.2f} to {predicted.p90:.2f})" if predicted else ""
         said.append(f"The same work takes x{told.time_ratio:.2f} the time{of}.")
     elif told.predicted_time_ratio is not None:
         said.append(f"Its time is not measured: {told.time_missing}.")

@@ -11,6 +11,10 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from ..model import Configuration, Interval, Yardstick
 
+# Hours that a replica on trial and the rest must have run side by side: a whole day of load.
+TRIAL_HOURS = 24.0
+# Moves that lead single replicas somewhere, so that one can go first.
+TRIABLE = ("move-sku", "mig-slice")
 Verdict = Literal["better", "as predicted", "worse"]
 T = TypeVar("T")
 

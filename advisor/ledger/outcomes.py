@@ -38,10 +38,10 @@ class Outcome:
 
 def outcomes(entries: Iterable[Entry], now: float) -> tuple[Outcome, ...]:
     """The outcomes of a ledger at `now` (Unix seconds): what is accepted, done or regressed, the newest event first."""
-    told: list[tuple[Entry, DecisionState]] = [(entry, entry.decision(now).state) for entry in entries]
-    kept = [(entry, state) for entry, state in told if state in ("accepted", "done", "regressed")]
+    told = [(entry, entry.decision(now)) for entry in entries]
+    kept = [(entry, decision) for entry, decision in told if decision.state in ("accepted", "done", "regressed")]
     kept.sort(key=lambda pair: (-pair[0].events[-1].at, pair[0].proposal.id))
-    return tuple(_outcome(entry, state) for entry, state in kept)
+    return tuple(_outcome(entry, decision.state) for entry, decision in kept)
 
 
 def _outcome(entry: Entry, state: DecisionState) -> Outcome:

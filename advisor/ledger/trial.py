@@ -6,13 +6,11 @@ from collections.abc import Sequence
 
 from ..model import Interval, WorkloadVerdict
 from .entries import Entry
-from .kept import Ground, Measure, Tried, Verdict
+from .kept import TRIAL_HOURS, Ground, Measure, Tried, Verdict
 from .measuring import rate_ratio
 from .seen import Seen, hours, measure, spans
 from .whereabouts import fits_target
 
-# Hours that replica and rest must have run side by side: a whole day of load.
-TRIAL_HOURS = 24.0
 # What two replicas of the same service on the same GPU differ by, for want of a published figure (assumed): a
 # prediction narrower than that is not held to be wrong by less.
 TOLERANCE = 0.05
@@ -46,7 +44,7 @@ def tried(entry: Entry, ground: Ground, seen: Seen) -> tuple[str, Tried] | None:
     p = ground.time_ratio
     went = verdict if verdict == "as predicted" else f"{verdict} than predicted"
     why = (
-        f"The trial went {went}: x{ratio:.2f} the time by {by} (x{p.p50:.2f} predicted, {p.p10:.2f} to {p.p90:.2f}), "
+        f"The trial went {went}: x{ratio:.2f} the time by {by} (predicted: x{p.p50:.2f}, {p.p10:.2f} to {p.p90:.2f}), "
         f"over {together:.0f} h beside the others."
     )
     return why, Tried(verdict, ratio, together, by)

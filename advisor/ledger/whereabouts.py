@@ -57,7 +57,7 @@ def whereabouts(id_: str, action: str, ground: Ground, seen: Seen) -> Stand | No
 
 def fits_target(action: str, ground: Ground) -> Fits | None:
     """Tells whether a run stands where the move leads; None: the move leads no single run anywhere."""
-    if action in ("move-sku", "swap-placement") and ground.target.node_sku is not None:
+    if action == "move-sku" and ground.target.node_sku is not None:
         return _on(ground.target)
     return _sliced if action == "mig-slice" else None
 

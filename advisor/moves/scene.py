@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...rules.catalog import NodeSku, Price
+from ...rules.catalog import GpuSku, NodeSku, Price
 from ...rules.catalog_loader import Catalog
 from ...rules.thresholds import WasteRule
 from ..model import Configuration, Interval, Realisation, Recommendation
@@ -16,7 +16,8 @@ from ..words import dated, spread, usd
 from .gates import fewer_gpus_gates
 from .groups import AVAILABLE, HOURS_PER_MONTH, TRAINING, Group
 from .money import PriceBook
-from .prediction import Array
+from .prediction import Array, Link, Prediction, Refusal, predict
+from .site import NO_SITE, Site
 
 DRAWS = 500
 
@@ -26,7 +27,8 @@ class Scene:
     """`headroom`: the load that fewer or other GPUs may reach; `at`: now, Unix seconds; `rng` is injected.
     `sizing`: the rule that sets the headroom, which teams may change for their work (None: one headroom for all).
 
-    `window_hours`: length of the window, from which a month's hours of a job are reckoned.
+    `window_hours`: length of the window, from which a month's hours of a job are reckoned. `site`: what moves that were
+    done here say of predictions.
     """
 
     catalog: Catalog
@@ -36,6 +38,14 @@ class Scene:
     window_hours: float
     rng: np.random.Generator
     sizing: WasteRule | None = None
+    site: Site = NO_SITE
+
+    def predicted(
+        self, source: GpuSku, target: GpuSku, group: Group, network: tuple[Link, Link]
+    ) -> Prediction | Refusal:
+        """The time of a group's work on another GPU over its time today, as moves that were done here bear it out."""
+        found = predict(source, target, group.use, group.phase, network=network)
+        return found if source.name == target.name else self.site.applied(found)
 
     def of(self, group: Group) -> Scene:
         """The scene with the headroom that the group's team keeps."""

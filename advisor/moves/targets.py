@@ -20,7 +20,7 @@ from .gates import gates
 from .groups import HOURS_PER_MONTH
 from .ids import stable_id
 from .money import realisation
-from .prediction import Array, Link, Prediction, Refusal, percentiles, predict
+from .prediction import Array, Link, Prediction, Refusal, percentiles
 from .scene import Baseline, Option, Scene, gpus_needed, nodes_for, saving_sentence
 
 # Demand at which a break-even is looked for, as shares of today's peak.
@@ -127,7 +127,7 @@ def _weigh(  # noqa: PLR0917
     link = link_of(target)
     prediction = predicted.get((gpu.name, link))
     if prediction is None:
-        prediction = predict(source, gpu, base.group.use, base.group.phase, network=(link_of(base.sku), link))
+        prediction = scene.predicted(source, gpu, base.group, (link_of(base.sku), link))
         predicted[gpu.name, link] = prediction
     if isinstance(prediction, Refusal):
         return prediction.reason
@@ -221,7 +221,7 @@ def move_option(
             text=text,
             break_even=break_even(scene, base, best),
             available_from=date if claims else None,
-            yardstick=Yardstick(usd_per_month=_paid(scene, base) if claims else None),
+            yardstick=Yardstick(usd_per_month=_paid(scene, base) if claims else None, site_factor=scene.site.factor),
         ),
         best.draws if claims else None,
         exclusive=f"place:{group.series_id}",

@@ -23,7 +23,7 @@ from .gates import fewer_gpus_gates, gates
 from .groups import HOURS_PER_MONTH
 from .money import realisation
 from .outcome import Choice, Outcome, Side
-from .prediction import SAME_GPU, Array, Link, Prediction, Refusal, percentiles, predict
+from .prediction import SAME_GPU, Array, Link, Prediction, Refusal, percentiles
 from .scene import DRAWS, Baseline, Scene, gpus_needed, load_words, nodes_for
 from .slices import SliceFit
 from .slicing import fitting, per_gpu
@@ -141,7 +141,7 @@ class _Reckoning:
                 self.notes.append(f"Another provider: {ELSEWHERE} is not reckoned.")
         key = gpu.name, link
         if key not in self.predicted:
-            self.predicted[key] = predict(source, gpu, group.use, group.phase, network=(link_of(self.base.sku), link))
+            self.predicted[key] = self.scene.predicted(source, gpu, group, (link_of(self.base.sku), link))
         return self.predicted[key]
 
     def _sliced(self, source: GpuSku, gpu: GpuSku, time: Prediction) -> tuple[Prediction, SliceFit | None]:
