@@ -110,6 +110,17 @@ def _run(options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
+def typical(source: GpuSku, target: GpuSku, catalog: Catalog) -> tuple[tuple[str, Comparison], ...]:
+    """Typical work of each phase in 16 bits, as ``skus compare A B --phase P`` has it."""
+    model = load_move_model()
+    gpus = gpus_of_a_copy(None, "bf16", source, target)
+    reference = catalog.gpus[model.profiles.reference]
+    return tuple(
+        (phase, compare(Question(phase=phase, precision="bf16", gpus=gpus), source, target, reference, model))
+        for phase in PHASES
+    )
+
+
 def _document(question: Question, source: GpuSku, target: GpuSku, found: Comparison) -> dict[str, object]:
     return {
         "from": source.name,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..rules.catalog import Price
 
 
-_NOTICED = 1.005  # a time ratio beyond it is told as slower
+NOTICED = 1.005  # a time ratio beyond it is told as slower
 
 
 def cost_change(o: Outcome) -> str:
@@ -42,8 +42,8 @@ def pairs_of(bench: Workbench, o: Outcome) -> tuple[Pair, ...]:
     ]
     if o.time_ratio is not None:
         ratio = o.time_ratio
-        worse = ratio.p50 > _NOTICED
-        told = "slower" if worse else "faster" if ratio.p50 < 1 / _NOTICED else "the same"
+        worse = ratio.p50 > NOTICED
+        told = "slower" if worse else "faster" if ratio.p50 < 1 / NOTICED else "the same"
         pairs.append(Pair("time", "x1.00", f"x{ratio.p50:.2f} {told}", "$warning" if worse else ""))
         pairs.append(Pair("p10 to p90", "", f"x{ratio.p10:.2f} to x{ratio.p90:.2f}"))
     if today.load is not None:

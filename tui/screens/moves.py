@@ -7,13 +7,16 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
 from ...advisor import words
-from ...advisor.model import Advice, Recommendation
+from ...advisor.model import Advice, Configuration, Recommendation
+from ..asked import NOTICED
 from ..cells import line, lines
 from ..state import Loaded
+from ..widgets.beside import Beside, Pair
 from ..widgets.table import Column, ItemTable
 from .asking import Verb
 from .page import Page, TextWanted, WhatIfWanted, WorkloadWanted
@@ -56,8 +59,10 @@ class Moves(Page):
                     panel.border_title = "Capacity, energy and what gains nothing today"
                     yield ItemTable(_OTHER, empty="Nothing else is proposed.", identity=_id, id="capacity")
             with VerticalScroll(classes="panel", id="told") as panel:
-                panel.border_title = "This way out"
-                yield Static(classes="said")
+                panel.border_title = "Before and after"
+                yield Static(id="way", classes="said")
+                yield Beside()
+                yield Static(id="reasons", classes="said")
 
     def on_mount(self) -> None:
         self.query_one("#cash").focus()
@@ -101,26 +106,64 @@ class Moves(Page):
             self.post_message(DecisionWanted(act, r.id, f"{name}: {words.action_words(r)}, {words.target_words(r)}"))
 
     def _tell(self) -> None:
-        said = self.query_one("#told > .said", Static)
-        row = self._chosen()
-        if row is None:
-            said.update("")
+        row, loaded = self._chosen(), self._loaded
+        way, reasons = self.query_one("#way", Static), self.query_one("#reasons", Static)
+        beside = self.query_one(Beside)
+        if row is None or loaded is None:
+            way.update("")
+            reasons.update("")
+            beside.put(("", ""), ())
             return
         name, r = row
-        saving = words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)
-        said.update(
-            lines(
-                line(f"{name}: {words.action_words(r)}, {words.target_words(r)}", "bold"),
-                line(f"now: {r.source.gpu_count} x {r.source.gpu_sku or 'unknown GPU'}, "
-                     f"{r.source.node_sku or 'node SKU not known'}"),
-                line(f"comes to: {saving}"),
-                line(f"predicted time: {words.time_words(r.time_ratio)}; risk {r.risk}; id {r.id}"),
-                line(r.text),
-                *(line(f"Blocked: {one}", "$warning") for one in r.blocked_by),
-                *(line(f"Wrong if: {one}") for one in r.would_change_if),
-                *([line(f"Decided: {words.decision_words(r.decision)}", "bold")] if r.decision else []),
-            )
-        )  # fmt: skip
+        way.update(line(f"{name}: {words.action_words(r)}, {words.target_words(r)}", "bold"))
+        beside.put(("today", "then"), pairs_of(loaded.advice, r))
+        reasons.update(_reasons(loaded.advice, r))
+
+
+def pairs_of(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:
+    """Before and after, as far as a recommendation says."""
+    prices = {p.sku: p for p in advice.prices if p.id in r.prices}
+
+    def price(c: Configuration) -> str:
+        known = prices.get(c.node_sku or "")
+        return words.usd(known.usd_per_hour) if known is not None else words.NONE
+
+    def gpus(c: Configuration) -> str:
+        return f"{c.gpu_count} x {c.gpu_sku or 'unknown'}" if c.gpu_count else "none"
+
+    def node(c: Configuration) -> str:
+        return (c.node_sku or "").rpartition("/")[2] or words.NONE
+
+    ratio, saving = r.time_ratio, r.saving_usd_per_month
+    pairs = [
+        Pair("node", node(r.source), node(r.target)),
+        Pair("GPUs", gpus(r.source), gpus(r.target)),
+        Pair("a node-hour", price(r.source), price(r.target)),
+    ]
+    if ratio is not None:
+        pairs.append(Pair("time", "x1.00", f"x{ratio.p50:.2f}", "$warning" if ratio.p50 > NOTICED else ""))
+        pairs.append(Pair("p10 to p90", "", f"x{ratio.p10:.2f} to x{ratio.p90:.2f}"))
+    if saving is not None:
+        when = f" from {r.available_from}" if r.available_from else ""
+        pairs.append(Pair("cash a month", "", f"{words.usd(saving.p50)}{when}", "$success" if saving.p50 > 0 else ""))
+        pairs.append(Pair("p10 to p90", "", f"{words.usd(saving.p10)} to {words.usd(saving.p90)}"))
+    if r.freed_gpu_hours_per_month > 0:
+        pairs.append(Pair("freed a month", "", words.hours(r.freed_gpu_hours_per_month, "GPU-h")))
+    return (*pairs, Pair("risk", "", r.risk))
+
+
+def _reasons(advice: Advice, r: Recommendation) -> Content:
+    prices = [p for p in advice.prices if p.id in r.prices]
+    return lines(
+        Content(""),
+        line(r.text),
+        *(line(f"Blocked: {one}", "$warning") for one in r.blocked_by),
+        *([line(f"It {r.break_even}.")] if r.break_even else []),
+        *(line(f"Wrong if: {one}") for one in r.would_change_if),
+        *([line(f"Decided: {words.decision_words(r.decision)}", "bold")] if r.decision else []),
+        *(line(f"{p.sku}, {p.region}: {words.price_words(p)}", "$foreground-muted") for p in prices),
+        line(f"id {r.id}; b shows the queries behind it", "$foreground-muted"),
+    )
 
 
 def saves_cash(r: Recommendation) -> bool:
@@ -152,20 +195,20 @@ def _saving(row: Row) -> float | None:
     return saving.p50 if saving is not None else None
 
 
-_WHAT = Column("of", 16, lambda row: row[0], grows=True)
+_WHAT = Column("of", 12, lambda row: row[0], grows=True)
 _WAY = Column("way out", 19, lambda row: words.action_words(row[1]))
 _RISK = Column("risk", 9, lambda row: row[1].risk)
 _STANDING = Column("standing", 14, _standing)
 _TO = Column("to", 28, lambda row: words.target_words(row[1]))
 _TIME = Column("predicted time", 32, lambda row: words.time_words(row[1].time_ratio))
 _CASH = (
-    _WHAT, _WAY,
+    _WHAT,
     Column("a month", 10, lambda row: words.usd(_saving(row)), _saving, right=True, falling=True),
-    _STANDING, _RISK, _TO, _TIME,
+    _WAY, _RISK, _STANDING, _TO, _TIME,
 )  # fmt: skip
 _OTHER = (
-    _WHAT, _WAY,
+    _WHAT,
     Column("frees a month", 13, lambda row: words.hours(row[1].freed_gpu_hours_per_month, "h"),
            lambda row: row[1].freed_gpu_hours_per_month, right=True, falling=True),
-    _STANDING, _RISK, _TO, _TIME,
+    _WAY, _RISK, _STANDING, _TO, _TIME,
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -11,10 +12,13 @@ from textual.widgets import ContentSwitcher
 
 from ...advisor import words
 from ...rules.catalog import GpuSku, NodeSku
+from ..compared import Compared, compared
+from ..jobs import Tell
 from ..state import Loaded
 from ..widgets.finder import Finder
 from ..widgets.table import Column, ItemTable
-from .page import Page
+from .comparing import Comparing
+from .page import Page, WorkWanted
 
 if TYPE_CHECKING:
     from ...rules.catalog_loader import Catalog
@@ -42,11 +46,12 @@ class Skus(Page):
     ABOUT: ClassVar[str] = (
         "The catalog that verdicts and prices rest on. g shows GPUs, n nodes; / searches, s sorts. Rates are dense, "
         "links one way; prices are list prices of the whole node, with their date. Enter tells every figure with its "
-        "source."
+        "source. Space marks; v compares the two marked, or the marked one with the chosen one."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("g", "table('gpus')", "GPUs"),
         Binding("n", "table('nodes')", "Nodes"),
+        Binding("v", "compare", "Compare"),
     ]
 
     def __init__(self, source: str) -> None:
@@ -55,8 +60,9 @@ class Skus(Page):
 
     def compose_data(self) -> ComposeResult:
         with ContentSwitcher(initial="gpus"):
-            yield Finder(ItemTable(_GPUS, empty=_READING, search=_gpu_text, identity=_name), "GPUs", id="gpus")
-            yield Finder(ItemTable(_NODES, empty=_READING, search=_node_text, identity=_name), "nodes", id="nodes")
+            yield Finder(ItemTable(_GPUS, empty=_READING, search=_gpu_text, identity=_name, marks=2), "GPUs", id="gpus")
+            nodes = ItemTable(_NODES, empty=_READING, search=_node_text, identity=_name, marks=2)
+            yield Finder(nodes, "nodes", id="nodes")
 
     def on_mount(self) -> None:
         self.query_one("#gpus ItemTable").focus()
@@ -73,6 +79,25 @@ class Skus(Page):
     def action_table(self, which: str) -> None:
         self.query_one(ContentSwitcher).current = which
         self.query_one(f"#{which} ItemTable").focus()
+
+    def action_compare(self) -> None:
+        """The two marked, or the one marked and the one chosen."""
+        table = self.query_one(f"#{self.query_one(ContentSwitcher).current} ItemTable", ItemTable)
+        two = [*table.marked, *([table.item] if table.item not in table.marked else [])][:2]
+        if len(two) < 2 or self._catalog is None:
+            self.notify("Mark one with space, go to another, and press v.")
+            return
+        catalog, (first, second) = self._catalog, two
+
+        def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+            told = compared(first, second, catalog)
+            return lambda: self._show(told)
+
+        self.post_message(WorkWanted("comparing", work))
+
+    def _show(self, told: Compared) -> None:
+        if self.is_attached:
+            self.app.push_screen(Comparing(told))
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         if self._catalog is not None:

@@ -20,6 +20,7 @@ from ..cells import fit, fit_middle
 Key = float | str | None
 _GAP = 2
 _MARK_ROOM = 6
+MARK = "● "
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class ItemTable(ScrollView, can_focus=True):
         Binding("enter", "open", "Open"),
         Binding("s", "sort", "Sort"),
         Binding("S", "turn", "Turn the order", show=False),
+        Binding("space", "mark", "Mark", show=False),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {"table--head", "table--cursor", "table--empty"}
     DEFAULT_CSS = """
@@ -101,10 +103,12 @@ class ItemTable(ScrollView, can_focus=True):
         search: Callable[[Any], str] | None = None,
         identity: Callable[[Any], str] = lambda item: str(item.id),
         sorted_by: int | None = None,
+        marks: int = 0,
         id: str | None = None,
     ) -> None:
         """`empty`: what stands where no item is. `search`: the text that a filter looks through. `sorted_by`: the
-        column that sorts at first; None: in the order given. `identity`: the cursor stays on an item by it.
+        column that sorts at first; None: in the order given. `identity`: the cursor stays on an item by it. `marks`:
+        how many items may be marked; of more the oldest mark goes.
         """
         super().__init__(id=id)
         self._columns, self._empty, self._search, self._identity = tuple(columns), empty, search, identity
@@ -113,11 +117,19 @@ class ItemTable(ScrollView, can_focus=True):
         self._haystack: list[str] = []
         self._shown: list[Any] = []
         self._needle = ""
+        self._marks = marks
+        self._marked: list[str] = []
 
     @property
     def item(self) -> Any | None:  # noqa: ANN401
         """What the cursor stands on; None: the table is empty."""
         return self._shown[self.cursor] if 0 <= self.cursor < len(self._shown) else None
+
+    @property
+    def marked(self) -> list[Any]:
+        """The items marked, in the order of marking."""
+        known = {self._identity(item): item for item in self._items} if self._marked else {}
+        return [known[name] for name in self._marked if name in known]
 
     @property
     def shown(self) -> Sequence[Any]:
@@ -191,6 +203,19 @@ class ItemTable(ScrollView, can_focus=True):
     def action_open(self) -> None:
         if self.item is not None:
             self.post_message(self.Opened(self, self.item))
+
+    def action_mark(self) -> None:
+        """Mark the item, or take its mark away."""
+        if self.item is None or not self._marks:
+            return
+        name = self._identity(self.item)
+        without = [one for one in self._marked if one != name]
+        self._marked = without if name in self._marked else [*without, name][-self._marks :]
+        self.refresh()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002 - Textual's
+        """Marks are for tables that have a use for them."""
+        return self._marks > 0 if action == "mark" else True
 
     def action_sort(self) -> None:
         """By the next column."""
@@ -289,7 +314,10 @@ class ItemTable(ScrollView, can_focus=True):
             told = self._nothing() if row == 0 else ""
             return Strip([Segment(fit(told, width), base + self.get_component_rich_style("table--empty"))], width)
         item = self._shown[row]
-        text = (" " * _GAP).join(self._columns[n].cell(item, w) for n, _, w in self._places())
+        cells = [self._columns[n].cell(item, w) for n, _, w in self._places()]
+        if self._marked and self._identity(item) in self._marked:
+            cells[0] = fit(MARK + cells[0], self._places()[0][2])
+        text = (" " * _GAP).join(cells)
         style = base + self.get_component_rich_style("table--cursor") if row == self.cursor else base
         return Strip([Segment(fit(text, width), style)], width)
 
