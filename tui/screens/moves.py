@@ -204,11 +204,11 @@ _TIME = Column("predicted time", 32, lambda row: words.time_words(row[1].time_ra
 _CASH = (
     _WHAT,
     Column("a month", 10, lambda row: words.usd(_saving(row)), _saving, right=True, falling=True),
-    _WAY, _RISK, _STANDING, _TO, _TIME,
+    _STANDING, _WAY, _RISK, _TO, _TIME,
 )  # fmt: skip
 _OTHER = (
     _WHAT,
     Column("frees a month", 13, lambda row: words.hours(row[1].freed_gpu_hours_per_month, "h"),
            lambda row: row[1].freed_gpu_hours_per_month, right=True, falling=True),
-    _WAY, _RISK, _STANDING, _TO, _TIME,
+    _STANDING, _WAY, _RISK, _TO, _TIME,
 )  # fmt: skip
