@@ -10,7 +10,7 @@ from textual.content import Content
 from ..rules.plain import clean
 
 CUT = "…"
-_HEIGHTS = "▁▂▃▄▅▆▇█"
+_HEIGHTS = " ▁▂▃▄▅▆▇█"
 _FULL, _PARTS = "█", " ▏▎▍▌▋▊▉"
 
 
@@ -37,14 +37,18 @@ def fit_middle(text: str, width: int) -> str:
     return fit(set_cell_size(plain, head) + CUT + end, width)
 
 
-def spark(values: Sequence[float | None], top: float, width: int) -> str:
-    """The newest `width` values as bars of eighths of a cell, 0 to `top`, the newest at the right; a gap where a value
-    is missing."""
+def spark(values: Sequence[float | None], top: float, width: int, rows: int = 1) -> list[str]:
+    """The newest `width` values as bars from 0 to `top`, in eighths of a cell, over so many rows; the newest at the
+    right. A gap is what is missing; zero shows an eighth."""
     newest = list(values)[-width:] if width > 0 else []
-    told = "".join(
-        " " if value is None else _HEIGHTS[min(int(max(value, 0.0) / top * 8), 7) if top > 0 else 0] for value in newest
-    )
-    return told.rjust(max(width, 0))
+    heights = [
+        0 if value is None else min(max(round(value / top * rows * 8) if top > 0 else 0, 1), rows * 8)
+        for value in newest
+    ]
+    return [
+        "".join(_HEIGHTS[min(max(height - 8 * below, 0), 8)] for height in heights).rjust(max(width, 0))
+        for below in range(rows - 1, -1, -1)
+    ]
 
 
 def bar(share: float, width: int) -> str:

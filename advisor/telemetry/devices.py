@@ -58,14 +58,14 @@ class Gauge:
 @dataclass(frozen=True, slots=True)
 class Device:
     """`key`: a GPU's uuid, a port as ``device/port``, empty for the host. `about`: SKU, role or state in words. `work`:
-    names of the workloads that hold it, newest first."""
+    id and name of the workloads that hold it, newest first."""
 
     scope: Scope
     key: str
     name: str
     about: str
     gauges: tuple[Gauge, ...]
-    work: tuple[str, ...] = ()
+    work: tuple[tuple[str, str], ...] = ()
 
     def gauge(self, name: str) -> Gauge | None:
         return next((gauge for gauge in self.gauges if gauge.name == name), None)
@@ -91,7 +91,7 @@ class Known:
     name: str
     about: str
     tops: Mapping[str, float]
-    work: tuple[str, ...] = ()
+    work: tuple[tuple[str, str], ...] = ()
 
 
 def devices_of(
@@ -157,9 +157,9 @@ def in_frame(frame: Frame, node: str) -> NodeSeries:
     newest = gpu[gpu["ts"] == stamps[-1]]["interval_seconds"] if stamps else gpu["interval_seconds"]
     names = dict(zip(frame.workloads["workload_id"], frame.workloads["name"], strict=True))
     uses = frame.uses[(frame.uses["node"] == node) & (frame.uses["ts_end"] >= (stamps[-1] if stamps else 0.0))]
-    work: dict[str, tuple[str, ...]] = {}
+    work: dict[str, tuple[tuple[str, str], ...]] = {}
     for uuid, workload in zip(uses["gpu_uuid"], uses["workload_id"], strict=True):
-        work[uuid] = (*work.get(uuid, ()), str(names.get(workload, workload)))
+        work[uuid] = (*work.get(uuid, ()), (str(workload), str(names.get(workload, workload))))
     parents = set(frame.gpus["parent_uuid"])
     gpus = {
         str(row["gpu_uuid"]): Known(
@@ -218,8 +218,3 @@ def joined(before: NodeSeries, after: NodeSeries) -> NodeSeries:
 
 def _rows(rows: pd.DataFrame, key: str, gauges: Mapping[str, object]) -> Iterable[tuple[object, ...]]:
     return rows[[key, "ts", *(f"{column}_mean" for column in gauges)]].itertuples(index=False, name=None)
-
-
-def measured(device: Device) -> Device:
-    """Without the gauges that have no value at all."""
-    return replace(device, gauges=tuple(g for g in device.gauges if any(v is not None for v in g.values)))

@@ -87,10 +87,10 @@ def _last_seen(reader: Reader, node: str) -> float | None:
 
 
 def _gpus(rows: Sequence[Sequence[object]], held: Sequence[Sequence[object]]) -> dict[str, Known]:
-    work: dict[str, tuple[str, ...]] = {}
-    for uuid, name in held:
-        names = work.get(str(uuid), ())
-        work[str(uuid)] = names if str(name) in names else (*names, str(name))
+    work: dict[str, tuple[tuple[str, str], ...]] = {}
+    for uuid, workload, name in held:
+        there, one = work.get(str(uuid), ()), (str(workload), str(name))
+        work[str(uuid)] = there if one in there else (*there, one)
     parents = {row[4] for row in rows}
     told: dict[str, Known] = {}
     for uuid, index, sku, profile, _, memory, power, nvlink in rows:

@@ -1,0 +1,268 @@
+"""One node: its GPUs, HCAs and host with their newest values, live where a node's own database is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Vertical, VerticalScroll
+from textual.widgets import Static
+
+from ...advisor import words
+from ...advisor.moments import minute, span
+from ...rules.errors import SkuwiseError
+from ...rules.plain import clean
+from ..cells import fit, line, lines, spark
+from ..jobs import Tell
+from ..state import Loaded
+from ..widgets.sparks import Course, Sparks, short, top_of
+from ..widgets.table import Column, ItemTable
+from .page import Page, WorkloadWanted, WorkWanted
+
+if TYPE_CHECKING:
+    from ...advisor.telemetry.devices import Device, Gauge, NodeSeries
+
+_LOOK_SECONDS = 1.0
+# Measures whose course the table of GPUs shows; m chooses.
+_COURSES = ("SM active", "tensor active", "DRAM active", "NVLink sent", "memory used", "power")
+
+
+class Node(Page):
+    NAME = "fleet"
+    ABOUT: ClassVar[str] = (
+        "One node: GPUs, HCAs and the host with their newest values, and the course of the line that the cursor is on. "
+        "m chooses the measure whose course stands in the table of GPUs. Where the source is a node's own database, "
+        "what is shown moves every second, some seconds behind now, because the agent writes ten seconds at once. "
+        "Otherwise the newest rows are shown, and how old they are. Enter on a GPU opens what holds it."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "measure", "Measure")]
+
+    def __init__(self, source: str, node: str, gpu: str | None, clock: Callable[[], float]) -> None:
+        """`gpu`: the uuid of the GPU to begin with, None: the first. `clock` gives Unix seconds."""
+        super().__init__(source)
+        self._node, self._first, self._clock = node, gpu, clock
+        self._sku = ""
+        self._files: tuple[Path, ...] = ()
+        self._file: Path | None = None
+        self._series: NodeSeries | None = None
+        self._live = False  # whether what is shown are samples of a file
+        self._looking = False
+        self._lost = ""
+        self._course = 0
+        self._titles: dict[str, str] = {}
+
+    def compose_data(self) -> ComposeResult:
+        yield Static(
+            id="node-name",
+        )
+        with Container(id="devices"):
+            with VerticalScroll(classes="half"):
+                with Vertical(classes="panel", id="gpu-panel"):
+                    yield ItemTable(self._gpu_columns(), empty="No GPU of it was seen.", identity=_key, id="gpus")
+                with Vertical(classes="panel", id="port-panel") as panel:
+                    panel.border_title = "HCAs"
+                    yield ItemTable(_PORTS, empty="No port was seen.", identity=_key, id="ports")
+            with VerticalScroll(classes="half", id="course-panels"):
+                with Vertical(classes="panel", id="chosen") as panel:
+                    yield Sparks(empty="Nothing was measured.", id="courses")
+                with Vertical(classes="panel") as panel:
+                    panel.border_title = "Host"
+                    yield Sparks(empty="Nothing was measured.", id="host")
+
+    def on_mount(self) -> None:
+        self.query_one("#gpus").focus()
+        self.set_interval(_LOOK_SECONDS, self._look)
+
+    def put(self, loaded: Loaded) -> None:
+        known = [node for node in loaded.health.nodes if node.node == self._node]
+        self._sku = (known[0].node_sku or "") if known else ""
+        node, source, live = self._node, loaded.frame.source, self._live and not self._lost
+        files = tuple(Path(str(path)) for path in source.get("databases", ()))  # type: ignore[attr-defined] - a list
+
+        def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+            from ...advisor.telemetry.devices import in_frame  # noqa: PLC0415 - it needs pandas: not at the start
+            from ...advisor.telemetry.live import holding  # noqa: PLC0415
+
+            series, file = in_frame(loaded.frame, node), holding(files, node)
+            return lambda: self._begin(series, file, live)
+
+        self.post_message(WorkWanted("node", work))
+
+    def _begin(self, series: NodeSeries, file: Path | None, live: bool) -> None:
+        """Show the newest rows that were read, until a look at the file tells more."""
+        if not self.is_attached:
+            return
+        self._file = file
+        if not live:
+            self._show(series, live=False)
+        self._tell()
+        self._look()
+
+    def _look(self) -> None:
+        """Have the file looked at, unless the last look is still under way or another screen is in front."""
+        file, node = self._file, self._node
+        if file is None or self._looking or not self.is_current:
+            self._tell()
+            return
+        before, now = self._series if self._live else None, self._clock()
+        self._looking = True
+
+        def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001
+            from ...advisor.telemetry.live import read_live  # noqa: PLC0415
+
+            try:
+                series = read_live(file, node, now, before)
+            except SkuwiseError as error:
+                return partial(self._seen, None, clean(error))
+            return partial(self._seen, series, "")
+
+        self.post_message(WorkWanted("live", work))
+
+    def _seen(self, series: NodeSeries | None, lost: str) -> None:
+        self._looking, self._lost = False, lost
+        if not self.is_attached:
+            return
+        with self.app.batch_update():  # one paint a look
+            if series is not None and series.ends and series is not self._series:
+                self._show(series, live=True)
+            self._tell()
+
+    def _show(self, series: NodeSeries, *, live: bool) -> None:
+        first = self._series is None
+        self._series, self._live = series, live
+        gpus, ports = self.query_one("#gpus", ItemTable), self.query_one("#ports", ItemTable)
+        for table, devices in ((gpus, series.of("gpu")), (ports, series.of("port"))):
+            table.put(devices)
+            height = min(max(len(devices), 1), 16) + 1
+            if table.styles.height is None or table.styles.height.value != height:
+                table.styles.height = height
+        if first and self._first is not None:
+            gpus.stand_on(self._first)
+        self.query_one("#host", Sparks).put([_course(g) for d in series.of("host") for g in _measured(d)])
+        self._chosen()
+
+    def on_item_table_moved(self) -> None:
+        self._chosen()
+
+    def on_descendant_focus(self) -> None:
+        self._chosen()
+
+    def on_item_table_opened(self, event: ItemTable.Opened) -> None:
+        """Into the newest of the workloads that hold the GPU."""
+        if event.item.work:
+            self.post_message(WorkloadWanted(event.item.work[0][0]))
+
+    def action_measure(self) -> None:
+        self._course = (self._course + 1) % len(_COURSES)
+        self.query_one("#gpus", ItemTable).refresh()
+        self._tell()
+
+    def _chosen(self) -> None:
+        """The course of what the cursor is on."""
+        table = self.focused if isinstance(self.focused, ItemTable) else self.query_one("#gpus", ItemTable)
+        device: Device | None = table.item
+        about = " ".join(part for part in (device.name, device.about) if part) if device else "GPU"
+        self._title("#chosen", f"{about}{self._over()}")
+        self.query_one("#courses", Sparks).put([_course(gauge) for gauge in _measured(device)] if device else [])
+
+    def _tell(self) -> None:
+        self._title("#gpu-panel", f"GPUs: {_COURSES[self._course]}{self._over()}")
+        head, lost = self.query_one("#node-name", Static), bool(self._lost)
+        width = max(head.content_size.width, 20)
+        name = fit(" · ".join(part for part in (self._node, self._sku) if part), width)
+        standing = self._standing() if lost else fit(self._standing(), width)
+        head.set_class(lost, "-lost")
+        head.update(lines(line(name, "bold"), line(standing, "$warning" if lost else "")), layout=lost)
+
+    def _title(self, panel: str, told: str) -> None:
+        """Only a title that changes is set: each setting paints the whole panel."""
+        if self._titles.get(panel) != told:
+            self._titles[panel] = told
+            self.query_one(panel).border_title = line(told)
+
+    def _over(self) -> str:
+        """How long the courses are."""
+        ends = self._series.ends if self._series is not None else ()
+        return f", the last {span(ends[-1] - ends[0])}" if len(ends) > 1 else ""
+
+    def _standing(self) -> str:
+        """What is shown, and how old it is."""
+        series = self._series
+        if series is None:
+            return "reading ..."
+        if not series.ends:
+            return "No data of this node in the window."
+        age = max(self._clock() - series.ends[-1], 0.0)
+        told = f"to {minute(series.ends[-1])}, {span(age)} ago"
+        if self._lost:
+            return f"old, {told}: {self._lost}"
+        if not self._live:
+            every = f"rows of {span(series.interval_seconds)} " if series.interval_seconds else ""
+            return f"no live data here: {every}{told}"
+        from ...advisor.telemetry.live import LIVE_SECONDS  # noqa: PLC0415
+
+        every = f"every {span(series.interval_seconds)}" if series.interval_seconds else "one sample"
+        return f"live, {every}, {told}" if age < LIVE_SECONDS else f"not live: the newest samples, {told}"
+
+    def _gpu_columns(self) -> tuple[Column, ...]:
+        course = _CourseColumn("course", 12, _key, grows=True, gauge=lambda gpu: gpu.gauge(_COURSES[self._course]))
+        return (Column("GPU", 16, _gpu_words, middle=True), course, *(_gauge_column(*one) for one in _GPU_COLUMNS))
+
+
+@dataclass(frozen=True)
+class _CourseColumn(Column):
+    """Draws what `gauge` gives of a device over as many moments as it is wide."""
+
+    gauge: Callable[[Device], Gauge | None] = lambda _: None
+
+    def cell(self, item: Device, width: int) -> str:
+        gauge = self.gauge(item)
+        return " " * width if gauge is None else spark(gauge.values, top_of(gauge.values, gauge.top), width)[0]
+
+
+def _key(device: Device) -> str:
+    return device.key
+
+
+def _gpu_words(device: Device) -> str:
+    return f"{device.name.removeprefix('GPU ')} {words.listed([name for _, name in device.work]) or words.NONE}"
+
+
+def _measured(device: Device) -> tuple[Gauge, ...]:
+    return tuple(gauge for gauge in device.gauges if any(value is not None for value in gauge.values))
+
+
+def _course(gauge: Gauge) -> Course:
+    return Course(gauge.name, gauge.unit, gauge.values, gauge.top)
+
+
+def _gauge_column(name: str, title: str, width: int) -> Column:
+    def last(device: Device) -> float | None:
+        gauge = device.gauge(name)
+        return gauge.last if gauge is not None else None
+
+    def told(device: Device) -> str:
+        value = last(device)
+        return words.NONE if value is None else short(value)
+
+    return Column(title, width, told, last, right=True, falling=True)
+
+
+_GPU_COLUMNS = (
+    ("SM active", "SM %", 6), ("tensor active", "tens %", 6), ("DRAM active", "DRAM %", 6), ("power", "W", 5),
+    ("memory used", "GiB", 6), ("NVLink sent", "NVLink GB/s", 11), ("NVLink received", "received", 9),
+    ("SM clock", "GHz", 5), ("PCIe sent", "PCIe GB/s", 9), ("PCIe received", "received", 9),
+)  # fmt: skip
+_PORTS = (
+    Column("HCA", 16, lambda device: device.name, middle=True),
+    _CourseColumn("sent", 12, _key, grows=True, gauge=lambda port: port.gauge("sent")),
+    _gauge_column("sent", "GB/s", 6),
+    _gauge_column("received", "received", 8),
+    Column("what", 18, lambda device: device.about),
+    _gauge_column("waited", "waited /s", 9),
+)  # fmt: skip
