@@ -13,6 +13,7 @@ from .frame import Frame
 from .model import Advice, WorkloadVerdict
 from .roofline import Roofline, roof_of, roofline
 from .telemetry.history import History, history_of
+from .telemetry.minutes import by_minute
 from .telemetry.levels import Level, levels_of
 
 ROOFS = 4  # of its own GPU and of others: as many as can be told apart
@@ -32,7 +33,7 @@ def course_of(
     others that the provider of its node sells and somebody measured."""
     sku = catalog.gpu(workload.gpu_sku) if workload.gpu_sku else None
     return Course(
-        history_of(frame, workload.id),
+        history_of(by_minute(frame, workload.nodes), workload.id),
         levels_of(frame, workload, sku, rules),
         roofline(workload, sku, _candidates(advice, workload, catalog)),
     )

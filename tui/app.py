@@ -17,6 +17,7 @@ from .jobs import JobDone, JobFailed, Jobs, JobTold
 from .loading import Loader
 from .screens.asking import Answer, Asking
 from .screens.doctor import Doctor
+from .screens.entry import Entry
 from .screens.fleet import Fleet
 from .screens.moves import DecisionWanted, Moves
 from .screens.node import Node
@@ -40,6 +41,7 @@ from .screens.workloads import Workloads
 from .state import FINDINGS_WINDOW, WINDOWS, Loaded, State, WindowChoice, with_decision
 from .themes import COLOURS, MONOCHROME, THEMES
 from .widgets.topbar import Tab
+from .windows import WINDOW_HINT, next_window, parse_window
 
 _CLOCK_SECONDS = 5.0
 _SCREENS: dict[str, type[Page]] = {
@@ -60,6 +62,7 @@ class SkuwiseApp(App[None]):
         ),
         Binding("w", "window(1)", "Span"),
         Binding("W", "window(-1)", "Shorter span", show=False),
+        Binding("c", "own_window", "A window of your own", show=False),
         Binding("r", "reload", "Read"),
         Binding("exclamation_mark", "why", "Why it failed", show=False, key_display="!"),
         Binding("t", "theme", "Colours on and off", show=False),
@@ -95,6 +98,7 @@ class SkuwiseApp(App[None]):
             yield SystemCommand(
                 f"Window {window.name}", "Sums, shares and plots over it", lambda w=window: self._choose(w)
             )
+        yield SystemCommand("Window ...", "A length, or from when to when", self.action_own_window)
         yield SystemCommand("Read anew", "Read the source again", self.action_reload)
         yield SystemCommand("Colours on and off", "The theme without colours, or with", self.action_theme)
         yield SystemCommand("Help", "What this page is for, and its keys", self.action_help)
@@ -152,8 +156,15 @@ class SkuwiseApp(App[None]):
         self._load(None)
 
     def action_window(self, by: int) -> None:
-        at = WINDOWS.index(self.state.window)
-        self._choose(WINDOWS[(at + by) % len(WINDOWS)])
+        self._choose(next_window(self.state.window, by))
+
+    def action_own_window(self) -> None:
+        def choose(window: WindowChoice | None) -> None:
+            if window is not None:
+                self._choose(window)
+
+        now = self._clock()
+        self.push_screen(Entry("Window", WINDOW_HINT, lambda text: parse_window(text, now)), choose)
 
     def _choose(self, window: WindowChoice) -> None:
         self._become(window=window)

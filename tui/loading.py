@@ -77,8 +77,8 @@ class SourceLoader:
         def read(one: WindowChoice) -> tuple[Frame, Advice]:
             tell(f"reading {one.name} of telemetry")
             return read_and_advise(
-                self._source, now=now, since=one.seconds, rules_dir=self._rules_dir, prices=self._prices,
-                decisions=decisions, read=lambda: tell(f"judging {one.name} of telemetry"),
+                self._source, now=now, since=one.seconds, until=one.until, rules_dir=self._rules_dir,
+                prices=self._prices, decisions=decisions, read=lambda: tell(f"judging {one.name} of telemetry"),
             )  # fmt: skip
 
         frame, shown = read(window)

@@ -18,8 +18,11 @@ STALE_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class WindowChoice:
+    """`until`: where it ends, Unix seconds; None: with the newest data."""
+
     name: str
     seconds: float
+    until: float | None = None
 
 
 WINDOWS = (

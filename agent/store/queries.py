@@ -153,6 +153,7 @@ LIVE_WORK = (
     "SELECT u.gpu_uuid, u.workload_id, w.name FROM workload_gpus u JOIN workloads w ON w.workload_id = u.workload_id"
     " WHERE u.node = :node AND u.ts_end > :start ORDER BY u.ts_end DESC, u.ts_start DESC"
 )
+NODES_SEEN = "SELECT node, last_seen FROM nodes"
 LIVE_NODE = "SELECT last_seen FROM nodes WHERE node = :node"
 
 NODES = Query(

@@ -87,8 +87,9 @@ class Node(Page):
         def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
             from ...advisor.telemetry.devices import in_frame  # noqa: PLC0415 - it needs pandas: not at the start
             from ...advisor.telemetry.live import holding  # noqa: PLC0415
+            from ...advisor.telemetry.minutes import by_minute  # noqa: PLC0415
 
-            series, file = in_frame(loaded.frame, node), holding(files, node)
+            series, file = in_frame(by_minute(loaded.frame, (node,)), node), holding(files, node)
             return lambda: self._begin(series, file, live)
 
         self.post_message(WorkWanted("node", work))
