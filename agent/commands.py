@@ -56,6 +56,9 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
             service.add_argument(
                 "--with-environ", action="store_true", help="also the helper that reads Slurm's environments (opt-in)"
             )
+            service.add_argument(
+                "--with-report", action="store_true", help="also the weekly report, on the host where advice is read"
+            )
     for name, text, function in (
         ("pause", "let go of the GPUs for a while: for a reset, a MIG change or a profiler", _pause),
         ("resume", "take the GPUs up again", _resume),
@@ -232,7 +235,7 @@ def _install(options: argparse.Namespace) -> int:
     from .service import install  # noqa: PLC0415
 
     installation = install.Installation.current()
-    files = install.plan(installation, options.root, with_environ=options.with_environ)
+    files = install.plan(installation, options.root, with_environ=options.with_environ, with_report=options.with_report)
     if not options.dry_run:
         install.refuse_what_others_can_write(installation)
         install.refuse_scripts_that_others_can_write(options.root)

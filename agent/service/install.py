@@ -38,8 +38,19 @@ _FILES = {
 }
 # Written only where it is asked for: its capabilities are root in all but name.
 _ENVIRON = {"skuwise-environ.service": "etc/systemd/system/skuwise-environ.service"}
+# Written only where it is asked for: advice is read on another host than the GPUs'.
+_REPORT = {
+    "skuwise-report.service": "etc/systemd/system/skuwise-report.service",
+    "skuwise-report.timer": "etc/systemd/system/skuwise-report.timer",
+}
 _SCRIPTS = "etc/skuwise/slurm"
-_UNITS = ("skuwise-snapshot.timer", "skuwise-agent.service", "skuwise-environ.service")
+_UNITS = (
+    "skuwise-report.timer",
+    "skuwise-report.service",
+    "skuwise-snapshot.timer",
+    "skuwise-agent.service",
+    "skuwise-environ.service",
+)
 _SHEBANG = "#!/bin/sh\n"
 _MOST_CHECKED = 200_000
 
@@ -75,12 +86,16 @@ class Written:
     mode: int = 0o644
 
 
-def plan(installation: Installation, root: Path, *, with_environ: bool = False) -> tuple[Written, ...]:
-    """The files of this installation under `root`; `with_environ`: also the helper that reads environments."""
+def plan(
+    installation: Installation, root: Path, *, with_environ: bool = False, with_report: bool = False
+) -> tuple[Written, ...]:
+    """The files of this installation under `root`; `with_environ`: also the helper that reads environments;
+    `with_report`: also the weekly report."""
+    wanted = _FILES | (_ENVIRON if with_environ else {}) | (_REPORT if with_report else {})
     folder = resources.files("skuwise").joinpath("systemd")
     python = _quoted(installation.python)
     files: list[Written] = []
-    for name, place in (_FILES | _ENVIRON if with_environ else _FILES).items():
+    for name, place in wanted.items():
         text = folder.joinpath(name).read_text(encoding="utf-8")
         if text.startswith(_SHEBANG):
             files.append(Written(root / place, f"{_SHEBANG}{MARK}\n{text.removeprefix(_SHEBANG)}", 0o755))
@@ -213,14 +228,17 @@ def _next_steps(files: tuple[Written, ...]) -> list[str]:
         "  Where slurm.conf names a prolog and an epilog already, call these two from them.",
         f"Whoever takes this node out of service: /{_SCRIPTS}/drained.sh REASON, and --clear afterwards.",
     ]
-    if any(file.path.name == "skuwise-environ.service" for file in files):
+    names = {file.path.name for file in files}
+    if "skuwise-environ.service" in names:
         steps.append("Slurm's environments, where no prolog can be had: systemctl enable --now skuwise-environ.service")
+    if "skuwise-report.timer" in names:
+        steps.append("The weekly report, once the settings say to whom: systemctl enable --now skuwise-report.timer")
     return steps
 
 
 def uninstall(root: Path, say: Callable[[str], None], *, dry_run: bool) -> int:
     """Stop the units and remove what `install` wrote. The database, the settings and the user stay. Returns files."""
-    paths = [root / place for place in (_FILES | _ENVIRON).values()]
+    paths = [root / place for place in (_FILES | _ENVIRON | _REPORT).values()]
     ours = [path for path in paths if path.exists() and _is_ours(path)]
     systemd = _systemd_runs(root)
     if systemd and ours:

@@ -84,6 +84,19 @@ def test_the_helper_with_capabilities_is_written_only_where_it_is_asked_for(tmp_
     assert not unit.exists() and not (tmp_path / "etc/skuwise/slurm").exists()
 
 
+def test_the_report_is_written_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    said: list[str] = []
+    installation = Installation(Path("/srv/skuwise/bin/python"), ())
+    units = [tmp_path / "etc/systemd/system" / f"skuwise-report.{kind}" for kind in ("service", "timer")]
+    install(plan(installation, tmp_path), tmp_path, said.append, dry_run=False)
+    assert not any(unit.exists() for unit in units) and "skuwise-report" not in "".join(said)
+    install(plan(installation, tmp_path, with_report=True), tmp_path, said.append, dry_run=False)
+    assert "\nExecStart=/srv/skuwise/bin/python -m skuwise report --send\n" in units[0].read_text()
+    assert "enable --now skuwise-report.timer" in said[-1]
+    assert uninstall(tmp_path, said.append, dry_run=False) == 10
+    assert not any(unit.exists() for unit in units)
+
+
 def test_a_folder_for_scripts_that_others_can_write_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     refuse_scripts_that_others_can_write(tmp_path, ME)
@@ -159,7 +172,15 @@ def test_devices_are_named_in_both_ways_and_no_capability_is_kept() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-@pytest.mark.parametrize("name", ["skuwise-agent.service", "skuwise-snapshot.service"])
+def test_systemd_understands_every_line_of_the_reports_units() -> None:
+    units = [str(UNITS / f"skuwise-report.{kind}") for kind in ("service", "timer")]
+    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
+    faults = [line for line in done.stderr.splitlines() if "skuwise-report" in line and "is not executable" not in line]
+    assert faults == []
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("name", ["skuwise-agent.service", "skuwise-snapshot.service", "skuwise-report.service"])
 def test_systemd_rates_the_units_at_two_or_better(name: str) -> None:
     command = ["systemd-analyze", "security", "--offline=yes", "--threshold=20", "--no-pager", str(UNITS / name)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
