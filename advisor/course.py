@@ -13,8 +13,8 @@ from .frame import Frame
 from .model import Advice, WorkloadVerdict
 from .roofline import Roofline, roof_of, roofline
 from .telemetry.history import History, history_of
-from .telemetry.minutes import by_minute
 from .telemetry.levels import Level, levels_of
+from .telemetry.minutes import by_minute
 
 ROOFS = 4  # of its own GPU and of others: as many as can be told apart
 
