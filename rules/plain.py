@@ -16,7 +16,7 @@ def clean(text: object) -> str:
     overrides, zero-width) become ``\\xNN`` or ``\\uNNNN``: visible, and without effect.
     """
     plain = str(text)
-    if plain.isascii() and plain.isprintable():
+    if plain.isprintable():  # which nothing of INVISIBLE is
         return plain
     return "".join(_visible(character) for character in plain)
 

@@ -13,8 +13,10 @@ CUT = "…"
 
 def brief(text: object, limit: int = NAME_MAX) -> str:
     """Clean text of at most `limit` characters; what was cut ends in the sign of it."""
-    plain = clean(text)
-    return plain if len(plain) <= limit else plain[: limit - 1].rstrip() + CUT
+    raw = str(text)
+    # Cleaning only lengthens, and is slow on what is long.
+    plain = clean(raw[: limit + 1])
+    return plain if len(raw) <= limit and len(plain) <= limit else plain[: limit - 1].rstrip() + CUT
 
 
 class Brief:
@@ -22,11 +24,11 @@ class Brief:
 
     def __init__(self, names: Iterable[str | None]) -> None:
         # A name within another is cut after it.
-        told = {clean(name) for name in names if name is not None and len(name) > NAME_MAX}
-        self._long = sorted((name for name in told if len(name) > NAME_MAX), key=lambda name: (-len(name), name))
+        long = {name for name in names if name is not None and len(name) > NAME_MAX}
+        self._long = sorted(long, key=lambda name: (-len(name), name))
 
     def sentence(self, text: str, limit: int = SENTENCE_MAX) -> str:
-        plain = clean(text)
-        for name in self._long:
-            plain = plain.replace(name, brief(name))
-        return brief(plain, limit)
+        if len(text) > NAME_MAX:
+            for name in self._long:
+                text = text.replace(name, name[: NAME_MAX - 1] + CUT)
+        return brief(text, limit)

@@ -16,23 +16,32 @@ from ..render.csv import cell, render_csv
 from ..render.html import mail_html
 from ..render.json import render_json
 from ..render.letter_text import page_text
+from .sections import Lengths
 from .story import Story, TeamRow
 from .telling import page_of
 
 SUBJECT_MAX = 150
+# Bytes: Gmail shows no more than 102 kB of a mail. Only names of thousands of signs come near.
+HTML_MAX = 98_000
 # Mail servers refuse messages of 10 to 25 MB, and Base64 adds a third.
-_LISTS_MAX = 5 * 1024**2
+LISTS_MAX = 5 * 1024**2
 _PLAIN_MAX = 512 * 1024
 
 
-def letter_of(story: Story) -> Letter:
-    """The mail of a story, before anybody is addressed."""
+def letter_of(story: Story, *, lists_max: int = LISTS_MAX) -> Letter:
+    """The mail of a story, before anybody is addressed. `lists_max`: bytes of all its lists together."""
     charts = charts_of(story)
-    lists, left_out = _fitting(_lists(story))
-    page = page_of(story, charts, left_out=left_out)
+    lists, left_out = _fitting(_lists(story), lists_max)
+    lengths = Lengths()
+    page = page_of(story, charts, lengths, left_out)
+    html = mail_html(page)
+    while len(html.encode()) > HTML_MAX and lengths.rows:
+        lengths = lengths.halved()
+        page = page_of(story, charts, lengths, left_out)
+        html = mail_html(page)
     return Letter(
         subject=page.title[:SUBJECT_MAX],
-        html=mail_html(page),
+        html=html,
         text=page_text(page),
         images=tuple(Image(chart.name, chart.png, chart.alt) for chart in charts.values()),
         attachments=lists,
@@ -57,10 +66,10 @@ def _lists(story: Story) -> tuple[Attachment, ...]:
     )
 
 
-def _fitting(lists: Sequence[Attachment]) -> tuple[tuple[Attachment, ...], tuple[str, ...]]:
+def _fitting(lists: Sequence[Attachment], most: int) -> tuple[tuple[Attachment, ...], tuple[str, ...]]:
     """The lists that a mail can carry, and the names of those left out: the largest first."""
     kept = list(lists)
-    while sum(len(file.data) for file in kept) > _LISTS_MAX:
+    while sum(len(file.data) for file in kept) > most:
         kept.remove(max(kept, key=lambda file: len(file.data)))
     return tuple(kept), tuple(file.name for file in lists if file not in kept)
 

@@ -26,8 +26,11 @@ class Lengths:
 
     moves: int = 6  # after those that are told in full
     rows: int = 8
-    teams: int = 40
+    teams: int = 30
     bullets: int = 6
+
+    def halved(self) -> Lengths:
+        return Lengths(self.moves // 2, self.rows // 2, self.teams // 2, self.bullets // 2)
 
 
 WHOLE = Lengths(*[10**9] * 4)

@@ -9,19 +9,19 @@ from ..moments import day, minute
 from . import sections
 from .brief import Brief, brief
 from .page import Chart, Page, Section, Tile
-from .sections import change_words
+from .sections import Lengths, change_words
 from .story import Change, Story
 
 KINDS, MONEY, FABRIC = "kinds", "money", "fabric"  # the charts' names
 
 
-def page_of(story: Story, charts: Mapping[str, Chart], *, left_out: Sequence[str] = ()) -> Page:
-    """A mail in words, its lists cut. `charts` by name (`KINDS`, `MONEY`, `FABRIC`): those that say something about
-    this story. `left_out`: lists that are too large to go with it.
+def page_of(story: Story, charts: Mapping[str, Chart], lengths: Lengths, left_out: Sequence[str] = ()) -> Page:
+    """A mail in words, its lists cut to `lengths`. `charts` by name (`KINDS`, `MONEY`, `FABRIC`): those that say
+    something about this story. `left_out`: lists that are too large to go with it.
     """
-    lengths, brevity = sections.Lengths(), brevity_of(story)
     if story.empty:
         return _empty(story)
+    brevity = brevity_of(story)
     too_large = f"Too large for a mail: {', '.join(left_out)}; skuwise advise --format json tells it all."
     return headed(
         story,

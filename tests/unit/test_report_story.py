@@ -1,4 +1,4 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportCallIssue=false, reportOptionalOperand=false
 from dataclasses import replace
 
 import pytest
