@@ -12,7 +12,8 @@ from ...advisor import words
 from ...advisor.moments import minute, span
 from ..cells import line, lines
 from ..state import Loaded
-from ..widgets.table import Column, ItemTable
+from ..widgets.columns import Column
+from ..widgets.table import ItemTable
 from .page import Page
 
 if TYPE_CHECKING:

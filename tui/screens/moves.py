@@ -17,7 +17,8 @@ from ..asked import NOTICED
 from ..cells import line, lines
 from ..state import Loaded
 from ..widgets.beside import Beside, Pair
-from ..widgets.table import Column, ItemTable
+from ..widgets.columns import Column
+from ..widgets.table import ItemTable
 from .asking import Verb
 from .page import Page, TextWanted, WhatIfWanted, WorkloadWanted
 

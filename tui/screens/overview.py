@@ -16,7 +16,8 @@ from ..cells import line, lines
 from ..state import FINDINGS_WINDOW, Loaded
 from ..sums import hours_by_bottleneck, hours_by_kind, money, observed
 from ..widgets.bars import Bars, hours_short
-from ..widgets.table import Column, ItemTable
+from ..widgets.columns import Column
+from ..widgets.table import ItemTable
 from .page import Page, TextWanted, WorkloadWanted
 
 _NOTES = 3

@@ -15,8 +15,9 @@ from ...rules.catalog import GpuSku, NodeSku
 from ..compared import Compared, compared
 from ..jobs import Tell
 from ..state import Loaded
+from ..widgets.columns import Column
 from ..widgets.finder import Finder
-from ..widgets.table import Column, ItemTable
+from ..widgets.table import ItemTable
 from .comparing import Comparing
 from .page import Page, WorkWanted
 

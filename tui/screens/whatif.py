@@ -21,8 +21,9 @@ from ..asked import answer_words, cost_change, knob_words, pairs_of
 from ..cells import fit, line
 from ..state import Loaded
 from ..widgets.beside import Beside
+from ..widgets.columns import Column
 from ..widgets.finder import Finder
-from ..widgets.table import Column, ItemTable
+from ..widgets.table import ItemTable
 from .choosing import Choosing
 from .entry import Entry
 from .moves import DecisionWanted

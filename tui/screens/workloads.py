@@ -10,8 +10,9 @@ from textual.binding import Binding, BindingType
 from ...advisor import words
 from ...advisor.model import WorkloadVerdict
 from ..state import Loaded
+from ..widgets.columns import Column
 from ..widgets.finder import Finder
-from ..widgets.table import Column, ItemTable
+from ..widgets.table import ItemTable
 from .page import Page, WhatIfWanted, WorkloadWanted
 
 

@@ -7,43 +7,29 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from ..cells import fit, fit_middle
+from ..cells import fit
+from .columns import GAP, Column, Layout, lay_out
+from .sheet import Sheet
 
-Key = float | str | None
-_GAP = 2
-_MARK_ROOM = 6
 MARK = "● "
 
 
-@dataclass(frozen=True)
-class Column:
-    """`text` gives a cell, `key` what it sorts by (None of it: last either way; None: by its text).
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """Titles of the columns shown; the title of the one that sorts (None: none chosen), and whether it is turned."""
 
-    `falling`: the first sort shows the largest first. `grows`: takes the width that others leave. `middle`: what does
-    not fit is cut in its middle, for names that differ in their ends.
-    """
-
-    title: str
-    width: int
-    text: Callable[[Any], str]
-    key: Callable[[Any], Key] | None = None
-    right: bool = False
-    falling: bool = False
-    grows: bool = False
-    middle: bool = False
-
-    def cell(self, item: Any, width: int) -> str:  # noqa: ANN401 - of whatever the table holds
-        """The item's cell, so many cells wide."""
-        text = self.text(item)
-        return fit_middle(text, width) if self.middle else fit(text, width, right=self.right)
+    columns: tuple[str, ...]
+    by: str | None = None
+    turned: bool = False
 
 
 class ItemTable(ScrollView, can_focus=True):
@@ -62,6 +48,7 @@ class ItemTable(ScrollView, can_focus=True):
         Binding("s", "sort", "Sort"),
         Binding("S", "turn", "Turn the order", show=False),
         Binding("space", "mark", "Mark", show=False),
+        Binding("c", "columns", "Columns", show=False),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {"table--head", "table--cursor", "table--empty"}
     DEFAULT_CSS = """
@@ -95,6 +82,28 @@ class ItemTable(ScrollView, can_focus=True):
         def control(self) -> ItemTable:
             return self.table
 
+    class Arranged(Message):
+        """Somebody chose its columns or its order. `first`: the table has come up and nobody has chosen yet."""
+
+        def __init__(self, table: ItemTable, first: bool = False) -> None:
+            super().__init__()
+            self.table, self.first = table, first
+
+        @property
+        def control(self) -> ItemTable:
+            return self.table
+
+    class ColumnsWanted(Message):
+        """Somebody wants to choose the columns."""
+
+        def __init__(self, table: ItemTable) -> None:
+            super().__init__()
+            self.table = table
+
+        @property
+        def control(self) -> ItemTable:
+            return self.table
+
     def __init__(
         self,
         columns: Sequence[Column],
@@ -113,8 +122,11 @@ class ItemTable(ScrollView, can_focus=True):
         super().__init__(id=id)
         self._columns, self._empty, self._search, self._identity = tuple(columns), empty, search, identity
         self._sorted_by, self._turned, self._shift = sorted_by, False, 0
+        self._chosen = list(range(len(self._columns)))
+        self._layout: Layout | None = None
+        self._width, self._base = 0, Style()
         self._items: list[Any] = []
-        self._haystack: list[str] = []
+        self._haystack: list[str] | None = None  # made by the first search
         self._shown: list[Any] = []
         self._needle = ""
         self._marks = marks
@@ -147,11 +159,40 @@ class ItemTable(ScrollView, can_focus=True):
         column = self._columns[self._sorted_by]
         return column.title, column.falling != self._turned
 
+    @property
+    def arrangement(self) -> Arrangement:
+        """The columns shown and the order, to be restored at another time."""
+        by = None if self._sorted_by is None else self._columns[self._sorted_by].title
+        return Arrangement(tuple(self._columns[n].title for n in self._chosen), by, self._turned)
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """Of all columns there are."""
+        return tuple(column.title for column in self._columns)
+
+    def restore(self, wanted: Arrangement) -> None:
+        """Show these columns in this order; titles that the table does not have are passed over. The first column
+        always stands."""
+        at = {column.title: n for n, column in enumerate(self._columns)}
+        self._chosen = sorted({0, *(at[title] for title in wanted.columns if title in at)})
+        self._sorted_by = at.get(wanted.by) if wanted.by is not None else self._sorted_by
+        self._turned, self._shift = wanted.turned, 0
+        self._arrange()
+
+    def sheet(self, title: str) -> Sheet:
+        """All lines of the table, as it is searched and sorted, with the columns chosen."""
+        columns, items = [self._columns[n] for n in self._chosen], tuple(self._shown)
+        heads = tuple(column.title for column in columns)
+        return Sheet(title, heads, lambda: [[column.text(item) for column in columns] for item in items])
+
+    def line(self) -> Sequence[str]:
+        """The cells of the line that the cursor stands on; empty: there is none."""
+        return [] if self.item is None else [self._columns[n].text(self.item) for n in self._chosen]
+
     def put(self, items: Sequence[Any]) -> None:
         """Show other items; the cursor stays on the same one where it is still there."""
         self._items = list(items)
-        search = self._search
-        self._haystack = [search(item).casefold() for item in self._items] if search is not None else []
+        self._haystack = None
         self._arrange()
 
     def filter(self, needle: str) -> None:
@@ -172,11 +213,14 @@ class ItemTable(ScrollView, can_focus=True):
         kept = self._identity(self.item) if self.item is not None else None
         words = self._needle.casefold().split()
         found = self._items
-        if words and self._haystack:
+        search = self._search
+        if words and search is not None:
+            if self._haystack is None:
+                self._haystack = [search(item).casefold() for item in self._items]
             pairs = zip(self._items, self._haystack, strict=True)
             found = [item for item, hay in pairs if all(word in hay for word in words)]
         if self._sorted_by is not None:
-            found = _sorted(found, self._columns[self._sorted_by], self._turned)
+            found = self._columns[self._sorted_by].sorted(found, self._turned)
         self._shown = list(found)
         at = next((n for n, item in enumerate(self._shown) if self._identity(item) == kept), 0) if kept else 0
         self.virtual_size = Size(self.size.width, len(self._shown) + 1)
@@ -195,7 +239,7 @@ class ItemTable(ScrollView, can_focus=True):
 
     def action_shift(self, by: int) -> None:
         """Columns beside the first, one further, as long as some are hidden there."""
-        if by > 0 and not self._laid_out()[1]:
+        if by > 0 and not self._lay_out().hidden:
             return
         self._shift = max(self._shift + by, 0)
         self.refresh()
@@ -217,9 +261,13 @@ class ItemTable(ScrollView, can_focus=True):
         """Marks are for tables that have a use for them."""
         return self._marks > 0 if action == "mark" else True
 
+    def action_columns(self) -> None:
+        self.post_message(self.ColumnsWanted(self))
+
     def action_sort(self) -> None:
-        """By the next column."""
-        self._sort_by(0 if self._sorted_by is None else (self._sorted_by + 1) % len(self._columns))
+        """By the next column that is shown."""
+        after = [n for n in self._chosen if self._sorted_by is None or n > self._sorted_by]
+        self._sort_by(after[0] if after else self._chosen[0])
 
     def action_turn(self) -> None:
         if self._sorted_by is not None:
@@ -230,6 +278,7 @@ class ItemTable(ScrollView, can_focus=True):
         self._turned = not self._turned if column == self._sorted_by else False
         self._sorted_by = column
         self._arrange()
+        self.post_message(self.Arranged(self))
 
     def _go(self, to: int) -> None:
         to = min(max(to, 0), max(len(self._shown) - 1, 0))
@@ -252,12 +301,16 @@ class ItemTable(ScrollView, can_focus=True):
             self.refresh_line(before + 1)
             self.refresh_line(now + 1)
 
+    def on_mount(self) -> None:
+        self.post_message(self.Arranged(self, first=True))
+
     def on_resize(self, event: events.Resize) -> None:
         self.virtual_size = Size(event.size.width, len(self._shown) + 1)
 
     def on_click(self, event: events.Click) -> None:
         if event.y == 0:
-            found = next((n for n, left, width in self._places() if left <= event.x < left + width), None)
+            places = self._lay_out().places
+            found = next((p.number for p in places if p.left <= event.x < p.left + p.width), None)
             if found is not None:
                 self._sort_by(found)
             return
@@ -274,71 +327,42 @@ class ItemTable(ScrollView, can_focus=True):
         """Cells of a line, without the scrollbar."""
         return self.scrollable_content_region.width
 
-    def _laid_out(self) -> tuple[list[int], int]:
-        """The columns that fit beside the first, and how many to the right do not."""
-        room = self._room - self._columns[0].width - (_MARK_ROOM if self._shift else 0)
-        fitting: list[int] = []
-        rest = list(range(1 + self._shift, len(self._columns)))
-        for n in rest:
-            last = n == rest[-1]
-            need = self._columns[n].width + _GAP
-            if need > room - (0 if last else _MARK_ROOM):
-                break
-            room -= need
-            fitting.append(n)
-        return fitting, len(rest) - len(fitting)
+    def _lay_out(self) -> Layout:
+        return lay_out(self._columns, self._chosen, self._shift, self._room)
 
-    def _places(self) -> list[tuple[int, int, int]]:
-        """Column, left edge and width of what is drawn."""
-        fitting, hidden = self._laid_out()
-        drawn = [0, *fitting]
-        taken = sum(self._columns[n].width for n in drawn) + _GAP * (len(drawn) - 1)
-        marks = _MARK_ROOM * (bool(hidden) + bool(self._shift))
-        left_over = max(self._room - taken - marks, 0)
-        growing = next((n for n in drawn if self._columns[n].grows), 0)
-        places, left = [], 0
-        for n in drawn:
-            width = self._columns[n].width + (left_over if n == growing else 0)
-            places.append((n, left, width))
-            left += width + _GAP
-        return places
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """What all lines have in common is reckoned once a drawing: styles and places took most of its time."""
+        self._layout, self._width = self._lay_out(), self._room
+        self._base = self.rich_style
+        return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
-        width = self._room
-        base = self.rich_style
+        layout, width, base = self._layout, self._width, self._base
+        if layout is None:  # drawn by nobody yet
+            return Strip.blank(self.size.width)
         if y == 0:
             style = self.get_component_rich_style("table--head")
-            return Strip([Segment(fit(self._head(), width), base + style)], width)
+            return Strip([Segment(fit(self._head(layout), width), base + style)], width)
         row = y - 1 + self.scroll_offset.y
         if row >= len(self._shown):
             told = self._nothing() if row == 0 else ""
             return Strip([Segment(fit(told, width), base + self.get_component_rich_style("table--empty"))], width)
         item = self._shown[row]
-        cells = [self._columns[n].cell(item, w) for n, _, w in self._places()]
+        cells = [self._columns[p.number].cell(item, p.width) for p in layout.places]
         if self._marked and self._identity(item) in self._marked:
-            cells[0] = fit(MARK + cells[0], self._places()[0][2])
-        text = (" " * _GAP).join(cells)
+            cells[0] = fit(MARK + cells[0], layout.places[0].width)
+        text = (" " * GAP).join(cells)
         style = base + self.get_component_rich_style("table--cursor") if row == self.cursor else base
         return Strip([Segment(fit(text, width), style)], width)
 
-    def _head(self) -> str:
+    def _head(self, layout: Layout) -> str:
         cells = []
-        for n, _, width in self._places():
-            column = self._columns[n]
-            arrow = "" if n != self._sorted_by else "▼" if column.falling != self._turned else "▲"
-            cells.append(fit(column.title + arrow, width, right=column.right))
-        hidden = self._laid_out()[1]
-        marks = (f" ‹ {self._shift}" if self._shift else "") + (f" +{hidden} ›" if hidden else "")
-        return (" " * _GAP).join(cells) + marks
+        for place in layout.places:
+            column = self._columns[place.number]
+            arrow = "" if place.number != self._sorted_by else "▼" if column.falling != self._turned else "▲"
+            cells.append(fit(column.title + arrow, place.width, right=column.right))
+        marks = (f" ‹ {self._shift}" if self._shift else "") + (f" +{layout.hidden} ›" if layout.hidden else "")
+        return (" " * GAP).join(cells) + marks
 
     def _nothing(self) -> str:
         return f"Nothing holds '{self._needle}'." if self._items else self._empty
-
-
-def _sorted(items: Sequence[Any], column: Column, turned: bool) -> list[Any]:
-    """By a column's key, stable; what has none comes last either way."""
-    key = column.key or (lambda item: column.text(item).casefold())
-    keyed = [(key(item), item) for item in items]
-    known = [pair for pair in keyed if pair[0] is not None]
-    known.sort(key=lambda pair: pair[0], reverse=column.falling != turned)  # type: ignore[arg-type, return-value] - no None
-    return [item for _, item in known] + [item for value, item in keyed if value is None]
