@@ -31,11 +31,15 @@ def run_tui(options: argparse.Namespace) -> int:
         raise UsageError(
             "skuwise tui draws on a terminal, and this is none.", "Use 'skuwise advise', which prints text or JSON."
         )
+    if os.environ.get("TERM") == "dumb":
+        raise UsageError(
+            "This terminal cannot place text (TERM=dumb).", "Use another one, or 'skuwise advise', which prints text."
+        )
     from ..advisor.source import source_of  # noqa: PLC0415
     from .app import SkuwiseApp  # noqa: PLC0415
     from .loading import DEMO_NOW, DemoLoader, SourceLoader  # noqa: PLC0415
 
-    mono = bool(os.environ.get("NO_COLOR"))
+    mono = bool(os.environ.get("NO_COLOR")) or not has_colours(os.environ.get("TERM", ""))
     if options.demo:
         if options.match:
             raise UsageError("--match narrows what a server is asked for.", "Leave it out with --demo.")
@@ -50,6 +54,19 @@ def run_tui(options: argparse.Namespace) -> int:
     )  # fmt: skip
     SkuwiseApp(loader, clock=time.time, monochrome=mono, workload=options.workload).run()
     return EXIT_DONE
+
+
+def has_colours(term: str) -> bool:
+    """Whether a terminal of this name has colours, by the system's terminfo; one that it does not know may have."""
+    try:
+        import curses  # noqa: PLC0415 - not every Python has it
+    except ImportError:
+        return True
+    try:
+        curses.setupterm(term, 1)
+    except (curses.error, OSError, TypeError):
+        return True
+    return curses.tigetnum("colors") > 0
 
 
 def _ledger(options: argparse.Namespace) -> Path | None:

@@ -12,7 +12,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from ..cells import line, lines
+from ..cells import fit, line, lines
 from ..heat import GROUPINGS, MEASURES, FleetMap, Measure, Spot, fleet_map, shortened, spots, value_words
 from ..jobs import Tell
 from ..ramp import KINDS, MISSING, Mark, kind_mark, value_mark
@@ -22,6 +22,7 @@ from ..widgets.heatmap import MOST_IN_A_TILE, Band, HeatMap, Tile
 from .page import NodeWanted, Page, WorkloadWanted, WorkWanted
 
 _STEPS = 16  # of the ramp in the legend
+_ROOM_FOR_LEGEND = 14  # lines of the terminal
 
 
 class Fleet(Page):
@@ -71,6 +72,12 @@ class Fleet(Page):
         """Show a fleet."""
         self._map = found
         self._draw()
+
+    def on_resize(self) -> None:
+        """Where there is little height, it belongs to the map."""
+        super().on_resize()
+        self.query_one("#legend").display = self.size.height >= _ROOM_FOR_LEGEND
+        self.call_after_refresh(self._tell)
 
     @property
     def measure(self) -> Measure:
@@ -158,15 +165,16 @@ class Fleet(Page):
             parts = [Content.assemble(_drawn(kind_mark(kind, 3, mono=mono)), f" {kind}  ") for kind in KINDS]
             return Content.assemble(*parts, f"{MISSING} none")
         ramp = [_drawn(value_mark(n / (_STEPS - 1), "", 1, mono=mono)) for n in range(_STEPS)]
-        return Content.assemble(
-            "0 ", *ramp, f" {value_words(found.top(measure), measure)}",
-            Content.styled(f"   {MISSING} not measured   mean over {self._window}", "$foreground-muted"),
-        )  # fmt: skip
+        told = Content.assemble("0 ", *ramp, f" {value_words(found.top(measure), measure)}")
+        for more in (f"   {MISSING} not measured", f"   mean over {self._window}"):
+            if told.cell_length + len(more) <= self._room:
+                told = Content.assemble(told, Content.styled(more, "$foreground-muted"))
+        return told
 
     def _spot(self, found: FleetMap, spot: Spot) -> Content:
         gpu, verdict = spot.gpu, found.verdict(spot)
         if gpu is None:
-            return lines(line(spot.node.node, "bold"), line("No GPU of it was seen in this window."))
+            return self._two(spot.node.node, "No GPU of it was seen in this window.")
         index = "?" if gpu.index is None else gpu.index
         name = " ".join(part for part in (f"{spot.node.node} · GPU {index}", gpu.sku, gpu.mig_profile) if part)
         measure = self.measure
@@ -175,7 +183,14 @@ class Fleet(Page):
         if verdict is not None:
             held = f"held back by {verdict.bottleneck.label}"
             work = f"{verdict.kind.label}, {held} · {found.owner(spot)} · {verdict.name}"
-        return lines(line(name + told, "bold"), line(work))
+        return self._two(name + told, work)
+
+    def _two(self, above: str, below: str) -> Content:
+        return lines(line(fit(above, self._room), "bold"), line(fit(below, self._room)))
+
+    @property
+    def _room(self) -> int:
+        return max(self.query_one("#spot").content_size.width, 20)
 
 
 def _tiles(name: str, places: tuple[Spot, ...]) -> list[Tile]:

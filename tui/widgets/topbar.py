@@ -26,9 +26,18 @@ class Tab(Static):
             super().__init__()
             self.page = page
 
-    def __init__(self, page: str, label: str, here: bool) -> None:
-        super().__init__(Content(label), classes="-here" if here else "")
-        self._page = page
+    def __init__(self, page: str, number: int, label: str, here: bool) -> None:
+        super().__init__(Content(f"{number} {label}"), classes="-here" if here else "")
+        self._page, self._number, self._label, self._here = page, number, label, here
+
+    @property
+    def room(self) -> int:
+        """Cells that it takes with its name."""
+        return len(f"{self._number} {self._label}") + 2
+
+    def shorten(self, short: bool) -> None:
+        """Only the number, unless it is the page that is shown."""
+        self.update(Content(str(self._number) if short and not self._here else f"{self._number} {self._label}"))
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
@@ -54,8 +63,14 @@ class TopBar(Widget):
     def compose(self) -> ComposeResult:
         with Horizontal():
             for number, (page, label) in enumerate(self._tabs, 1):
-                yield Tab(page, f"{number} {label}", page == self._here)
+                yield Tab(page, number, label, page == self._here)
         yield Static(id="standing")
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Where not all names fit, the other pages are numbers."""
+        tabs = list(self.query(Tab))
+        for tab in tabs:
+            tab.shorten(sum(one.room for one in tabs) > event.size.width)
 
     def put(self, state: State, source: str) -> None:
         """Tell the state: window, what it is read from, how old it is, what is being done."""
