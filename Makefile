@@ -53,6 +53,7 @@ bench: setup ## the figures of docs/benchmarks.md, printed
 	$(BIN)/python benchmarks/advice.py
 	$(BIN)/python benchmarks/storage.py
 	$(BIN)/python benchmarks/kills.py
+	$(BIN)/python benchmarks/outbox_kills.py
 	$(BIN)/python benchmarks/screens.py
 
 accuracy: setup ## kinds and bottlenecks over 20 simulated fleets, with the confusion tables

@@ -75,7 +75,7 @@ def load_settings(
     environ: Mapping[str, str], *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
 ) -> ReportSettings:
     """Every layer over the one before. Raises `UsageError` for an unknown key or a value that cannot be."""
-    given = read_section(SECTION, _KEYS, environ, system_file=system_file, config_home=config_home)
+    given = read_section(SECTION, KEYS, environ, system_file=system_file, config_home=config_home)
     settings = ReportSettings(**given)
     if settings.smtp_host and settings.smtp_security == "none" and not is_loopback(settings.smtp_host):
         raise UsageError(
@@ -132,7 +132,7 @@ _READERS: Mapping[str, Reader] = {
     "outbox": path, "mails_per_minute": whole(1, 6000), "smtp_host": _host, "smtp_port": whole(1, 65535),
     "smtp_security": among("starttls", "tls", "none"), "smtp_timeout_seconds": seconds(1, 600, "1 s to 10 min"),
 }  # fmt: skip
-_KEYS = {
+KEYS = {
     {"sender": "from"}.get(f.name, f.name.removesuffix("_seconds")): (f.name, _READERS.get(f.name, text))
     for f in fields(ReportSettings)
 }
