@@ -37,11 +37,11 @@ _LEGEND = 3  # entries in a line
 
 
 def charts_of(story: Story) -> dict[str, Chart]:
-    """The charts that say something about a story, by name. Where the fleet's money went is the fleet's business."""
+    """The charts that say something about a story, by name. A team's other figures are few, and stand in sentences."""
     whole = story.team is None
     drawn = {
         KINDS: kinds_chart(story.hours_by_kind),
-        FABRIC: fabric_chart(story.fabrics),
+        FABRIC: fabric_chart(story.fabrics) if whole else None,
         MONEY: money_chart(story.advice.summary.reconciliation) if whole else None,
     }
     return {name: chart for name, chart in drawn.items() if chart is not None}
