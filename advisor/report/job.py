@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from ..ledger.outcomes import Outcome, outcomes
 from ..ledger.store import Ledger
 from ..mail.routes import Routes, Team
 from ..mail.settings import ReportSettings
-from ..model import Advice
+from ..model import Advice, Decision
 from ..moments import minute
 from ..source import Source
 from .weekly import FLEET, Making, Report
@@ -66,6 +66,7 @@ class Job:
         before = self._before()
         if noting:
             self.beside.note(advice, self.now)
+            advice = _marked(advice, self.beside.decisions(self.now))
         making = Making(
             advice, before, self._outcomes(), self.routes, self._was_told, with_empty=self.settings.no_data == "short"
         )
@@ -85,7 +86,7 @@ class Job:
         with no_garbage_collection():
             return read_and_advise(
                 self.source, since=until - week.start, until=until, rules_dir=self.rules, prices=self.prices,
-                now=self.now, decisions=self.beside.decisions(self.now),
+                now=self.now, decisions=self.beside.decisions(self.now), site=self.beside.site(self.now),
             )[1]  # fmt: skip
 
     def _before(self) -> Advice | None:
@@ -113,6 +114,12 @@ class Job:
             return Ledger(self.beside.path).mailed_since(_key(team), self.now - self.settings.cooldown_seconds)
         except StoreError:
             return frozenset()
+
+
+def _marked(advice: Advice, decisions: Mapping[str, Decision]) -> Advice:
+    """The advice with what the ledger says now: what was noted may have shown that a move was done, or went back."""
+    ways = tuple(replace(r, decision=decisions.get(r.id)) for r in advice.recommendations)
+    return replace(advice, recommendations=ways)
 
 
 def _key(team: str) -> str:
