@@ -6,13 +6,14 @@ without; one that was named with ``--ledger`` must be readable, and where it can
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...rules.errors import NothingToDo, StoreError
 from ...rules.plain import clean
-from ..model import Advice, Configuration, Decision, Recommendation
+from ..model import Advice, Configuration, Decision, Interval, Recommendation
 from ..moves.site import NO_SITE, Case, Site, site_factor
 from ..words import price_note
 from .entries import Entry, Event, Proposal
@@ -141,15 +142,20 @@ def _ground(advice: Advice, r: Recommendation, seen: Seen) -> Ground:
         nodes=tuple(sorted({_storable(node) for w in now for node in w.nodes})),
         source=r.source,
         target=r.target,
-        saving_usd_per_month=r.saving_usd_per_month,
+        saving_usd_per_month=_told(r.saving_usd_per_month),
         # That of a swap is the training's, which is another series than the one it is told of.
-        time_ratio=r.time_ratio if r.action != "swap-placement" else None,
+        time_ratio=_told(r.time_ratio) if r.action != "swap-placement" else None,
         yardstick=replace(r.yardstick, nodes=tuple(map(_storable, r.yardstick.nodes))),
         before=measure(runs, seen.start, seen.end),
         usd_per_hour={p.sku: p.usd_per_hour for p in prices},
         prices=price_note(prices),
         seen_until=seen.end,
     )
+
+
+def _told(interval: Interval | None) -> Interval | None:
+    """An interval of which every end is a number; None otherwise."""
+    return interval if interval and all(map(math.isfinite, (interval.p10, interval.p50, interval.p90))) else None
 
 
 def _configuration(c: Configuration) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -118,7 +119,7 @@ NO_FIGURES = Figures()
 
 
 def to_json(value: Any) -> str:  # noqa: ANN401
-    """A value of this module as JSON; what is None is left out."""
+    """A value of this module as JSON; what is None, or no finite number, is left out."""
     return json.dumps(_bare(dataclasses.asdict(value)), allow_nan=False, separators=(",", ":"))
 
 
@@ -129,10 +130,13 @@ def from_json(kind: type[T], text: str) -> T:
 
 def _bare(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, Mapping):
-        return {key: _bare(one) for key, one in value.items() if one is not None}
+        told = {key: _bare(one) for key, one in value.items()}
+        return {key: one for key, one in told.items() if one is not None}
     if isinstance(value, list | tuple):
         return [_bare(one) for one in value]
-    return float(value) if isinstance(value, float) else value  # NumPy's numbers are floats of their own kind
+    if isinstance(value, float):  # NumPy's numbers are floats of their own kind
+        return float(value) if math.isfinite(value) else None
+    return value
 
 
 def _read(kind: Any, value: Any) -> Any:  # noqa: ANN401
