@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "explain": ("skuwise.advisor.commands", "advisor", "one workload, finding or recommendation with all its evidence"),
     "tui": ("skuwise.tui.commands", "tui", "see the fleet, understand one workload, decide, in a terminal"),
     "skus": ("skuwise.advisor.commands", "", "the catalog of GPUs, nodes and prices"),
+    "prices": ("skuwise.advisor.commands", "advisor", "a price file from an export of what was really charged"),
     "rules": ("skuwise.rules.commands", "", "list or check the rules and thresholds"),
     "ledger": ("skuwise.advisor.commands", "advisor", "what was recommended, and what was decided on it"),
     "report": ("skuwise.advisor.commands", "advisor", "the weekly report: one mail for each team, shown or sent"),

@@ -63,6 +63,10 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
         from .serve import configure_serve  # noqa: PLC0415
 
         configure_serve(parser)
+    elif command == "prices":
+        from .costs.command import configure_prices  # noqa: PLC0415
+
+        configure_prices(parser)
     elif command == "merge":
         from .merge.command import configure_merge  # noqa: PLC0415
 
