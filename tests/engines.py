@@ -23,7 +23,8 @@ def needed(*programs: str) -> None:
     """Skip the test where a program is not installed; fail it where ENGINES_REQUIRED says that it must be."""
     missing = [one for one in programs if shutil.which(one) is None]
     if missing:
-        what = f"{' and '.join(missing)} not installed (apt-get install prometheus victoria-metrics)"
+        packages = " ".join(dict.fromkeys("prometheus" if one == "promtool" else one for one in missing))
+        what = f"{' and '.join(missing)} not installed (apt-get install {packages})"
         if os.environ.get("ENGINES_REQUIRED"):
             pytest.fail(what)
         pytest.skip(what)

@@ -67,7 +67,8 @@ def moves_of(advice: Advice, told: frozenset[str] = frozenset()) -> tuple[Move, 
 
 
 def _title(r: Recommendation) -> str:
-    return action_words(r) + (f", to {target_words(r)}" if r.target.gpu_count else "")
+    leads = r.target.gpu_count > 0 and r.target != r.source
+    return action_words(r) + (f", to {target_words(r)}" if leads else "")
 
 
 def _open(r: Recommendation) -> bool:

@@ -120,6 +120,8 @@ def _summary(story: Story) -> str:
     if s.cost_usd is None:
         return f"{told}. No price is known. Open moves free {words.hours(_freed(story))} a month."
     told += f", {words.usd(s.cost_usd)} ({words.price_note(story.advice.prices)})."
+    if not s.recoverable_usd_per_month:
+        return f"{told} No cash is to be had back today."
     return f"{told} To be had back in cash: {words.recoverable(s)}."
 
 
