@@ -52,6 +52,10 @@ def configure_explain(parser: argparse.ArgumentParser) -> None:
         "--query", action="store_true",
         help="print the queries behind every number of the finding (of a recommendation: of its findings) instead",
     )  # fmt: skip
+    parser.add_argument(
+        "--rows", type=Path, metavar="FILE.db",
+        help="with --query on a server: write the rows that it gave there, for the queries to run on",
+    )  # fmt: skip
     add_ledger(parser)
     parser.set_defaults(run=run_explain)
 
@@ -61,22 +65,27 @@ def run_explain(options: argparse.Namespace) -> int:
     from ..rules.catalog_loader import load_catalog  # noqa: PLC0415
     from ..rules.custom import load_custom_rules  # noqa: PLC0415
     from ..rules.thresholds import load_waste_rules  # noqa: PLC0415
+    from .queries.rows import write_rows  # noqa: PLC0415
     from .render.explained import render_explained  # noqa: PLC0415
     from .render.roofline import render_svg  # noqa: PLC0415
     from .roofline import roofline  # noqa: PLC0415
 
+    if options.rows is not None and not (options.query and options.prometheus):
+        raise UsageError("--rows goes with --query and --prometheus.", "A database holds its rows itself.")
     catalog = load_catalog(options.rules)
     asked = [asked_gpu(catalog, name) for name in options.against]
     now = time.time()
     decisions = ledger_beside(options).decisions(now)
     say("reading telemetry ...")
-    _, advice = read_and_advise(
+    frame, advice = read_and_advise(
         source_of(options, say), since=options.since, until=options.until, rules_dir=options.rules,
         prices=options.prices, now=now, decisions=decisions,
     )  # fmt: skip
     subject = find(advice, options.id)
     columns = min(shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns, _TEXT_WIDTH_MAX)
     if options.query:
+        if options.rows is not None:
+            write_rows(frame, options.rows)
         write_stdout(queries_of(advice, subject, catalog, options.rules, width=columns))
         return EXIT_DONE
     workload = subject if isinstance(subject, WorkloadVerdict) else workload_of(advice, subject.workload)

@@ -35,7 +35,7 @@ class Answer:
 
 
 class Language(Protocol):
-    """Queries for one kind of source (``kind`` of the advice's ``source``): SQL today, PromQL beside it."""
+    """Queries for one kind of source (``kind`` of the advice's ``source``)."""
 
     def answer(self, subject: Subject) -> Answer:
         """What stands behind the numbers of the subject's finding."""
@@ -84,7 +84,26 @@ class SqliteLanguage:
         )
 
 
-LANGUAGES: Mapping[str, Language] = {"sqlite": SqliteLanguage()}
+class PrometheusLanguage(SqliteLanguage):
+    """PromQL for the rows, and the SELECTs of a database on them: a server reduces samples to rows, the advice rows to
+    numbers."""
+
+    def how_to_run(self, advice: Advice, answers: Sequence[Answer]) -> tuple[str, ...]:  # noqa: ARG002 - the same rows
+        source = advice.source
+        asked = source.get("asked")
+        step = source.get("row_seconds")
+        seconds = float(step) if isinstance(step, int | float) else 3600.0
+        told = asked.items() if isinstance(asked, Mapping) else ()
+        return (
+            f"The rows were asked of {source.get('url')}/api/v1/query_range with start={advice.start + seconds:.0f}, "
+            f"end={advice.end:.0f}, step={seconds:g}, a measure each:",
+            *(f"  {name}: {query}" for name, queries in told for query in queries),
+            "Numbers are SELECTs on these rows. To have them as tables, name a file: --query --rows rows.db",
+            "Then save a query as query.sql, and: sqlite3 -readonly -line rows.db < query.sql",
+        )
+
+
+LANGUAGES: Mapping[str, Language] = {"sqlite": SqliteLanguage(), "prometheus": PrometheusLanguage()}
 
 
 def language_of(advice: Advice) -> Language:

@@ -227,8 +227,7 @@ def _history(own: pd.DataFrame, blind: bool, history: pd.DataFrame | None) -> tu
     """
     active = own.loc[own["util_max"] >= 0.01, "ts"].max()
     if blind:
-        span = own["ts"].max() - (own["ts"] - own["interval_seconds"]).min()
-        return _or_none(active), float(span / 3600)
+        return _or_none(active), float(own.groupby(["device", "port"])["observed_seconds"].sum().min() / 3600)
     known = history[history["role"] == "compute"] if history is not None else None
     if known is None or known.empty:
         return None, 0.0

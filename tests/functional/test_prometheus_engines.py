@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,10 @@ import pytest
 from skuwise.advisor.advice import advise
 from skuwise.advisor.frame import Frame
 from skuwise.advisor.model import Advice
+from skuwise.advisor.queries.answer import language_of
+from skuwise.advisor.queries.rows import write_rows
+from skuwise.advisor.queries.subject import subject_of
+from skuwise.advisor.render.queried import TOLERANCE
 from skuwise.advisor.simulate.agent_page import agent_series
 from skuwise.advisor.simulate.exporters_page import exporter_series
 from skuwise.advisor.simulate.simulator import simulate
@@ -24,7 +29,7 @@ from skuwise.advisor.telemetry.prometheus.frame import read_frame as read_server
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.sqlite import read_frame
 from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.rules.thresholds import load_bottleneck_thresholds, load_waste_rules
 from skuwise.tests.engines import needed, prometheus, victoria
 
 pytestmark = pytest.mark.slow
@@ -117,6 +122,27 @@ def test_exporters_alone_find_the_founding_case(filled: str, folder: Path) -> No
     assert table.loc[node, "node_sku"] == "azure/Standard_ND96isr_H100_v5"
     assert table.loc[node, "node_sku_source"] == "shape"
     assert set(frame.source["exporters"]) >= {"dcgm-exporter", "skuwise agent", "node_exporter"}  # type: ignore[arg-type]
+
+
+def test_the_queries_of_every_finding_give_its_numbers_on_the_rows_of_a_server(filled: str, tmp_path: Path) -> None:
+    frame, _ = read(filled)
+    advice = judged(frame)
+    write_rows(frame, tmp_path / "rows.db")
+    language, levels = language_of(advice), {n: t.value for n, t in load_bottleneck_thresholds().items()}
+    checked = set()
+    with contextlib.closing(sqlite3.connect(tmp_path / "rows.db")) as db:
+        for finding in advice.findings:
+            answer = language.answer(subject_of(advice, finding, CATALOG, levels))
+            if answer.statement is None:
+                continue
+            (row,) = db.execute(answer.statement).fetchall()
+            for evidence, given in zip(answer.numbers, row, strict=True):
+                if isinstance(evidence.value, float):
+                    assert given == pytest.approx(evidence.value, rel=TOLERANCE, abs=1e-9), (finding.rule, evidence)
+                    checked.add(finding.rule)
+    assert "idle-fabric" in checked
+    printed = "\n".join(language.how_to_run(advice, ()))
+    assert "DCGM_FI_DEV_GPU_UTIL" in printed and "skuwise_gpu_observed_seconds_total" in printed
 
 
 def test_the_server_is_named_and_no_answer_was_missing(filled: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -232,6 +233,35 @@ def test_advise_reads_a_server_and_tells_its_progress_on_stderr(
     assert status == 0, told.err
     assert json.loads(told.out)["source"]["kind"] == "prometheus" and "dcgm-exporter" in told.err
     assert queries and all('{cluster="eu"}' in query for query in queries)
+
+
+def test_explain_gives_the_promql_of_the_rows_and_selects_that_give_the_numbers_on_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKUWISE_PROMETHEUS_CACHE", "")
+    rows = tmp_path / "rows.db"
+
+    def run(*arguments: str) -> str:
+        source = ["--prometheus", fake.url, "--since", "2d", "--until", "2026-09-20T00:00:00Z", "--no-ledger"]
+        assert main([arguments[0], *source, *arguments[1:]]) == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    silent = {"avg_over_time(DCGM_FI_DEV_GPU_UTIL": 0, "quantile_over_time(0.95, DCGM_FI_DEV_GPU_UTIL": 0}
+    answers = {part: lambda request, value=value: matrix(request, (GPU, value)) for part, value in silent.items()}
+    with FakePrometheus(DcgmServer(by_query=answers)).running() as fake:
+        (finding,) = json.loads(run("advise", "--format", "json"))["findings"]
+        text = run("explain", finding["id"], "--query", "--rows", str(rows))
+        assert main(["explain", "--prometheus", fake.url, finding["id"], "--rows", str(rows)]) == 2
+        assert main(["explain", "--db", str(rows), finding["id"], "--query", "--rows", str(tmp_path / "x")]) == 2
+        queries = {r.query for r in fake.requests if r.path.endswith("query_range")}
+    printed = re.findall(r"^--   (\S+): (\w+_over_time.*)$", text, re.MULTILINE)
+    assert printed and {query for _, query in printed} <= queries
+    with contextlib.closing(sqlite3.connect(rows)) as db:
+        (row,) = db.execute(text).fetchall()
+    told = re.findall(r"^--   (\w+) = ([-0-9.e]+)", text, re.MULTILINE)
+    assert finding["rule"] == "idle" and len(told) >= 4
+    values = [None if value == "-" else float(value) for _, value in told]
+    assert values == [None if value is None else pytest.approx(value, rel=0.002) for value in row]
 
 
 def test_what_one_tenant_was_told_is_not_told_to_another(tmp_path: Path) -> None:

@@ -201,6 +201,6 @@ def test_numbers_that_no_query_gives_are_told_with_their_formula() -> None:
 
 def test_a_source_without_queries_is_refused_with_the_way_out() -> None:
     advice = advice_of(founding())
-    assert set(LANGUAGES) == {"sqlite"}
-    with pytest.raises(UsageError, match=r"no queries for a source of kind 'prometheus' yet\."):
-        language_of(replace(advice, source={"kind": "prometheus", "url": "http://localhost"}))
+    assert set(LANGUAGES) == {"sqlite", "prometheus"}
+    with pytest.raises(UsageError, match=r"no queries for a source of kind 'merged' yet\."):
+        language_of(replace(advice, source={"kind": "merged"}))

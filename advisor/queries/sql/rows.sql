@@ -122,7 +122,9 @@ SELECT b.node, b.gpu_uuid, c.kind, b.ts, b.interval_seconds, b.began, b.ended,
     b.sm_clock_hertz_mean / c.clock AS clock_ratio, b.duty, b.throttled_fraction AS throttled,
     1.0 * b.mem_used_bytes_mean / b.mem_total_bytes AS mem, 1.0 * b.mem_used_bytes_max / b.mem_total_bytes AS mem_max,
     b.power_watts_mean AS power, y.idle_power, b.power_watts_mean / y.idle_power AS over_idle,
-    coalesce(b.tensor_active_max = 0 AND b.dram_active_max = 0 AND coalesce(b.sm_active_max, 0) = 0, 0) AS silent,
+    coalesce(coalesce(b.tensor_active_max, b.tensor_active_mean) = 0
+        AND coalesce(b.dram_active_max, b.dram_active_mean) = 0
+        AND coalesce(b.sm_active_max, b.sm_active_mean, 0) = 0, 0) AS silent,
     c.eta_c, c.eta_m, c.link_share, {bin_columns}
 FROM bounded b JOIN cards c ON c.node = b.node AND c.gpu_uuid = b.gpu_uuid JOIN still y ON y.name = c.name
 

@@ -85,7 +85,7 @@ def read_frame(
         workloads=workloads,
         uses=own,
         absences=_absences(found, gpus, asked.given.get("nodes")),
-        source=_source(reading, found),
+        source={**_source(reading, found), "asked": dict(sorted(asked.queries.items()))},
         notes=(*log.notes, *advice_notes(found)),
     )
 
@@ -99,6 +99,7 @@ class _Asked:
     def __init__(self, runner: Runner, found: Probe, reading: Reading) -> None:
         self._runner, self.found, self._reading = runner, found, reading
         self.given: dict[str, Answer] = {}
+        self.queries: dict[str, list[str]] = {}  # by measure, of each exporter: what a person may ask again
         self._number = 0
 
     def ask(self, asks: Sequence[Ask], series: int) -> dict[str, Answer]:
@@ -106,6 +107,7 @@ class _Asked:
         runner = replace(self._runner, progress=self._told)
         for ask, answer in runner.matrices(asks, self.found.window, self.found.step, series):
             answers[ask.name] = answer
+            self._note(ask)
         self.given |= {name: answer for name, answer in answers.items() if name in _ABOUT_NODES}
         return answers
 
@@ -120,7 +122,11 @@ class _Asked:
     def daily(self, ask: Ask) -> list[Answer]:
         """Of something that hardly changes: as at the end of the window, and at every whole day before."""
         window = self.found.window
+        self._note(ask)
         return [self.instant(ask.query, ask.kept, float(at)) for at in np.arange(window.end, window.start, -DAY)]
+
+    def _note(self, ask: Ask) -> None:
+        self.queries.setdefault(ask.name, []).append(ask.query)
 
     @property
     def matches(self) -> tuple[str, ...]:
