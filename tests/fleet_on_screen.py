@@ -9,6 +9,7 @@ from threading import Event
 
 import numpy as np
 from skuwise.advisor.advice import advise
+from skuwise.advisor.explain import find, queries_of
 from skuwise.advisor.model import Advice, Decision
 from skuwise.advisor.rulebook import Rulebook, load_rulebook
 from skuwise.advisor.telemetry.health import health_of
@@ -83,6 +84,10 @@ class HandLoader:
     def decide(self, advice: Advice, id_: str, act, until: float | None, why: str | None) -> Decision:
         self.decided.append((id_, act, until, why))
         return Decision(act, NOW, "ann", until, why)
+
+    def queries(self, loaded: Loaded, id_: str) -> str:
+        advice = replace(loaded.advice, source={"kind": "sqlite", "databases": ["fleet.db"]})
+        return queries_of(advice, find(advice, id_), self.rulebook().catalog, None, width=96)
 
     def bench(self, loaded: Loaded, workload: str, tell: Callable[[str], None]) -> Workbench | None:
         return workbench(loaded.frame, loaded.advice.workloads, workload, self.rulebook(), NOW)

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import ClassVar
 
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from ..advisor.model import Decision, WorkloadVerdict
 from ..rules.errors import SkuwiseError
 from ..rules.plain import clean
-from .jobs import JobDone, JobFailed, Jobs, JobTold
+from .habits import HabitsApp
+from .jobs import JobDone, JobFailed, Jobs, JobTold, Tell, settle
 from .loading import Loader
+from .remembered import Memory
 from .screens.asking import Answer, Asking
 from .screens.doctor import Doctor
 from .screens.entry import Entry
@@ -38,10 +40,10 @@ from .screens.skus import CatalogWanted, Skus, SkuWanted
 from .screens.whatif import BenchWanted, WhatIf
 from .screens.workload import CourseWanted, Workload
 from .screens.workloads import Workloads
-from .state import FINDINGS_WINDOW, WINDOWS, Loaded, State, WindowChoice, with_decision
+from .state import WINDOWS, Loaded, State, WindowChoice, with_decision
 from .themes import COLOURS, MONOCHROME, THEMES
 from .widgets.topbar import Tab
-from .windows import WINDOW_HINT, next_window, parse_window
+from .windows import WINDOW_HINT, next_window, parse_window, window_of
 
 _CLOCK_SECONDS = 5.0
 _SCREENS: dict[str, type[Page]] = {
@@ -49,8 +51,12 @@ _SCREENS: dict[str, type[Page]] = {
 }
 
 
-class SkuwiseApp(App[None]):
-    """`loader` is asked for all data; `clock` gives Unix seconds. `workload`: opened when the data are there."""
+class SkuwiseApp(HabitsApp):
+    """`loader` is asked for all data; `clock` gives Unix seconds. `workload`: opened when the data are there.
+
+    `monochrome`: begin without colours, whatever is remembered. `memory`: what an earlier run chose; `told`: a sentence
+    about it.
+    """
 
     TITLE = "skuwise"
     CSS_PATH = "skuwise.tcss"
@@ -64,6 +70,7 @@ class SkuwiseApp(App[None]):
         Binding("W", "window(-1)", "Shorter span", show=False),
         Binding("c", "own_window", "A window of your own", show=False),
         Binding("r", "reload", "Read"),
+        Binding("b", "query", "Queries behind it", show=False),
         Binding("exclamation_mark", "why", "Why it failed", show=False, key_display="!"),
         Binding("t", "theme", "Colours on and off", show=False),
         Binding("question_mark", "help", "Help", key_display="?"),
@@ -71,21 +78,27 @@ class SkuwiseApp(App[None]):
     ]  # fmt: skip
 
     def __init__(
-        self, loader: Loader, *, clock: Callable[[], float], monochrome: bool = False, workload: str | None = None
-    ) -> None:
-        super().__init__()
+        self, loader: Loader, *, clock: Callable[[], float], monochrome: bool = False, workload: str | None = None,
+        memory: Memory | None = None, told: str | None = None,
+    ) -> None:  # fmt: skip
+        memory = memory or Memory()
+        super().__init__(memory, monochrome)
         self._loader, self._clock, self._wanted = loader, clock, workload
-        self._source = clean(loader.name)
-        self._jobs = Jobs(self.post_message)
-        self.state = State(window=FINDINGS_WINDOW, now=clock(), progress="starting")
+        self._begin, self._told = memory.page if memory.page in _SCREENS else PAGES[0][0], told
+        self.source = clean(loader.name)
+        self.jobs = Jobs(self.post_message)
+        self.state = State(window=window_of(memory.window_seconds), now=clock(), progress="starting")
         for theme in THEMES:
             self.register_theme(theme)
-        self.theme = (MONOCHROME if monochrome else COLOURS).name
+        known = memory.theme if memory.theme in {theme.name for theme in THEMES} else COLOURS.name
+        self.theme = MONOCHROME.name if monochrome else known or COLOURS.name
         for name, page in _SCREENS.items():
-            self.add_mode(name, lambda page=page: page(self._source))
+            self.add_mode(name, lambda page=page: page(self.source))
 
     def on_mount(self) -> None:
-        self.switch_mode(PAGES[0][0])
+        self.switch_mode(self._begin)
+        if self._told is not None:
+            self.notify(clean(self._told), severity="warning", markup=False)
         # The first paint comes before the first byte is read.
         self.call_after_refresh(self._load, None)
         self.set_interval(_CLOCK_SECONDS, self._tick)
@@ -109,7 +122,13 @@ class SkuwiseApp(App[None]):
     def _load(self, kept: Loaded | None) -> None:
         window, advice = self.state.window, kept.advice if kept is not None else None
         self._become(progress="reading", error=None)
-        self._jobs.start("reading", lambda tell: self._loader.load(window, advice, tell))
+
+        def work(tell: Tell) -> Loaded:
+            loaded = self._loader.load(window, advice, tell)
+            settle()
+            return loaded
+
+        self.jobs.start("reading", work)
 
     def _become(self, **changes: object) -> None:
         """Another state, told to the page on the screen; the others ask when they come up."""
@@ -121,11 +140,11 @@ class SkuwiseApp(App[None]):
         self._become()
 
     def on_job_told(self, message: JobTold) -> None:
-        if self._jobs.current(message):
+        if self.jobs.current(message):
             self._become(progress=clean(message.text))
 
     def on_job_done(self, message: JobDone) -> None:
-        if not self._jobs.current(message):
+        if not self.jobs.current(message):
             return
         result = message.result
         if message.slot == "reading":
@@ -137,7 +156,7 @@ class SkuwiseApp(App[None]):
             result()
 
     def on_job_failed(self, message: JobFailed) -> None:
-        if not self._jobs.current(message):
+        if not self.jobs.current(message):
             return
         if message.slot == "reading":
             self._become(progress=None, error=message.error, window=self._window_read())
@@ -145,7 +164,7 @@ class SkuwiseApp(App[None]):
             self.notify(message.error, severity="error", markup=False)
 
     def _stop(self) -> None:
-        self._jobs.cancel("reading")
+        self.jobs.cancel("reading")
         self._become(progress=None, window=self._window_read())
 
     def _window_read(self) -> WindowChoice:
@@ -174,6 +193,23 @@ class SkuwiseApp(App[None]):
         if self.state.error is not None:
             self.push_screen(Reading("Why it could not be read anew", plain(self.state.error)))
 
+    def action_query(self) -> None:
+        """The queries behind the numbers of what is chosen."""
+        loaded, page = self.state.loaded, self.screen
+        subject = page.subject if isinstance(page, Page) else None
+        if loaded is None or subject is None:
+            self.notify("Choose a finding, a way out or a workload first.")
+            return
+
+        def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+            told = self._loader.queries(loaded, subject)
+            return lambda: self._read_over("The queries behind it", told)
+
+        self.jobs.start("query", work)
+
+    def _read_over(self, title: str, told: str) -> None:
+        self.push_screen(Reading(title, plain(told)))
+
     def on_state_wanted(self, message: StateWanted) -> None:
         message.page.tell(self.state)
 
@@ -198,10 +234,10 @@ class SkuwiseApp(App[None]):
             self.switch_mode(PAGES[0][0])
 
     def on_workload_wanted(self, message: WorkloadWanted) -> None:
-        self.push_screen(Workload(self._source, message.id))
+        self.push_screen(Workload(self.source, message.id))
 
     def on_node_wanted(self, message: NodeWanted) -> None:
-        self.push_screen(Node(self._source, message.node, message.gpu, self._clock))
+        self.push_screen(Node(self.source, message.node, message.gpu, self._clock))
 
     def on_text_wanted(self, message: TextWanted) -> None:
         loaded = self.state.loaded
@@ -247,34 +283,34 @@ class SkuwiseApp(App[None]):
     # What screens ask for
 
     def on_work_wanted(self, message: WorkWanted) -> None:
-        self._jobs.start(message.slot, message.work)
+        self.jobs.start(message.slot, message.work)
 
     def on_course_wanted(self, message: CourseWanted) -> None:
-        def work(tell: Callable[[str], None]) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+        def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
             from ..advisor.course import course_of  # noqa: PLC0415
 
             loaded, book = message.loaded, self._loader.rulebook()
             course = course_of(loaded.frame, loaded.advice, message.workload, book.catalog, book.rules)
             return lambda: message.screen.draw(course)
 
-        self._jobs.start("course", work)
+        self.jobs.start("course", work)
 
     def on_what_if_wanted(self, message: WhatIfWanted) -> None:
-        self.push_screen(WhatIf(self._source, message.workload, message.node))
+        self.push_screen(WhatIf(self.source, message.workload, message.node))
 
     def on_bench_wanted(self, message: BenchWanted) -> None:
-        def work(tell: Callable[[str], None]) -> Callable[[], None]:
+        def work(tell: Tell) -> Callable[[], None]:
             bench = self._loader.bench(message.loaded, message.id, tell)
             return lambda: message.screen.lay(bench)
 
-        self._jobs.start("bench", work)
+        self.jobs.start("bench", work)
 
     def on_catalog_wanted(self, message: CatalogWanted) -> None:
-        def work(tell: Callable[[str], None]) -> Callable[[], None]:  # noqa: ARG001
+        def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001
             catalog = self._loader.rulebook().catalog
             return lambda: message.screen.fill(catalog)
 
-        self._jobs.start("catalog", work)
+        self.jobs.start("catalog", work)
 
     def on_sku_wanted(self, message: SkuWanted) -> None:
         from ..advisor.skus import sku_text  # noqa: PLC0415
@@ -288,10 +324,10 @@ class SkuwiseApp(App[None]):
                 return
             a, id_ = answer, message.id
 
-            def work(tell: Callable[[str], None]) -> tuple[str, Decision]:  # noqa: ARG001
+            def work(tell: Tell) -> tuple[str, Decision]:  # noqa: ARG001
                 return id_, self._loader.decide(loaded.advice, id_, a.act, a.until, a.why)
 
-            self._jobs.start("deciding", work)
+            self.jobs.start("deciding", work)
 
         self.push_screen(Asking(message.act, message.what, self._clock()), decide)
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from ..rules.errors import EXIT_DONE, UsageError
+from ..rules.plain import clean
 
 
 def configure(command: str, parser: argparse.ArgumentParser) -> None:  # noqa: ARG001 - one command only
@@ -38,6 +39,7 @@ def run_tui(options: argparse.Namespace) -> int:
     from ..advisor.source import source_of  # noqa: PLC0415
     from .app import SkuwiseApp  # noqa: PLC0415
     from .loading import DEMO_NOW, DemoLoader, SourceLoader  # noqa: PLC0415
+    from .remembered import default_path, keep, recall  # noqa: PLC0415
 
     mono = bool(os.environ.get("NO_COLOR")) or not has_colours(os.environ.get("TERM", ""))
     if options.demo:
@@ -52,7 +54,15 @@ def run_tui(options: argparse.Namespace) -> int:
         source, ledger=_ledger(options), ledger_named=options.ledger is not None, rules_dir=options.rules,
         prices=options.prices,
     )  # fmt: skip
-    SkuwiseApp(loader, clock=time.time, monochrome=mono, workload=options.workload).run()
+    place = default_path(os.environ)
+    memory, told = recall(place)
+    app = SkuwiseApp(
+        loader, clock=time.time, monochrome=mono, workload=options.workload, memory=memory, told=told
+    )  # fmt: skip
+    app.run()
+    failed = keep(place, app.memory)
+    if failed is not None:
+        sys.stderr.write(f"{clean(failed)}\n")
     return EXIT_DONE
 
 

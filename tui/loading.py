@@ -24,6 +24,7 @@ Tell = Callable[[str], None]
 # 2026-11-16T00:00:00Z: the demo is the same whenever it is shown.
 DEMO_NOW = 1_794_787_200.0
 DEMO_SCENARIO = "small"
+_QUERY_WIDTH = 96
 
 
 class Loader(Protocol):
@@ -41,6 +42,10 @@ class Loader(Protocol):
 
     def rulebook(self) -> Rulebook:
         """What everything is judged by, read anew. Raises RulesError."""
+        ...
+
+    def queries(self, loaded: Loaded, id_: str) -> str:
+        """The queries behind the numbers of a finding, a recommendation or a workload. Raises SkuwiseError."""
         ...
 
     def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
@@ -108,6 +113,12 @@ class SourceLoader:
 
         return load_rulebook(self._rules_dir, self._prices, self._clock())
 
+    def queries(self, loaded: Loaded, id_: str) -> str:
+        from ..advisor.explain import find, queries_of  # noqa: PLC0415
+
+        catalog = self.rulebook().catalog
+        return queries_of(loaded.advice, find(loaded.advice, id_), catalog, self._rules_dir, width=_QUERY_WIDTH)
+
     def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
         """Judge the nodes of the workload's series; their telemetry is read again where another window is shown."""
         from ..advisor.workbench import workbench  # noqa: PLC0415
@@ -153,6 +164,9 @@ class DemoLoader:
         from ..advisor.rulebook import load_rulebook  # noqa: PLC0415
 
         return load_rulebook(None, None, DEMO_NOW)
+
+    def queries(self, loaded: Loaded, id_: str) -> str:
+        return self._source(lambda _: None).queries(loaded, id_)
 
     def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
         return self._source(tell).bench(loaded, workload, tell)

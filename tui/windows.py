@@ -7,7 +7,7 @@ import re
 from ..advisor.moments import day, minute, parse_moment
 from ..agent.durations import parse_duration
 from ..rules.errors import UsageError
-from .state import WINDOWS, WindowChoice
+from .state import FINDINGS_WINDOW, WINDOWS, WindowChoice
 
 WINDOW_HINT = "a length up to now, as 3d or 36h, or two times in UTC: 2026-11-01 to 2026-11-03"
 _BETWEEN = re.compile(r"\s+to\s+|\s*\.\.\s*|\s+", re.ASCII)
@@ -39,6 +39,17 @@ def _bounded(window: WindowChoice) -> WindowChoice:
         raise UsageError("A window is a minute long at least and three years at most.", "Write it like 3d or 36h.")
     known = next((w for w in WINDOWS if w.seconds == window.seconds and window.until is None), None)
     return known or window
+
+
+def window_of(seconds: float | None) -> WindowChoice:
+    """The window of a length that was remembered; the findings' one where none was."""
+    if seconds is None:
+        return FINDINGS_WINDOW
+    name = f"{seconds / _DAY_SECONDS:g}d" if seconds >= _DAY_SECONDS else f"{seconds / 3600:g}h"
+    try:
+        return _bounded(WindowChoice(name, seconds))
+    except UsageError:
+        return FINDINGS_WINDOW
 
 
 def next_window(window: WindowChoice, by: int) -> WindowChoice:

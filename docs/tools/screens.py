@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from pathlib import Path
 
 from skuwise.tui.app import SkuwiseApp
 from skuwise.tui.loading import DEMO_NOW, DemoLoader
 from skuwise.tui.screens.page import PAGES
+from skuwise.tui.svg import plain_svg
 from textual.pilot import Pilot
 
 FOLDER = Path("docs/screens")
@@ -37,7 +37,7 @@ async def draw(loader: DemoLoader, name: str, size: tuple[int, int], keys: tuple
         while svg != before:
             await asyncio.sleep(1.0)
             await pilot.pause()
-            before, svg = svg, _plain(app.export_screenshot(title="skuwise tui --demo"), name)
+            before, svg = svg, plain_svg(app.export_screenshot(title="skuwise tui --demo"), name)
     (FOLDER / f"{name}.svg").write_text(svg)
 
 
@@ -50,12 +50,6 @@ async def _read(app: SkuwiseApp, pilot: Pilot[None]) -> None:
         if app.state.error is not None:
             break
     raise SystemExit(f"nothing to draw: {app.state.error}")
-
-
-def _plain(svg: str, name: str) -> str:
-    """Without fonts from a foreign server and numbers that change from run to run: the reader's own font will do."""
-    without = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
-    return re.sub(r"terminal-\d+", f"terminal-{name}", without)
 
 
 def main() -> None:

@@ -68,6 +68,11 @@ class Moves(Page):
     def on_mount(self) -> None:
         self.query_one("#cash").focus()
 
+    @property
+    def subject(self) -> str | None:
+        row = self._chosen()
+        return row[1].id if row is not None else None
+
     def put(self, loaded: Loaded) -> None:
         rows = [(_about(loaded.advice, r), r) for r in loaded.advice.recommendations]
         cash = [row for row in rows if saves_cash(row[1])]

@@ -56,6 +56,11 @@ class Overview(Page):
     def on_mount(self) -> None:
         self.query_one(ItemTable).focus()
 
+    @property
+    def subject(self) -> str | None:
+        row = self.query_one(ItemTable).item
+        return row[1].finding.id if row is not None else None
+
     def put(self, loaded: Loaded) -> None:
         shown = loaded.shown
         self.query_one("#cost", Static).update(_cost(loaded))

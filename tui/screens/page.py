@@ -114,6 +114,11 @@ class Page(Screen[None]):
         """Show what was read."""
         raise NotImplementedError
 
+    @property
+    def subject(self) -> str | None:
+        """Id of the finding, the way out or the workload that is chosen; None: there is none."""
+        return None
+
     def on_mount(self) -> None:
         self.set_class(self.NEEDS_DATA, "-empty")
 

@@ -61,8 +61,12 @@ class Skus(Page):
 
     def compose_data(self) -> ComposeResult:
         with ContentSwitcher(initial="gpus"):
-            yield Finder(ItemTable(_GPUS, empty=_READING, search=_gpu_text, identity=_name, marks=2), "GPUs", id="gpus")
-            nodes = ItemTable(_NODES, empty=_READING, search=_node_text, identity=_name, marks=2)
+            yield Finder(
+                ItemTable(_GPUS, empty=_READING, search=_gpu_text, identity=_name, marks=2, id="gpu-table"),
+                "GPUs",
+                id="gpus",
+            )
+            nodes = ItemTable(_NODES, empty=_READING, search=_node_text, identity=_name, marks=2, id="node-table")
             yield Finder(nodes, "nodes", id="nodes")
 
     def on_mount(self) -> None:

@@ -83,7 +83,11 @@ class WhatIf(Page):
             with Vertical(classes="panel fills", id="targets") as panel:
                 panel.border_title = "Where"
                 table = ItemTable(
-                    TARGET_COLUMNS, empty="Reckoning ...", search=_target_text, identity=lambda o: o.choice.node or ""
+                    TARGET_COLUMNS,
+                    empty="Reckoning ...",
+                    search=_target_text,
+                    identity=lambda o: o.choice.node or "",
+                    id="nodes",
                 )
                 yield Finder(table, "nodes")
             with VerticalScroll(classes="panel fills", id="then") as panel:
@@ -93,6 +97,10 @@ class WhatIf(Page):
 
     def on_mount(self) -> None:
         self.query_one(ItemTable).focus()
+
+    @property
+    def subject(self) -> str | None:
+        return self._id
 
     def put(self, loaded: Loaded) -> None:
         id_ = self._id or _first(loaded)
@@ -211,7 +219,7 @@ class WhatIf(Page):
                 self._node = self._choice = None
                 self._ask_about(w.id)
 
-        choosing = Choosing("Which workload", workload_table(), loaded.advice.workloads, "workloads")
+        choosing = Choosing("Which workload", workload_table("choosing"), loaded.advice.workloads, "workloads")
         self.app.push_screen(choosing, chosen)
 
     def action_accept(self) -> None:

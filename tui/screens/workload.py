@@ -96,6 +96,10 @@ class Workload(Page):
             panel.display = False
         self.query_one("#story").focus()
 
+    @property
+    def subject(self) -> str | None:
+        return self._id
+
     def put(self, loaded: Loaded) -> None:
         w = loaded.workload(self._id)
         if w is None:

@@ -27,10 +27,15 @@ class Workloads(Page):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("i", "what_if", "What if")]
 
     def compose_data(self) -> ComposeResult:
-        yield Finder(workload_table(), "workloads", id="finder")
+        yield Finder(workload_table("workloads"), "workloads", id="finder")
 
     def on_mount(self) -> None:
         self.query_one(ItemTable).focus()
+
+    @property
+    def subject(self) -> str | None:
+        chosen = self.query_one(ItemTable).item
+        return chosen.id if chosen is not None else None
 
     def put(self, loaded: Loaded) -> None:
         self.query_one(Finder).put(list(loaded.shown.workloads))
@@ -72,6 +77,6 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def workload_table() -> ItemTable:
+def workload_table(id_: str) -> ItemTable:
     """A table of workloads, the largest first."""
-    return ItemTable(_COLUMNS, empty="No workload was seen in this window.", search=_search, sorted_by=4)
+    return ItemTable(_COLUMNS, empty="No workload was seen in this window.", search=_search, sorted_by=4, id=id_)

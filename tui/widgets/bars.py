@@ -11,6 +11,7 @@ from textual.widget import Widget
 
 from ...advisor.words import hours, percent
 from ..cells import bar, fit, lines
+from .sheet import Sheet
 
 _NAME_MAX, _VALUE, _SHARE = 20, 12, 6
 
@@ -41,6 +42,12 @@ class Bars(Widget):
     def put(self, quantities: Sequence[Quantity]) -> None:
         self._quantities = tuple(quantities)
         self.refresh(layout=True)
+
+    def sheet(self, title: str) -> Sheet:
+        whole = sum(q.value or 0.0 for q in self._quantities)
+        rows = [(q.name, self._words(q.value), percent((q.value or 0.0) / whole if whole > 0 else 0.0))
+                for q in self._quantities]  # fmt: skip
+        return Sheet(title, ("name", "value", "share"), lambda: rows)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002 - Textual's
         return max(len(self._quantities), 1)

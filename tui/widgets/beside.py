@@ -10,6 +10,7 @@ from textual.geometry import Size
 from textual.widget import Widget
 
 from ..cells import fit, fit_middle, lines
+from .sheet import Sheet
 
 _NAME_MAX, _GAP = 18, 2
 
@@ -34,13 +35,8 @@ class Beside(Widget):
         self._heads: tuple[str, str] = ("", "")
         self._pairs: tuple[Pair, ...] = ()
 
-    @property
-    def pairs(self) -> tuple[Pair, ...]:
-        return self._pairs
-
-    @property
-    def heads(self) -> tuple[str, str]:
-        return self._heads
+    def sheet(self, title: str) -> Sheet:
+        return Sheet(title, ("", *self._heads), lambda: [(p.name, p.first, p.second) for p in self._pairs])
 
     def put(self, heads: tuple[str, str], pairs: Sequence[Pair]) -> None:
         self._heads, self._pairs = heads, tuple(pairs)

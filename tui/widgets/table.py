@@ -48,7 +48,7 @@ class ItemTable(ScrollView, can_focus=True):
         Binding("s", "sort", "Sort"),
         Binding("S", "turn", "Turn the order", show=False),
         Binding("space", "mark", "Mark", show=False),
-        Binding("c", "columns", "Columns", show=False),
+        Binding("f", "columns", "Columns", show=False),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {"table--head", "table--cursor", "table--empty"}
     DEFAULT_CSS = """
