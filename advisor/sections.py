@@ -16,7 +16,6 @@ from ..rules.fields import suggest
 # (a value as the file or the environment has it, which key of which file it is) -> the value; raises UsageError.
 Reader = Callable[[object, str], Any]
 _WHOLE = re.compile(r"[0-9]{1,9}")
-_YES_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 def read_section(
@@ -69,13 +68,6 @@ def path(value: object, what: str) -> Path:
 
 def paths(value: object, what: str) -> tuple[Path, ...]:
     return tuple(Path(item) for item in texts(value, what))
-
-
-def flag(value: object, what: str) -> bool:
-    chosen = value if isinstance(value, bool) else _YES_NO.get(str(value).lower())
-    if chosen is None:
-        raise UsageError(f"{what} is neither true nor false.", "Choose one.")
-    return chosen
 
 
 def among(*choices: str) -> Reader:

@@ -27,11 +27,11 @@ from apscheduler.triggers.interval import IntervalTrigger
 from apscheduler.util import undefined
 
 from ..agent.child import child_command
-from ..agent.config import SYSTEM_FILE
+from ..agent.config import SYSTEM_FILE, parse_flag
 from ..rules.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from .commands import say
 from .mail.settings import ReportSettings, load_settings
-from .sections import Reader, among, flag, path, read_section, seconds, whole
+from .sections import Reader, among, path, read_section, seconds, whole
 
 SECTION = "serve"
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -60,7 +60,7 @@ class ServeSettings:
 
 _EVERY = seconds(60, 7 * _DAY_SECONDS, "1 min to a week")
 _READERS: Mapping[str, Reader] = {
-    "report": flag, "report_day": among(*DAYS), "report_hour": whole(0, 23),
+    "report": parse_flag, "report_day": among(*DAYS), "report_hour": whole(0, 23),
     "spread_seconds": seconds(0, _DAY_SECONDS, "0 to a day"), "retry_seconds": _EVERY, "snapshot_db": path,
     "snapshot_folder": path, "snapshot_every_seconds": _EVERY, "cache_every_seconds": _EVERY,
 }  # fmt: skip

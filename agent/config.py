@@ -264,9 +264,14 @@ def _page_setting(name: str, key: str, value: Any, origin: str) -> Any:  # noqa:
         return _urls(key, value, origin)
     if name == "dcgm_url":
         return _urls(key, value, origin)[0] if value != "" else ""
+    return parse_flag(value, f"{key} in {origin}")
+
+
+def parse_flag(value: object, what: str) -> bool:
+    """True or false, as a file or the environment says it. `what` names the setting in the error (UsageError)."""
     chosen = value if isinstance(value, bool) else _YES_NO.get(str(value).lower())
     if chosen is None:
-        raise UsageError(f"{key} in {origin} is neither true nor false.", "Choose one.")
+        raise UsageError(f"{what} is neither true nor false.", "Choose one.")
     return chosen
 
 

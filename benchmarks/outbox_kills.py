@@ -1,9 +1,10 @@
 """Kill a sender at any line of its work: does every team receive its mail, and once?
 
-Usage: python benchmarks/outbox_kills.py [KILLS]. The sender queues a mail for each team and sends all of them to a real
-SMTP server in a process of its own (STARTTLS, authentication). It is forked, so that a kill costs some milliseconds,
-and kills itself with SIGKILL at a line of skuwise's mail or of smtplib, counted from its beginning: every line is as
-likely. Then another sender runs to its end on what the first left.
+Usage: python benchmarks/outbox_kills.py [KILLS]. The sender is `skuwise report --send` from where its letters are made:
+it queues a mail for each of three and sends them to a real SMTP server in a process of its own (STARTTLS,
+authentication). It is forked, so that a kill costs some milliseconds, and kills itself with SIGKILL at a line of
+skuwise's report and mail or of smtplib, counted from its beginning: every line is as likely. Then another sender runs
+to its end on what the first left.
 """
 
 from __future__ import annotations
@@ -26,18 +27,22 @@ from types import FrameType
 from typing import Any
 
 import skuwise.advisor.mail
+import skuwise.advisor.report
+from skuwise.advisor.ledger.advising import Beside
 from skuwise.advisor.mail.letter import Letter
-from skuwise.advisor.mail.message import Envelope, compose, message_id
-from skuwise.advisor.mail.outbox import Outbox, Parcel
-from skuwise.advisor.mail.sending import send_waiting
+from skuwise.advisor.mail.outbox import Outbox
+from skuwise.advisor.mail.routes import Routes, Team
 from skuwise.advisor.mail.settings import ReportSettings
-from skuwise.advisor.mail.smtp import SmtpCarrier
+from skuwise.advisor.report.dispatch import Time, send
+from skuwise.advisor.report.job import Job
+from skuwise.advisor.report.weekly import Report
+from skuwise.advisor.report.weeks import week_of
+from skuwise.advisor.source import Databases
 from skuwise.tests.mail_server import PASSWORD, USER, mail_server
 
-WEEK = "2026-11-16"
-SENDER = Address("GPU report", addr_spec="gpus@example.org")
-TEAMS = ("ads", "search", "video")
-WATCHED = (str(Path(skuwise.advisor.mail.__file__).parent), smtplib.__file__)
+ADDRESSES = ("ops@example.org", "ads@example.org", "search@example.org")
+FOLDERS = (skuwise.advisor.mail, skuwise.advisor.report)
+WATCHED = (*(str(Path(str(one.__file__)).parent) for one in FOLDERS), smtplib.__file__)
 
 
 @dataclass(frozen=True)
@@ -81,24 +86,27 @@ def server(folder: Path) -> Iterator[tuple[int, Path, Path]]:
         os.waitpid(child, 0)
 
 
-def work(path: Path, port: int, ca_file: Path) -> None:
-    """What `skuwise report --send` does once the letters are made."""
+@dataclass(frozen=True)
+class Written(Job):
+    """A run whose letters are there: what is read to make them is no part of sending."""
+
+    def reports(self, teams: tuple[Team, ...], *, noting: bool = False) -> Iterator[Report]:  # noqa: ARG002
+        return (Report(team, Letter("GPU report", "<p>all</p>", "all\n"), ()) for team in teams)
+
+
+def work(path: Path, password: Path, port: int, ca_file: Path) -> None:
+    """What `skuwise report --send` does but for reading."""
     settings = ReportSettings(
-        sender=SENDER, smtp_host="localhost", smtp_port=port, smtp_username=USER, smtp_ca_file=str(ca_file)
+        sender=Address("GPU report", addr_spec="gpus@example.org"), administrators=(ADDRESSES[0],),
+        smtp_host="localhost", smtp_port=port, smtp_username=USER, smtp_password_file=str(password),
+        smtp_ca_file=str(ca_file),
+    )  # fmt: skip
+    routes = Routes(teams=tuple(Team(address.partition("@")[0], (address,)) for address in ADDRESSES[1:]))
+    week = week_of(0.0)
+    job = Written(
+        settings, routes, Databases(()), None, None, Beside(None, False, print), week, week.end, None, lambda _: None
     )
-    outbox = Outbox(path)
-    with outbox.sending():
-        if not outbox.is_queued(WEEK, "routes"):
-            for team in TEAMS:
-                id_ = message_id(WEEK, team, SENDER)
-                envelope = Envelope(SENDER, (f"{team}@example.org",))
-                content = compose(Letter("GPU report", "<p>all</p>", "all\n"), envelope, message_id=id_, date=0.0)
-                outbox.queue(Parcel(WEEK, team, "mail", id_, "GPU report", content, envelope.to), time.time())
-            outbox.note_queued(WEEK, "routes", time.time())
-        send_waiting(
-            outbox, {"mail": SmtpCarrier(settings, PASSWORD)}, clock=time.time, sleep=lambda _: None,
-            mails_per_minute=6000, say=lambda _: None,
-        )  # fmt: skip
+    send(job, Outbox(path), {}, Time(time.time, lambda _: None))
 
 
 def forked(job: Callable[[], None], kill_at: int) -> tuple[str, int]:
@@ -140,18 +148,25 @@ def run(folder: Path, kills: int, seed: int) -> list[Round]:
     """So many kills, each on an outbox of its own."""
     rng = random.Random(seed)
     rounds: list[Round] = []
+    password = folder / "password"
+    password.touch(mode=0o600)
+    password.write_text(PASSWORD)
     with server(folder) as (port, ca_file, log):
-        _, length = forked(lambda: work(folder / "whole.db", port, ca_file), 0)
-        assert log.read_text().split() == [f"{team}@example.org" for team in TEAMS]
+
+        def run_one(path: Path, kill_at: int = 0) -> tuple[str, int]:
+            return forked(lambda: work(path, password, port, ca_file), kill_at)
+
+        _, length = run_one(folder / "whole.db")
+        assert tuple(log.read_text().split()) == ADDRESSES
         for number in range(kills):
             path, before = folder / f"{number}.db", log.stat().st_size
             # One out of each of as many equal parts of the work.
             at = rng.randrange(length * number // kills, length * (number + 1) // kills) + 1
-            where, _ = forked(lambda: work(path, port, ca_file), at)  # noqa: B023
-            ended, _ = forked(lambda: work(path, port, ca_file), 0)  # noqa: B023
+            where, _ = run_one(path, at)
+            ended, _ = run_one(path)
             assert ended == "" and Outbox(path).waiting() == 0
             received = collections.Counter(log.read_bytes()[before:].decode().split())
-            rounds.append(Round(where, tuple(received[f"{team}@example.org"] for team in TEAMS), unended(path)))
+            rounds.append(Round(where, tuple(received[address] for address in ADDRESSES), unended(path)))
     return rounds
 
 
@@ -167,7 +182,7 @@ def main() -> None:
     rows: dict[str, list[Round]] = {}
     for one in rounds:
         rows.setdefault(one.where.partition(".")[0] or "after its end", []).append(one)
-    print(f"{kills} kills, {len(TEAMS)} teams a run\n")
+    print(f"{kills} kills, {len(ADDRESSES)} mails a run\n")
     print(f"{'killed in':<16}{'kills':>7}{'mails lost':>12}{'mails doubled':>15}{'most copies':>13}")
     for where, of in sorted([*rows.items(), ("all", rounds)], key=lambda item: (item[0] == "all", item[0])):
         lost = sum(copies == 0 for one in of for copies in one.copies)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from ...agent.config import SYSTEM_FILE
+from ...agent.config import SYSTEM_FILE, parse_flag
 from ...rules.errors import UsageError
-from ..sections import Reader, among, flag, path, paths, read_section, seconds, text, texts, whole
+from ..sections import Reader, among, path, paths, read_section, seconds, text, texts, whole
 from .addresses import bare_address, sender_address
 
 SECTION = "report"
@@ -126,7 +126,7 @@ def _host(value: object, what: str) -> str:
 
 
 _READERS: Mapping[str, Reader] = {
-    "db": paths, "match": texts, "teams": path, "rules": path, "prices": path, "ledger": path, "send": flag,
+    "db": paths, "match": texts, "teams": path, "rules": path, "prices": path, "ledger": path, "send": parse_flag,
     "administrators": _administrators, "sender": sender_address, "list_unsubscribe": _unsubscribe,
     "no_data": among("short", "none"), "cooldown_seconds": seconds(0, 366 * _DAY_SECONDS, "0 to a year"),
     "outbox": path, "mails_per_minute": whole(1, 6000), "smtp_host": _host, "smtp_port": whole(1, 65535),
