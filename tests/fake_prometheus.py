@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
+import ssl
 import threading
 import time
 import urllib.parse
@@ -75,10 +76,10 @@ class _Quiet(http.server.ThreadingHTTPServer):
 class FakePrometheus:
     """`answer` is asked for each request; `requests` holds them in the order in which they came.
 
-    `answered`: how many answers were sent to their end.
+    `answered`: how many answers were sent to their end. `tls`: the server's certificate, and whose it asks for.
     """
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[Request] = []
         self.answered = 0
         fake = self
@@ -117,7 +118,9 @@ class FakePrometheus:
                 pass
 
         self._server = _Quiet(("127.0.0.1", 0), _Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_address[1]}"
 
     @contextlib.contextmanager
     def running(self) -> Iterator[FakePrometheus]:

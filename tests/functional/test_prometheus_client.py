@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import socket
+import ssl
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import trustme
 from skuwise.advisor.telemetry.prometheus.answers import AnswerError, Grid
 from skuwise.advisor.telemetry.prometheus.client import Client, RefusedError, TooMuchError, UnreachableError
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
@@ -244,3 +248,30 @@ def test_names_are_asked_of_the_index() -> None:
     with FakePrometheus(lambda _: success(["a", "b"])).running() as fake:
         assert Client(fake.url, PrometheusSettings(), {}).names('{a="b"}', 0, 60) == ("a", "b")
         assert fake.requests[0].params == {"match[]": '{a="b"}', "start": "0.000", "end": "60.000"}
+
+
+def test_a_server_with_an_authority_of_its_own_is_shown_our_certificate(tmp_path: Path) -> None:
+    authority, strangers = trustme.CA(), trustme.CA()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    authority.configure_trust(tls)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    ours = authority.issue_cert("advisor@example.org")
+    files = {name: str(tmp_path / name) for name in ("ca", "other", "cert", "key")}
+    authority.cert_pem.write_to_path(files["ca"])
+    strangers.cert_pem.write_to_path(files["other"])
+    ours.cert_chain_pems[0].write_to_path(files["cert"])
+    ours.private_key_pem.write_to_path(files["key"])
+    known = {"client_cert_file": files["cert"], "client_key_file": files["key"]}
+
+    with FakePrometheus(lambda request: matrix(request, ({}, 1)), tls).running() as fake:
+
+        def told(**settings: str) -> np.ndarray:
+            client = Client(fake.url, replace(PrometheusSettings(), **settings), {}, sleep=Naps())
+            with contextlib.closing(client):
+                return client.range("up", GRID).answer.values
+
+        assert told(ca_file=files["ca"], **known).tolist() == [[1, 1, 1]]
+        for wrong in ({"ca_file": files["ca"]}, {"ca_file": files["other"], **known}, known):
+            with pytest.raises(UnreachableError):
+                told(**wrong)

@@ -43,6 +43,29 @@ def test_the_dashboards_queries_are_promql(tmp_path: Path) -> None:
     promtool("check", "rules", "rules.yaml", folder=tmp_path)
 
 
+def test_recording_rules_give_the_mean_and_the_maximum_of_their_five_minutes(tmp_path: Path) -> None:
+    gpu = '{gpu="0", UUID="GPU-a"}'
+    wanted = {"skuwise:gpu_util:mean5m": 60.0, "skuwise:gpu_util:max5m": 80.0, "skuwise:tensor_active:mean5m": 0.25}
+    tests = {
+        "rule_files": [str(FOLDER / "recording-rules.yaml")],
+        "evaluation_interval": "5m",
+        "tests": [{
+            "interval": "1m",
+            "input_series": [
+                {"series": f"DCGM_FI_DEV_GPU_UTIL{gpu}", "values": "_ 40 50 60 70 80"},
+                # Under its newer name.
+                {"series": f"DCGM_FI_PROF_PIPE_TENSOR_UTIL_RATIO{gpu}", "values": "0.25x5"},
+            ],
+            "promql_expr_test": [
+                {"expr": rule, "eval_time": "5m1s", "exp_samples": [{"labels": rule + gpu, "value": value}]}
+                for rule, value in wanted.items()
+            ],
+        }],
+    }  # fmt: skip
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(tests))
+    promtool("test", "rules", "test.yaml", folder=tmp_path)
+
+
 def test_recording_rules_are_those_that_the_advisor_looks_for() -> None:
     written = {rule["record"]: " ".join(rule["expr"].split()) for rule in rules("recording-rules.yaml")}
     wanted = {}
