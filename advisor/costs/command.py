@@ -126,7 +126,9 @@ def remainder(bill: Bill, found: Sequence[Compared], compared: bool) -> list[tup
     cost; where nothing was observed, every GPU node counts as explained."""
     over = [(one, one.line.effective - one.explained) for one in found] if compared else []
     parts = [
-        (f"{one.line.sku} in {one.line.region}: more hours than were observed", usd) for one, usd in over if usd > 0.005
+        (f"{one.line.sku} in {one.line.region}: more hours than were observed", usd)
+        for one, usd in over
+        if abs(usd) > 0.005
     ]
     parts.append(("commitments that nothing used", bill.unused))
     parts.append(("GPU nodes that are not charged by the hour", bill.uncounted))

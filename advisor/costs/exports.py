@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Literal
 
@@ -232,6 +233,7 @@ def _number(text: str) -> float:
     return value
 
 
+@lru_cache(maxsize=4096)  # a row has two, and all rows of a day the same
 def _moment(text: str) -> float:
     """Unix seconds. Exports write ``2026-10-01T00:00Z`` and ``2026-10-01 00:00:00``, in UTC."""
     plain = text.strip().replace(" ", "T", 1).removesuffix("UTC").strip()
