@@ -21,6 +21,7 @@ from ..themes import MONOCHROME
 from ..widgets.heatmap import MOST_IN_A_TILE, Band, HeatMap, Tile
 from .page import NodeWanted, Page, WorkloadWanted, WorkWanted
 
+_EDGES = 4  # border and padding of a panel
 _STEPS = 16  # of the ramp in the legend
 _ROOM_FOR_LEGEND = 14  # lines of the terminal
 
@@ -190,7 +191,7 @@ class Fleet(Page):
 
     @property
     def _room(self) -> int:
-        return max(self.query_one("#spot").content_size.width, 20)
+        return max(self.size.width - _EDGES, 20)
 
 
 def _tiles(name: str, places: tuple[Spot, ...]) -> list[Tile]:

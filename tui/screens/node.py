@@ -174,7 +174,7 @@ class Node(Page):
     def _tell(self) -> None:
         self._title("#gpu-panel", f"GPUs: {_COURSES[self._course]}{self._over()}")
         head, lost = self.query_one("#node-name", Static), bool(self._lost)
-        width = max(head.content_size.width, 20)
+        width = max(self.size.width - 2, 20)
         name = fit(" · ".join(part for part in (self._node, self._sku) if part), width)
         standing = self._standing() if lost else fit(self._standing(), width)
         head.set_class(lost, "-lost")
