@@ -18,7 +18,7 @@ from skuwise.advisor.mail.routes import Routes
 from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.advisor.moments import parse_moment, rfc3339
 from skuwise.advisor.report.job import Job
-from skuwise.advisor.report.weeks import reported_week
+from skuwise.advisor.report.weeks import Week
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.source import Databases
 from skuwise.tests.mail_server import PASSWORD, USER, MailServer, mail_server
@@ -207,13 +207,15 @@ def test_a_week_that_is_not_over_is_said_and_not_sent(
     today = rfc3339(time.time())
     assert main(["report", "--week", today, "--send"]) == 2
     assert "half a week is not sent" in capsys.readouterr().err
+    # Telemetry begins a day before this week, so that the week before is known in part only.
     now, said = parse_moment("2026-03-08T12:00:00Z"), []
     job = Job(
         ReportSettings(), Routes(), Databases((fleet,)), None, None, Beside(None, False, said.append),
-        reported_week(now, now), now, None, said.append,
+        Week(parse_moment("2026-03-08")), now, None, said.append,
     )  # fmt: skip
     (report,) = job.reports(job.teams)
     assert "a week that is not over: it is told up to 2026-03-08 12:00 UTC" in " ".join(report.letter.text.split())
+    assert "the week before is not known as a whole: nothing is compared with it" in said
 
 
 def test_sending_needs_a_server_a_sender_and_somebody(
