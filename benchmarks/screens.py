@@ -18,16 +18,20 @@ import sys
 import tempfile
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from skuwise.advisor.simulate.simulator import simulate
-from skuwise.tests.fleet_on_screen import NOW, HandLoader, many
+from skuwise.tests.fleet_on_screen import NOW, HandLoader, many, wide
 from skuwise.tui.app import SkuwiseApp
+from skuwise.tui.screens.fleet import Fleet
+from skuwise.tui.widgets.finder import Finder
+from skuwise.tui.widgets.heatmap import HeatMap
 from skuwise.tui.widgets.table import ItemTable
+from textual.widget import Widget
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
-ROWS = 10_000
+ROWS, NODES = 10_000, 1_000
 PATIENCE_SECONDS = 120.0
 
 
@@ -55,34 +59,72 @@ def start(db: Path) -> tuple[float, float]:
 
 
 async def keys() -> None:
-    app = SkuwiseApp(HandLoader(held=many(ROWS)), clock=lambda: NOW)
+    loader = HandLoader(held=wide(many(ROWS), NODES))
+    app = SkuwiseApp(loader, clock=lambda: NOW)
     async with app.run_test(size=(160, 50)) as pilot:
         while app.state.loaded is None:
             await pilot.pause(0.05)
         app.action_page("workloads")
-        await pilot.pause()
+        await pilot.pause(0.5)
         table = app.screen.query_one(ItemTable)
-        actions: dict[str, tuple[Callable[[], object], int]] = {
-            "down": (lambda: table.action_move(1), 50),
-            "page down": (lambda: table.action_page(1), 50),
-            "sort by the next column": (table.action_sort, 22),
-            "search": (lambda: table.filter("job 12"), 10),
-            "search for nothing": (lambda: table.filter(""), 10),
+        finder = app.screen.query_one(Finder)
+        await told(
+            table,
+            {
+                "down": (lambda: table.action_move(1), 50),
+                "page down": (lambda: table.action_page(1), 50),
+                "sort by the next column": (table.action_sort, 22),
+                "open the search": (finder.action_find, 1),
+                "search": (lambda: table.filter("job 12"), 10),
+                "search for nothing": (lambda: table.filter(""), 10),
+            },
+        )
+        app.action_page("fleet")
+        await pilot.pause(0.5)
+        fleet = app.screen
+        assert isinstance(fleet, Fleet)
+        while fleet.query_one(HeatMap).item is None:
+            await pilot.pause(0.05)
+        await pilot.pause(0.5)
+        heat = fleet.query_one(HeatMap)
+        print(f"{8 * NODES:,} GPUs in the map of the fleet:")
+        await told(
+            heat,
+            {
+                "next GPU": (lambda: heat.action_step(1), 50),
+                "next node": (lambda: heat.action_tile(1), 50),
+                "page down": (lambda: heat.action_page(1), 20),
+                "another measure": (lambda: fleet.action_measure(1), 8),
+                "another grouping": (fleet.action_group, 6),
+            },
+        )
+        pages = {
+            page: (lambda page=page: app.action_page(page), 1)
+            for page in ("overview", "moves", "whatif", "skus", "doctor", "workloads", "fleet")
         }
-        for name, (act, times) in actions.items():
-            taken = [await painted(table, act) for _ in range(times)]
-            print(f"{name}: {statistics.median(taken) * 1e3:.0f} ms ({max(taken) * 1e3:.0f} at most) until painted")
+        print("pages, the first five of them for the first time:")
+        await told(app.screen, pages)
     print(f"RSS at most: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
 
 
-async def painted(table: ItemTable, act: Callable[[], object]) -> float:
-    """Seconds from what a key does until the screen is drawn."""
+async def told(widget: Widget, actions: Mapping[str, tuple[Callable[[], object], int]]) -> None:
+    for name, (act, times) in actions.items():
+        taken = [await painted(widget, act) for _ in range(times)]
+        wall, used = ([1e3 * one[n] for one in taken] for n in (0, 1))
+        print(
+            f"{name}: {statistics.median(wall):.0f} ms ({max(wall):.0f} at most) until painted, "
+            f"{statistics.median(used):.0f} ms ({max(used):.0f}) of processor"
+        )
+
+
+async def painted(widget: Widget, act: Callable[[], object]) -> tuple[float, float]:
+    """Seconds from what a key does until the screen is drawn, and of processor."""
     done = asyncio.Event()
-    begun = time.perf_counter()
+    begun, used = time.perf_counter(), time.process_time()
     act()
-    table.call_after_refresh(done.set)
+    widget.app.call_after_refresh(done.set)
     await done.wait()
-    return time.perf_counter() - begun
+    return time.perf_counter() - begun, time.process_time() - used
 
 
 def main() -> None:

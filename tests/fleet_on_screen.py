@@ -59,6 +59,21 @@ def many(count: int) -> Loaded:
     return replace(loaded, advice=advice, shown=advice)
 
 
+def wide(loaded: Loaded, nodes: int) -> Loaded:
+    """The same with a frame of so many nodes of eight GPUs, each used by a workload of its own in turn."""
+    b = FrameBuilder(hours=1)
+    ids = [w.id for w in loaded.shown.workloads]
+    for n in range(nodes):
+        node = f"node-{n:04d}"
+        gpus = b.node(node, 8)
+        b.port(n % 100 / 100, node)
+        for gpu in gpus:
+            b.use({**TRAINING, "sm_active": n % 10 / 10}, node, gpu)
+        b.uses.append({"workload_id": ids[n % len(ids)], "node": node, "gpu_uuid": gpus[0], "basis": "process",
+                       "ts_start": START, "ts_end": START + HOUR, "shared": 0.0})  # fmt: skip
+    return replace(loaded, frame=b.frame())
+
+
 @dataclass
 class HandLoader:
     """Gives what it holds, or raises it. `gate`: reading waits for it. It keeps what it was asked for."""

@@ -21,6 +21,7 @@ from .columns import GAP, Column, Layout, lay_out
 from .sheet import Sheet
 
 MARK = "● "
+_PART = 500  # items looked at between two keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ class ItemTable(ScrollView, can_focus=True):
         self._layout: Layout | None = None
         self._width, self._base = 0, Style()
         self._items: list[Any] = []
-        self._haystack: list[str] | None = None  # made by the first search
+        self._haystack: list[str] = []  # of as many items as it has been made for
         self._shown: list[Any] = []
         self._needle = ""
         self._marks = marks
@@ -192,8 +193,20 @@ class ItemTable(ScrollView, can_focus=True):
     def put(self, items: Sequence[Any]) -> None:
         """Show other items; the cursor stays on the same one where it is still there."""
         self._items = list(items)
-        self._haystack = None
+        self._haystack = []
         self._arrange()
+        self.call_after_refresh(self._prepare)
+
+    def _prepare(self) -> None:
+        """Make what a search looks through a part at a time, between two keys."""
+        if self._search is not None and len(self._haystack) < len(self._items) and self.is_attached:
+            self._look_at(_PART)
+            self.call_after_refresh(self._prepare)
+
+    def _look_at(self, most: int) -> None:
+        assert self._search is not None
+        done = len(self._haystack)
+        self._haystack += [self._search(item).casefold() for item in self._items[done : done + most]]
 
     def filter(self, needle: str) -> None:
         """Only items that hold every word of `needle`."""
@@ -213,10 +226,8 @@ class ItemTable(ScrollView, can_focus=True):
         kept = self._identity(self.item) if self.item is not None else None
         words = self._needle.casefold().split()
         found = self._items
-        search = self._search
-        if words and search is not None:
-            if self._haystack is None:
-                self._haystack = [search(item).casefold() for item in self._items]
+        if words and self._search is not None:
+            self._look_at(len(self._items))
             pairs = zip(self._items, self._haystack, strict=True)
             found = [item for item, hay in pairs if all(word in hay for word in words)]
         if self._sorted_by is not None:
