@@ -210,6 +210,7 @@ class Outbox:
             with closing(connection):
                 # The folder is synced too: a rollback that came back would send again what was sent.
                 connection.execute("PRAGMA synchronous = EXTRA")
+                connection.execute("PRAGMA secure_delete = ON")  # a content that is let go of is overwritten
                 connection.execute("BEGIN IMMEDIATE")
                 db = Database(connection, recursive_triggers=False, execute_plugins=False)
                 self._check(db)
