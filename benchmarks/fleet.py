@@ -4,13 +4,14 @@ Fills a real engine on loopback with nodes of eight GPUs at one sample a minute,
 it and prints wall time (the engine runs on the same cores), CPU time of both, which a busy machine does not blur, the
 memory of the advisor's process, and queries. Prometheus is filled by remote write, VictoriaMetrics by its import API.
 
-    python benchmarks/fleet.py --engine victoria-metrics --nodes 25 50 100 --days 7
+    python benchmarks/fleet.py --engine victoria-metrics --nodes 25 50 100 --days 7 --rules
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import struct
@@ -24,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+from skuwise.advisor.telemetry.prometheus.queries import DCGM_GAUGES, rule_name
 from skuwise.tests.engines import free_port, running
 
 GPUS, PORTS, EVERY = 8, 8, 60.0
@@ -37,6 +39,31 @@ GAUGES = {
     "DCGM_FI_PROF_PCIE_RX_BYTES": (5e6, 1e6),
 }  # fmt: skip
 VARIANTS = 16
+RULED = {
+    rule_name(gauge.measure, statistic): (gauge.names[0], np.mean if statistic == "mean" else np.max)
+    for gauge in DCGM_GAUGES
+    for statistic in ("mean", "max")
+    if statistic in gauge.statistics and gauge.names[0] in GAUGES
+}
+Fill = tuple[list[tuple[dict[str, str], str, int]], dict[str, list[np.ndarray]], np.ndarray]
+
+
+def fills(nodes: int, ts: np.ndarray, *, rules: bool) -> list[Fill]:
+    """What is written: series, their values by name and variant, and the moments; the rules' each five minutes."""
+    values = values_of(ts)
+    found: list[Fill] = [(list(series_of(nodes)), values, ts)]
+    if rules:
+        ruled = {
+            rule: [how(one.reshape(-1, 5), axis=1) for one in values[gauge]] for rule, (gauge, how) in RULED.items()
+        }
+        series = [
+            ({**labels, "__name__": rule}, rule, variant)
+            for rule, (gauge, _) in RULED.items()
+            for labels, name, variant in series_of(nodes)
+            if name == gauge
+        ]
+        found.append((series, ruled, ts[4::5]))
+    return found
 
 
 def series_of(nodes: int) -> Iterator[tuple[dict[str, str], str, int]]:
@@ -73,29 +100,28 @@ def values_of(ts: np.ndarray) -> dict[str, list[np.ndarray]]:
 
 
 @contextlib.contextmanager
-def victoria(folder: Path, nodes: int, ts: np.ndarray) -> Iterator[tuple[str, psutil.Process]]:
+def victoria(folder: Path, written: list[Fill]) -> Iterator[tuple[str, psutil.Process]]:
     address = f"127.0.0.1:{free_port()}"
     command = [
         "victoria-metrics", f"-storageDataPath={folder}", f"-httpListenAddr={address}", "-retentionPeriod=100y",
         "-loggerLevel=ERROR", "-search.latencyOffset=0s",
     ]  # fmt: skip
     with running(command, f"http://{address}/health", folder) as engine:
-        stamps = json.dumps((ts * 1000).astype(int).tolist())
-        texts = {name: [json.dumps(v.tolist()) for v in all_] for name, all_ in values_of(ts).items()}
-        batch: list[str] = []
-        for labels, name, variant in series_of(nodes):
-            line = f'{{"metric":{json.dumps(labels)},"values":{texts[name][variant]},"timestamps":{stamps}}}\n'
-            batch.append(line)
-            if len(batch) >= 40:
-                post(f"http://{address}/api/v1/import", "".join(batch).encode())
-                batch.clear()
-        post(f"http://{address}/api/v1/import", "".join(batch).encode())
+        for series, values, ts in written:
+            stamps = json.dumps((ts * 1000).astype(int).tolist())
+            texts = {name: [json.dumps(v.tolist()) for v in all_] for name, all_ in values.items()}
+            for at in range(0, len(series), 40):
+                lines = (
+                    f'{{"metric":{json.dumps(labels)},"values":{texts[name][variant]},"timestamps":{stamps}}}\n'
+                    for labels, name, variant in series[at : at + 40]
+                )
+                post(f"http://{address}/api/v1/import", "".join(lines).encode())
         post(f"http://{address}/internal/force_flush", b"")
         yield f"http://{address}", psutil.Process(engine.pid)
 
 
 @contextlib.contextmanager
-def prometheus(folder: Path, nodes: int, ts: np.ndarray) -> Iterator[tuple[str, psutil.Process]]:
+def prometheus(folder: Path, written: list[Fill]) -> Iterator[tuple[str, psutil.Process]]:
     address = f"127.0.0.1:{free_port()}"
     (folder / "prometheus.yml").write_text("global: {scrape_interval: 1m}\n")
     command = [
@@ -104,17 +130,21 @@ def prometheus(folder: Path, nodes: int, ts: np.ndarray) -> Iterator[tuple[str, 
         "--web.enable-remote-write-receiver",
     ]  # fmt: skip
     with running(command, f"http://{address}/-/ready", folder) as engine:
-        values, stamps = values_of(ts), (ts * 1000).astype(int)
-        every = [(b"".join(_label(k, v) for k, v in sorted(labels.items())), name, variant)
-                 for labels, name, variant in series_of(nodes)]  # fmt: skip
-        for start in range(0, len(ts), 60):
-            part = slice(start, start + 60)
-            samples = {name: [_samples(stamps[part], one[part]) for one in all_] for name, all_ in values.items()}
-            for at in range(0, len(every), 2000):
-                body = b"".join(
-                    _field(1, labels + samples[name][variant]) for labels, name, variant in every[at : at + 2000]
-                )
-                post(f"http://{address}/api/v1/write", _snappy(body))
+        encoded = [
+            ([(b"".join(_label(k, v) for k, v in sorted(labels.items())), n, k) for labels, n, k in series], values, ts)
+            for series, values, ts in written
+        ]
+        # Hour by hour over all of them: the head takes nothing that is older than what it has.
+        for hour in np.unique(np.ceil(written[0][2] / 3600)):
+            for every, values, ts in encoded:
+                part = np.ceil(ts / 3600) == hour
+                stamps = (ts[part] * 1000).astype(int)
+                samples = {name: [_samples(stamps, one[part]) for one in all_] for name, all_ in values.items()}
+                for at in range(0, len(every), 2000):
+                    body = b"".join(
+                        _field(1, labels + samples[name][variant]) for labels, name, variant in every[at : at + 2000]
+                    )
+                    post(f"http://{address}/api/v1/write", _snappy(body))
         yield f"http://{address}", psutil.Process(engine.pid)
 
 
@@ -175,28 +205,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", choices=("prometheus", "victoria-metrics"), default="prometheus")
     parser.add_argument("--nodes", type=int, nargs="+", default=[25, 50, 100])
-    parser.add_argument("--days", type=float, default=7)
+    parser.add_argument("--days", type=float, nargs="+", default=[7])
+    parser.add_argument("--rules", action="store_true", help="with the recording rules' series, and without again")
     options = parser.parse_args()
     engine = prometheus if options.engine == "prometheus" else victoria
     print(
-        "engine            nodes  days   samples   filled s   advise s   its CPU s   engine CPU s   peak MB   queries"
+        "engine            nodes  days rules  samples filled s   advise s   its CPU s   engine CPU s  peak MB   queries"
     )
-    for nodes in options.nodes:
+    for nodes, days in itertools.product(options.nodes, options.days):
         end = time.time() // 3600 * 3600
-        ts = np.arange(end - options.days * 86400 + EVERY, end + EVERY, EVERY)
-        with tempfile.TemporaryDirectory() as folder:
-            began = time.monotonic()
-            with engine(Path(folder), nodes, ts) as (url, process):
-                filled = time.monotonic() - began
-                before = sum(process.cpu_times()[:2])
-                seconds, own, peak, source = measure(url, options.days)
-                engines = sum(process.cpu_times()[:2]) - before
-        samples = sum(1 for _ in series_of(nodes)) * len(ts)
-        print(
-            f"{options.engine:17} {nodes:5} {options.days:5g} {samples / 1e6:8.1f}M {filled:10.0f} {seconds:10.1f} "
-            f"{own:11.1f} {engines:14.1f} {peak:9.0f} {source['queries']:9}",
-            flush=True,
-        )
+        ts = np.arange(end - days * 86400 + EVERY, end + EVERY, EVERY)
+        for rules in (False, True) if options.rules else (False,):
+            with tempfile.TemporaryDirectory() as folder:
+                began = time.monotonic()
+                written = fills(nodes, ts, rules=rules)
+                with engine(Path(folder), written) as (url, process):
+                    filled = time.monotonic() - began
+                    before = sum(process.cpu_times()[:2])
+                    seconds, own, peak, source = measure(url, days)
+                    engines = sum(process.cpu_times()[:2]) - before
+            assert bool(source["recording_rules"]) == rules
+            samples = sum(len(series) * len(moments) for series, _, moments in written)
+            print(
+                f"{options.engine:17} {nodes:5} {days:5g} {'yes' if rules else 'no':>5} {samples / 1e6:8.1f}M "
+                f"{filled:8.0f} {seconds:10.1f} {own:11.1f} {engines:14.1f} {peak:9.0f} {source['queries']:9}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
