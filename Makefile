@@ -10,7 +10,7 @@ WEEKS ?= 0-2
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint types contracts check bench accuracy evaluate model move-model picture screens build lock format clean standalone image
+.PHONY: help setup demo test test-all lint types contracts check bench accuracy evaluate model move-model picture mails screens build lock format clean standalone image
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -54,6 +54,7 @@ bench: setup ## the figures of docs/benchmarks.md, printed
 	$(BIN)/python benchmarks/storage.py
 	$(BIN)/python benchmarks/kills.py
 	$(BIN)/python benchmarks/outbox_kills.py
+	$(BIN)/python benchmarks/report.py
 	$(BIN)/python benchmarks/screens.py
 
 accuracy: setup ## kinds and bottlenecks over 20 simulated fleets, with the confusion tables
@@ -71,6 +72,9 @@ move-model: setup ## calibrate predicted moves anew on benchmarks/data/sku_pairs
 picture: setup ## draw the pictures of the documentation anew
 	$(BIN)/python docs/tools/picture.py
 	$(BIN)/python docs/tools/rooflines.py
+
+mails: setup ## draw the pictures of docs/report.md anew (needs chromium)
+	$(BIN)/python docs/tools/mails.py
 
 screens: setup ## draw the screens of docs/tui.md anew
 	$(BIN)/python docs/tools/screens.py

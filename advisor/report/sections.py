@@ -174,7 +174,7 @@ def coverage(story: Story, brevity: Brief, lengths: Lengths) -> Section:
     if money.unobserved:
         said.append(f"Hours that nobody observed cost {words.usd(money.unobserved)}.")
     bullets = [
-        f"{brief(b.what)}: {brevity.sentence(b.why, 240)} ({_count(b.workloads, 'workload')})"
+        f"{brevity.sentence(b.why, 240)} ({brief(b.what)} of {_count(b.workloads, 'workload')})"
         for b in story.blind_spots
     ]
     bullets += [brevity.sentence(note, 320) for note in a.notes]
@@ -246,7 +246,10 @@ def teams(story: Story, lengths: Lengths) -> Section:
     rows = tuple(map(row, story.teams[: lengths.teams]))
     return Section(
         "Every team",
-        ("A team's dollars are those of the hours that its workloads held alone.",),
+        (
+            "A team's dollars are those of the hours that its workloads held alone. Gains are medians, which do not "
+            "add up to the fleet's to the dollar.",
+        ),
         sheet=Sheet(heads, rows, (1, 2, 3, 4), _more(story.teams, lengths.teams)),
     )
 
@@ -275,7 +278,8 @@ def method(story: Story, chart: Chart | None) -> Section:
     if story.team is not None:
         money = (
             "This report's dollars are those of the hours that the team's workloads held alone, idle ones included; "
-            "shared GPUs, free nodes and hours that nobody observed stand in the fleet's report."
+            "shared GPUs, free nodes and hours that nobody observed stand in the fleet's report. The interval of the "
+            "cash to gain takes all moves to turn out well or badly together."
         )
     elif total is None:
         money = "No price is known, so no dollar is stated."

@@ -1,0 +1,61 @@
+"""Draws the pictures of docs/report.md: mails of a simulated fleet, as Chromium shows them. Run by `make mails`."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from skuwise.advisor.commands import read_and_advise
+from skuwise.advisor.mail.letter import Letter
+from skuwise.advisor.mail.message import inlined
+from skuwise.advisor.model import WorkloadVerdict
+from skuwise.advisor.report.letters import letter_of
+from skuwise.advisor.report.shares import share_out
+from skuwise.advisor.report.story import story_of
+from skuwise.advisor.simulate.simulator import simulate
+
+UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z: the pictures are the same whenever they are drawn
+WEEK = 7 * 86400.0
+FOLDER = Path("docs/screens")
+# CSS px of width and height; the fleet's mail on a desk, a team's on a phone.
+DESK, PHONE = (800, 1280), (360, 1280)
+COLOURS = 64  # of the files, to keep them small
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        simulate("mixed", folder / "fleet.db", days=14, seed=0, until=UNTIL)
+        now, before = (
+            read_and_advise([folder / "fleet.db"], now=UNTIL, since=WEEK, until=end)[1] for end in (UNTIL, UNTIL - WEEK)
+        )
+        parts, parts_before = share_out(now, team_of), share_out(before, team_of)
+        fleet = letter_of(story_of(now, before, teams=parts, teams_before=parts_before))
+        ads = letter_of(story_of(parts["ads"], parts_before["ads"], team="ads"))
+        for letter, which, size in ((fleet, "report", DESK), (ads, "report-phone", PHONE)):
+            for scheme in ("light", "dark"):
+                draw(letter, size, scheme, folder, FOLDER / f"{which}-{scheme}.png")
+
+
+def team_of(workload: WorkloadVerdict) -> str | None:
+    return workload.owner.namespace or workload.owner.account
+
+
+def draw(letter: Letter, size: tuple[int, int], scheme: str, folder: Path, target: Path) -> None:
+    page, shot = folder / "mail.html", folder / "shot.png"
+    page.write_text(inlined(letter))
+    command = [
+        "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
+        f"--user-data-dir={folder / 'profile'}", f"--window-size={size[0]},{size[1]}", f"--screenshot={shot}",
+        f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}", page.as_uri(),
+    ]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True, timeout=300)  # noqa: S603 - our own page
+    Image.open(shot).convert("RGB").quantize(COLOURS).save(target, optimize=True)
+    print(f"{target}: {target.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
