@@ -50,6 +50,7 @@ class Behaviour:
     before_data: Callable[[int], str | None] = lambda _: None
     after_data: Callable[[int], str | None] = lambda _: None
     stall_at: str = ""  # a command at which it says nothing any more
+    accept_after_seconds: float = 0.0
     drip_at: str = ""  # a command at which it goes on saying that there is more to come
     over: bool = False
     drop_in_data: set[int] = field(default_factory=set)  # the messages in whose content it hangs up
@@ -88,6 +89,7 @@ class _Handler:
         assert server.transport is not None
         encrypted = server.transport.get_extra_info("ssl_object") is not None
         self.received.append(Received(str(envelope.mail_from), tuple(envelope.rcpt_tos), content, encrypted, user))
+        await asyncio.sleep(self.behaviour.accept_after_seconds)
         return self.behaviour.after_data(number) or "250 accepted"
 
 

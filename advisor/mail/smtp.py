@@ -15,8 +15,11 @@ from .outbox import Parcel, Reply
 from .sending import CarrierDownError
 from .settings import ReportSettings
 
-# A mail has so many times the timeout of one answer: a server that drips would be waited for without an end.
+# The talk before a content has so many times the timeout of one answer: a server that drips would be waited for without
+# an end.
 _ANSWERS_A_MAIL = 5
+# RFC 5321, 4.5.3.2.6: so long a server may take to accept a content. Who does not wait for it sends it twice.
+_ACCEPT_SECONDS = 600.0
 # Connections that broke one after the other before the rest is left for later.
 _MOST_BROKEN = 3
 # Servers end a connection after so many mails (Postfix: 100), and not all say so politely.
@@ -25,15 +28,17 @@ _TOO_LARGE = 552
 
 
 class SmtpCarrier:
-    """One server. It connects when something is to be sent and keeps the connection. `password` empty: no AUTH."""
+    """One server. It connects when something is to be sent and keeps the connection. `password` empty: no AUTH;
+    `accept_seconds`: how long the server may take to accept a content."""
 
-    def __init__(self, settings: ReportSettings, password: str) -> None:
+    def __init__(self, settings: ReportSettings, password: str, *, accept_seconds: float = _ACCEPT_SECONDS) -> None:
         if settings.sender is None or not settings.smtp_host:
             missing = "from" if settings.sender is None else "smtp_host"
             raise UsageError(f"Nothing can be sent: report.{missing} is not set.", "Set it in [report].")
         self._settings = settings
         self._sender = settings.sender.addr_spec
         self._password = password
+        self._accept_seconds = accept_seconds
         self._context = _context(settings)
         self._smtp: smtplib.SMTP | None = None
         self._carried = 0
@@ -57,7 +62,10 @@ class SmtpCarrier:
         replies: dict[str, Reply] = {}
         try:
             with _deadline(smtp, self._settings.smtp_timeout_seconds * _ANSWERS_A_MAIL):
-                self._hand_over(smtp, parcel, replies)
+                taken = self._address(smtp, parcel, replies)
+            if taken:
+                with _deadline(smtp, self._accept_seconds):
+                    replies.update(dict.fromkeys(taken, self._hand_over(smtp, parcel.content)))
             self._broken = 0
         except (smtplib.SMTPException, OSError) as error:
             self._broken += 1
@@ -75,7 +83,8 @@ class SmtpCarrier:
                 smtp.quit()
             smtp.close()
 
-    def _hand_over(self, smtp: smtplib.SMTP, parcel: Parcel, replies: dict[str, Reply]) -> None:
+    def _address(self, smtp: smtplib.SMTP, parcel: Parcel, replies: dict[str, Reply]) -> list[str]:
+        """Name sender and recipients. Gives who was taken; what was said to the others goes into `replies`."""
         options = [f"size={len(parcel.content)}"] if smtp.has_extn("size") else []
         code, text = smtp.mail(self._sender, options)
         if code != 250:
@@ -84,7 +93,7 @@ class SmtpCarrier:
                 self._down = self._fault(f"refuses our sender ({code} {_words(text)})", "Set report.from.")
             result = "refused" if code == _TOO_LARGE else "later"
             replies.update(dict.fromkeys(parcel.recipients, Reply(result, f"{code} {_words(text)}")))
-            return
+            return []
         taken: list[str] = []
         for recipient in parcel.recipients:
             code, text = smtp.rcpt(recipient)
@@ -92,13 +101,18 @@ class SmtpCarrier:
                 taken.append(recipient)
             else:
                 replies[recipient] = _reply(code, text)
-        if not taken:
-            return
+        return taken
+
+    def _hand_over(self, smtp: smtplib.SMTP, content: bytes) -> Reply:
+        assert smtp.sock is not None
+        smtp.sock.settimeout(self._accept_seconds)
         try:
-            code, text = smtp.data(parcel.content)
+            return _reply(*smtp.data(content))
         except smtplib.SMTPDataError as error:  # DATA itself was not taken
-            code, text = error.smtp_code, _bytes(error.smtp_error)
-        replies.update(dict.fromkeys(taken, _reply(code, text)))
+            return _reply(error.smtp_code, _bytes(error.smtp_error))
+        finally:
+            if smtp.sock is not None:
+                smtp.sock.settimeout(self._settings.smtp_timeout_seconds)
 
     def _connect(self) -> smtplib.SMTP:
         s = self._settings

@@ -243,6 +243,21 @@ def test_a_server_that_stalls_is_not_waited_for(tmp_path: Path, server: MailServ
     assert "no answer in time" in f"{tally.down}{desk.said}"
 
 
+def test_a_server_is_waited_for_longer_before_it_accepts(tmp_path: Path, server: MailServer) -> None:
+    # An answer that comes late is one: whoever does not wait for it sends twice.
+    server.behaviour.accept_after_seconds = 0.5
+    desk = Desk(tmp_path, server, smtp_timeout_seconds=0.4)
+    desk.queue("search", "a@example.org")
+    first = desk.send()
+    assert first.sent == 1 or "no answer in time" in f"{first.down}{desk.said}"  # a slow machine's connection
+    assert server.copies("a@example.org") == first.sent
+    # Yet not without an end.
+    server.behaviour.accept_after_seconds = 3600.0
+    desk.queue("ads", "b@example.org")
+    tally = desk.send(carriers={"mail": SmtpCarrier(Desk(tmp_path, server).settings, PASSWORD, accept_seconds=0.3)})
+    assert (tally.sent, tally.waiting) == (0, 2 - first.sent) and "no answer in time" in desk.said[-1]
+
+
 def test_a_server_that_never_ends_its_answer_is_cut_off(tmp_path: Path, server: MailServer) -> None:
     server.behaviour.drip_at = "RCPT"
     desk = Desk(tmp_path, server, smtp_timeout_seconds=0.2)

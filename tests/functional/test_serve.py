@@ -113,9 +113,12 @@ def test_it_runs_until_it_is_asked_to_stop(tmp_path: Path) -> None:
     with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         told = []
+        too_long = threading.Timer(120, process.kill)
+        too_long.start()
         for line in process.stderr:
             told.append(line)
             if line.startswith("report ended"):
                 process.send_signal(signal.SIGTERM)
         assert process.wait() == 0
+        too_long.cancel()
     assert "report ended with status 2: it waits for its next turn\n" in told and told[-1] == "stopping\n"
