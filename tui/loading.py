@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -82,7 +83,7 @@ class SourceLoader:
         def read(one: WindowChoice) -> tuple[Frame, Advice]:
             tell(f"reading {one.name} of telemetry")
             return read_and_advise(
-                self._source, now=now, since=one.seconds, until=one.until, rules_dir=self._rules_dir,
+                _telling(self._source, tell), now=now, since=one.seconds, until=one.until, rules_dir=self._rules_dir,
                 prices=self._prices, decisions=decisions, read=lambda: tell(f"judging {one.name} of telemetry"),
             )  # fmt: skip
 
@@ -185,6 +186,13 @@ class DemoLoader:
             )  # fmt: skip
             self._inner = SourceLoader(Databases((fleet,)), ledger=folder / "ledger.db", clock=lambda: DEMO_NOW)
         return self._inner
+
+
+def _telling(source: Source, tell: Tell) -> Source:
+    """A server is read in many steps: it tells each of them, and stops there when reading was called off."""
+    from ..advisor.source import PrometheusServer  # noqa: PLC0415
+
+    return replace(source, progress=tell) if isinstance(source, PrometheusServer) else source
 
 
 def _name(source: Source) -> str:
