@@ -150,6 +150,7 @@ def _ground(advice: Advice, r: Recommendation, seen: Seen) -> Ground:
         usd_per_hour={p.sku: p.usd_per_hour for p in prices},
         prices=price_note(prices),
         seen_until=seen.end,
+        fleet=len(seen.nodes),
     )
 
 

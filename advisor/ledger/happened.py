@@ -27,6 +27,10 @@ SLOW_HOURS = 72.0
 # One measurement a week is kept, and a mail each Monday finds a new one whatever the hour.
 MEASURE_SECONDS = 6.5 * 86400.0
 _DAY = 86400.0
+# Moves that are seen by what is not there any more.
+_BY_ABSENCE = ("release", "consolidate", "fix-first")
+# Of the nodes of before, less those that were to go, so many must be there for a window to show the same fleet.
+SAME_FLEET_SHARE = 0.8
 _NEVER_UNASKED = ("fix-first",)  # a fault that went away by itself is nobody's move
 
 
@@ -50,15 +54,22 @@ def _event(entry: Entry, ground: Ground, seen: Seen, now: float) -> Event | None
     p, state = entry.proposal, entry.decision(now).state
     if state == "expired":
         return None
-    absence = p.action in ("release", "consolidate", "fix-first")
-    if absence and p.source != seen.source:
-        return None  # what another source does not show is not gone
+    if p.action in _BY_ABSENCE and not _looks_there(p.source, ground, seen):
+        return None
     stand = whereabouts(p.id, p.action, ground, seen)
     if stand is None:
         return None
     if state == "done":
         return _after(entry, ground, stand, seen, now)
     return _done(entry, ground, stand, seen, now)
+
+
+def _looks_there(source: str, ground: Ground, seen: Seen) -> bool:
+    """Whether a window shows the fleet of a proposal: what another source, or a part, does not show is not gone."""
+    if not set(source.split(", ")) & set(seen.source.split(", ")):
+        return False
+    staying = ground.fleet - len(ground.yardstick.nodes)
+    return len(set(seen.nodes).difference(ground.yardstick.nodes)) >= SAME_FLEET_SHARE * staying
 
 
 def _done(entry: Entry, ground: Ground, stand: Stand, seen: Seen, now: float) -> Event | None:

@@ -45,7 +45,7 @@ class Ground:
 
     `series_id`: None for a move of nodes; `serving`: whether people or requests wait for it. `nodes`: held by it then.
     `usd_per_hour`: node SKU -> the node's price then, so that both sides are reckoned in the same prices; `prices`:
-    these in words. `seen_until`: end of the telemetry it rests on (Unix seconds).
+    these in words. `seen_until`: end of the telemetry it rests on (Unix seconds); `fleet`: nodes it showed.
     """
 
     series_id: str | None
@@ -60,6 +60,7 @@ class Ground:
     usd_per_hour: Mapping[str, float]
     prices: str
     seen_until: float
+    fleet: int = 0
 
 
 @dataclass(frozen=True, slots=True)

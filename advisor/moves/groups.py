@@ -32,8 +32,8 @@ class Group:
 
     `lead` is its newest workload, `now` those that hold GPUs at the window's end (or last did). `gpus` and `nodes` are
     what `now` holds; `alone` are the nodes that no other workload is on now (of a job: that none was on in the window).
-    `current`: seen in the last day of the window. `recurs`: current, or run more than once in the window and not moved
-    to other hardware since.
+    `current`: seen in the last day of the window. `recurs`: current, or run more than once in the window and not
+    `moved` to other hardware since.
     `use` is all rows of use, `load` the same per interval: share of what the GPUs sustain, mean over the GPUs held.
     `excused`: rule id -> the exception by which that rule says nothing of it (rules/exceptions.yaml).
     """
@@ -53,6 +53,7 @@ class Group:
     load: Array
     mem_used_max: float | None
     bottleneck_shares: dict[str, float]
+    moved: bool = False
     excused: Mapping[str, RuleException] = field(default_factory=dict)
 
     @property
@@ -247,6 +248,7 @@ def _group(
         load=load,
         mem_used_max=float(memory) if pd.notna(memory) else None,
         bottleneck_shares=_shares(now),
+        moved=moved and not live,
     )
 
 

@@ -53,9 +53,8 @@ def enumerate_options(
         mine = {f.finding.rule: f for f in by_group.get(group.series_id, ())}
         if not group.recurs:
             if group.series_id not in faulty and mine:
-                notes.append(
-                    f"{group.lead.name} has ended and did not recur: what it wasted cannot be saved next month."
-                )
+                ended = "has moved to other nodes" if group.moved else "has ended and did not recur"
+                notes.append(f"{group.lead.name} {ended}: what it wasted there cannot be saved next month.")
             continue
         if group.series_id in faulty or not group.nodes or group.kind in ("idle", "unknown") or "held-idle" in mine:
             continue

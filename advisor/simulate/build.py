@@ -123,14 +123,27 @@ class Builder:
                 self.add(Placed(workload, model, {node.node.node: gpus}, runs, "allocation", truth))
             at = stop + rng.uniform(600, 5 * 3600)
 
-    def service(self, nodes: list[SimNode], *, replicas_per_node: int = 1, over_provisioned: bool = False) -> None:
-        """One online service: a deployment with a replica on each group of GPUs of each node."""
-        rng = stream(self.seed, nodes[0].node.node, "service")
+    def service(
+        self,
+        nodes: list[SimNode],
+        *,
+        replicas_per_node: int = 1,
+        over_provisioned: bool = False,
+        moved_from: str | None = None,
+    ) -> None:
+        """One online service: a deployment with a replica on each group of GPUs of each node.
+
+        `moved_from`: the first node of a service that it is, with pods of its own since the window's start.
+        """
+        named = moved_from or nodes[0].node.node
+        rng = stream(self.seed, named, "service")
         deployment, namespace, silent = identities.deployment_name(rng)
         width = nodes[0].sku.gpu_count // replicas_per_node
-        common = stream(self.seed, nodes[0].node.node, "deployment")
+        common = stream(self.seed, named, "deployment")
         shared_state = common.bit_generator.state
         since = self.start - rng.uniform(1, 60) * _DAY
+        if moved_from is not None:
+            rng, since = stream(self.seed, nodes[0].node.node, "moved"), self.start
         replica = 0
         for node in nodes:
             for part in range(replicas_per_node):

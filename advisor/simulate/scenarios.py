@@ -18,6 +18,7 @@ SCENARIOS: Mapping[str, str] = {
     "decode": "online serving with daily load on preallocated memory, bound by HBM bandwidth",
     "idle": "GPUs that nobody used, and GPUs held by a process after its job",
     "founding": "online serving on 8xH100 InfiniBand nodes whose fabric is silent",
+    "moved": "the service of `founding` after its move to nodes without the fabric, for a window after that one",
     "small": "the commonest kinds together on 13 H100, H200, A100 and L40S nodes: what skuwise demo shows",
     "single-gpu": "training on one GPU each: A10G, T4, L4 and A100",
     "input-bound": "days of training that waits for its loaders: slow storage, or decoding that takes all cores",
@@ -77,6 +78,11 @@ def _founding(b: Builder) -> None:
     b.service(b.nodes("serve", _count(b, "founding", 2, 4), H100_IB), replicas_per_node=_count(b, "replicas", 1, 2))
 
 
+def _moved(b: Builder) -> None:
+    nodes = b.nodes("plain", _count(b, "founding", 2, 4), H100_ETHERNET)
+    b.service(nodes, replicas_per_node=_count(b, "replicas", 1, 2), moved_from="serve-01")
+
+
 def _small(b: Builder) -> None:
     # Azure, eastus: a service on the fabric beside training that lacks it, so that the two could swap.
     b.service(b.nodes("h100-ib-serve", 2, H100_IB), replicas_per_node=_count(b, "replicas", 1, 2))
@@ -119,6 +125,7 @@ _LAYOUTS: Mapping[str, Callable[[Builder], None]] = {
     "decode": _decode,
     "idle": _idle,
     "founding": _founding,
+    "moved": _moved,
     "small": _small,
     "single-gpu": training_scenes.single_gpu,
     "input-bound": training_scenes.input_bound,
@@ -145,4 +152,4 @@ _LAYOUTS: Mapping[str, Callable[[Builder], None]] = {
     "fleet": _fleet,
 }
 # What `small` already holds, and what is no part of any fleet.
-_WITHIN_SMALL = frozenset({"training", "fine-tuning", "decode", "idle", "founding", "mixed", "assorted"})
+_WITHIN_SMALL = frozenset({"training", "fine-tuning", "decode", "idle", "founding", "moved", "mixed", "assorted"})

@@ -90,6 +90,11 @@ def test_what_another_source_does_not_show_is_not_gone() -> None:
     entry = Entry(proposal, START, START, (Event("accepted", START, "ann"),))
     assert [e.act for _, e in happenings([entry], seen([], source="fleet.db"), END)] == ["done"]
     assert happenings([entry], seen([], source="other.db"), END) == []
+    # Nor is what a part of the same fleet does not show.
+    of_ten = replace(entry, proposal=replace(proposal, ground=replace(own, fleet=10)))
+    nodes = [(f"m{n}", END) for n in range(9)]
+    assert happenings([of_ten], seen([], nodes[:3], source="fleet.db, more.db"), END) == []
+    assert [e.act for _, e in happenings([of_ten], seen([], nodes, source="fleet.db, more.db"), END)] == ["done"]
 
 
 def test_held_gpus_are_let_go_only_where_their_nodes_still_tell() -> None:
