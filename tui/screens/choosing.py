@@ -9,9 +9,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Footer
 
 from ..widgets.finder import Finder
+from ..widgets.keyline import KeyLine
 from ..widgets.table import ItemTable
 
 
@@ -33,7 +33,7 @@ class Choosing(ModalScreen[Any]):
         with Vertical() as panel:
             panel.border_title = self._title
             yield Finder(self._table, self._what)
-        yield Footer(show_command_palette=False)
+        yield KeyLine()
 
     def on_mount(self) -> None:
         self.query_one(Finder).put(list(self._items))

@@ -9,11 +9,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from ..cells import line, lines
 from ..compared import Compared
 from ..widgets.beside import Beside
+from ..widgets.keyline import KeyLine
 
 
 class Comparing(ModalScreen[None]):
@@ -34,7 +35,7 @@ class Comparing(ModalScreen[None]):
             scroll.border_title = "Beside each other"
             yield Beside()
             yield Static(self._times())
-        yield Footer(show_command_palette=False)
+        yield KeyLine()
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()

@@ -13,11 +13,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Footer
 
 from ..jobs import Tell
 from ..state import Loaded, State
 from ..widgets.finder import Finder
+from ..widgets.keyline import KeyLine
 from ..widgets.notice import Notice
 from ..widgets.topbar import TopBar
 
@@ -104,7 +104,7 @@ class Page(Screen[None]):
         yield Notice()
         with Container(id="data"):
             yield from self.compose_data()
-        yield Footer(show_command_palette=False)
+        yield KeyLine()
 
     def compose_data(self) -> ComposeResult:
         """The widgets that show data."""

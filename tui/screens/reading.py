@@ -11,9 +11,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from ..cells import fit, line, lines
+from ..widgets.keyline import KeyLine
 
 
 class Reading(ModalScreen[None]):
@@ -35,7 +36,7 @@ class Reading(ModalScreen[None]):
         with VerticalScroll() as scroll:
             scroll.border_title = Content(self._title)
             yield Static()
-        yield Footer(show_command_palette=False)
+        yield KeyLine()
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()
