@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -93,7 +92,7 @@ def advise_on(
     scope = Scope(verdicts, groups, rules, book, generated_at)
     found, waste_notes = find_waste(scope, exceptions)
     own, own_notes = find_custom(scope, custom or CustomRules({}), exceptions)
-    scene = replace(scene_of(window, book, rules, generated_at, rng), site=site or NO_SITE)
+    scene = scene_of(window, book, rules, generated_at, rng, site=site)
     options, over = enumerate_options(scene, verdicts, groups, found)
     options = decided(options, decisions or {})
     reconciliation, money_notes = reconcile(verdicts, book)
@@ -137,13 +136,19 @@ def advise_on(
 
 
 def scene_of(
-    window: Window, book: PriceBook, rules: Mapping[str, WasteRule], generated_at: float, rng: np.random.Generator
+    window: Window,
+    book: PriceBook,
+    rules: Mapping[str, WasteRule],
+    generated_at: float,
+    rng: np.random.Generator,
+    *,
+    site: Site | None = None,
 ) -> Scene:
-    """What the moves of a window are weighed with. `generated_at`: Unix seconds."""
+    """What the moves of a window are weighed with. `generated_at`: Unix seconds; `site`: what moves done here say."""
     sizing = rules["too-many-gpus"]
     return Scene(
         catalog=book.catalog, book=book, headroom=sizing.value("headroom"), sizing=sizing,
-        at=max(generated_at, window.end), window_hours=window.hours, rng=rng,
+        at=max(generated_at, window.end), window_hours=window.hours, rng=rng, site=site or NO_SITE,
     )  # fmt: skip
 
 

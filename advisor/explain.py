@@ -75,11 +75,12 @@ def run_explain(options: argparse.Namespace) -> int:
     catalog = load_catalog(options.rules)
     asked = [asked_gpu(catalog, name) for name in options.against]
     now = time.time()
-    decisions = ledger_beside(options).decisions(now)
+    ledger = ledger_beside(options)
+    decisions = ledger.decisions(now)
     say("reading telemetry ...")
     frame, advice = read_and_advise(
         source_of(options, say), since=options.since, until=options.until, rules_dir=options.rules,
-        prices=options.prices, now=now, decisions=decisions,
+        prices=options.prices, now=now, decisions=decisions, site=ledger.site(now),
     )  # fmt: skip
     subject = find(advice, options.id)
     columns = min(shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns, _TEXT_WIDTH_MAX)

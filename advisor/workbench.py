@@ -17,6 +17,7 @@ from .moves.groups import groups_of
 from .moves.money import PriceBook
 from .moves.outcome import Choice, Outcome
 from .moves.scene import Baseline, Scene, as_it_stands
+from .moves.site import Site
 from .moves.waste.exempt import excused
 from .moves.whatif import SEED, survey, what_if
 from .rulebook import Rulebook
@@ -41,10 +42,16 @@ class Workbench:
 
 
 def workbench(
-    frame: Frame, workloads: Sequence[WorkloadVerdict], id_: str, book: Rulebook, at: float
+    frame: Frame,
+    workloads: Sequence[WorkloadVerdict],
+    id_: str,
+    book: Rulebook,
+    at: float,
+    *,
+    site: Site | None = None,
 ) -> Workbench | None:
-    """The bench of a workload. `workloads`: all of the frame's window; `at`: now, Unix seconds. None: the frame has
-    none of this id.
+    """The bench of a workload. `workloads`: all of the frame's window; `at`: now, Unix seconds; `site`: what
+    moves that were done here say of predictions. None: the frame has none of this id.
 
     Only the nodes of its series are judged, so that a question of one workload does not take a fleet's time.
     """
@@ -54,7 +61,7 @@ def workbench(
     nodes = {n for w in workloads if w.series_id == asked.series_id for n in w.nodes}
     verdicts = judge(of_nodes(frame, nodes), book.catalog, book.kinds, book.bottlenecks)
     prices = PriceBook(book.catalog, tuple(book.own.prices), tuple(book.own.power))
-    scene = scene_of(verdicts.window, prices, book.rules, at, np.random.default_rng(SEED))
+    scene = scene_of(verdicts.window, prices, book.rules, at, np.random.default_rng(SEED), site=site)
     found = next((g for g in groups_of(verdicts) if any(w.id == id_ for w in g.workloads)), None)
     if found is None:
         return None

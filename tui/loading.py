@@ -16,6 +16,7 @@ from .state import FINDINGS_WINDOW, Loaded, WindowChoice
 
 if TYPE_CHECKING:
     from ..advisor.frame import Frame
+    from ..advisor.ledger.advising import Beside
     from ..advisor.ledger.entries import Act
     from ..advisor.rulebook import Rulebook
     from ..advisor.source import Source
@@ -78,13 +79,15 @@ class SourceLoader:
         from ..advisor.telemetry.health import health_of  # noqa: PLC0415
 
         now = self._clock()
-        decisions = self._decisions(now)
+        beside = self._beside()
+        decisions, site = beside.decisions(now), beside.site(now)
 
         def read(one: WindowChoice) -> tuple[Frame, Advice]:
             tell(f"reading {one.name} of telemetry")
             return read_and_advise(
                 _telling(self._source, tell), now=now, since=one.seconds, until=one.until, rules_dir=self._rules_dir,
-                prices=self._prices, decisions=decisions, read=lambda: tell(f"judging {one.name} of telemetry"),
+                prices=self._prices, decisions=decisions, site=site,
+                read=lambda: tell(f"judging {one.name} of telemetry"),
             )  # fmt: skip
 
         frame, shown = read(window)
@@ -129,12 +132,13 @@ class SourceLoader:
         if loaded.window != FINDINGS_WINDOW:
             tell(f"reading {FINDINGS_WINDOW.name} of telemetry")
             frame = self._source.read(book.catalog, since=FINDINGS_WINDOW.seconds, until=None, now=loaded.at)
-        return workbench(frame, loaded.advice.workloads, workload, book, loaded.advice.generated_at)
+        at = loaded.advice.generated_at
+        return workbench(frame, loaded.advice.workloads, workload, book, at, site=self._beside().site(at))
 
-    def _decisions(self, now: float) -> dict[str, Decision]:
+    def _beside(self) -> Beside:
         from ..advisor.ledger.advising import Beside  # noqa: PLC0415
 
-        return dict(Beside(self._ledger, self._named, lambda _: None).decisions(now))
+        return Beside(self._ledger, self._named, lambda _: None)
 
 
 class DemoLoader:
