@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..model import Advice, Interval, Realisation, Recommendation, Risk
 from ..words import action_words, target_words
-from .shares import taken_by
+from .shares import compatible
 
 # A new sentence, not the dot of a figure or an abbreviation within one.
 _SENTENCE_ENDS = re.compile(r"(?<=[\w)%][.])\s+(?=[A-Z])")
@@ -43,11 +43,7 @@ class Move:
 
 def moves_of(advice: Advice, told: frozenset[str] = frozenset()) -> tuple[Move, ...]:
     """Every move that is open and gains something, what is worth most first; of those that exclude one another, the
-    first. Moves that were accepted already are in the ledger's outcomes."""
-    chosen: list[Recommendation] = []
-    for r in advice.recommendations:
-        if _open(r) and _gains(r) and not taken_by(r, chosen):
-            chosen.append(r)
+    first, and none that a move rules out which somebody accepted: such moves are in the ledger's outcomes."""
     names = {w.id: w.name for w in advice.workloads}
     findings = {f.id: f for f in advice.findings}
 
@@ -63,7 +59,14 @@ def moves_of(advice: Advice, told: frozenset[str] = frozenset()) -> tuple[Move, 
             would_change_if=r.would_change_if, told=r.id in told,
         )  # fmt: skip
 
-    return tuple(move(r) for r in chosen)
+    settled = [r for r in advice.recommendations if _settled(r)]
+    open_ = (r for r in advice.recommendations if _open(r) and _gains(r))
+    return tuple(move(r) for r in compatible((*settled, *open_)) if not _settled(r))
+
+
+def _settled(r: Recommendation) -> bool:
+    """Whether somebody chose it already: what it excludes is no way out any more."""
+    return r.decision is not None and r.decision.state in ("accepted", "trial", "done")
 
 
 def _title(r: Recommendation) -> str:
@@ -72,9 +75,7 @@ def _title(r: Recommendation) -> str:
 
 
 def _open(r: Recommendation) -> bool:
-    return (
-        not r.blocked_by and not r.set_aside and (r.decision is None or r.decision.state in ("proposed", "regressed"))
-    )
+    return not r.blocked_by and (r.decision is None or r.decision.state in ("proposed", "regressed"))
 
 
 def _gains(r: Recommendation) -> bool:

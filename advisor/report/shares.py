@@ -129,15 +129,15 @@ def _of_team(
 
 def counted(ways: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
     """Those whose cash enters a sum, the best of each that exclude one another, the largest first."""
-    chosen: list[Recommendation] = []
-    taken: set[str] = set()
-    for r in sorted((r for r in ways if r.counts), key=lambda r: r.rank):
-        if r.id not in taken and not taken_by(r, chosen):
-            chosen.append(r)
-            taken.update(r.excludes)
-    return tuple(chosen)
+    return compatible(sorted((r for r in ways if r.counts), key=lambda r: r.rank))
 
 
-def taken_by(way: Recommendation, chosen: Iterable[Recommendation]) -> bool:
-    """Whether it cannot be combined with one that is chosen already."""
-    return any(way.id in other.excludes or other.id in way.excludes for other in chosen)
+def compatible(ways: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
+    """Of ways in their order, those that no earlier one excludes."""
+    chosen: dict[str, Recommendation] = {}
+    excluded: set[str] = set()
+    for r in ways:
+        if r.id not in excluded and chosen.keys().isdisjoint(r.excludes):
+            chosen[r.id] = r
+            excluded.update(r.excludes)
+    return tuple(chosen.values())

@@ -86,6 +86,15 @@ def test_moves_that_exclude_one_another_are_told_and_counted_once():
     assert [r.id for r in counted((small, large))] == [large.id]
 
 
+@pytest.mark.parametrize(("state", "left"), [("accepted", []), ("done", []), ("dismissed", ["r-w-0-0"])])
+def test_a_move_that_was_accepted_rules_out_what_it_excludes(state, left):
+    advice = fleet(1, 2)
+    first, second = advice.recommendations
+    chosen = replace(second, decision=Decision(state, END), excludes=(first.id,))
+    told = story_of(replace(advice, recommendations=(first, chosen)), None).moves
+    assert [m.id for m in told] == left
+
+
 @pytest.mark.parametrize(
     "change",
     [
