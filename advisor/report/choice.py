@@ -66,7 +66,7 @@ def moves_of(advice: Advice, told: frozenset[str] = frozenset()) -> tuple[Move, 
 
 def _settled(r: Recommendation) -> bool:
     """Whether somebody chose it already: what it excludes is no way out any more."""
-    return r.decision is not None and r.decision.state in ("accepted", "trial", "done")
+    return r.decision is not None and r.decision.state in ("accepted", "done")
 
 
 def _title(r: Recommendation) -> str:
