@@ -161,7 +161,7 @@ def _fabric(frame: Frame, node: str, rows: pd.DataFrame, history: pd.DataFrame |
     seconds = own["observed_seconds"].where(own["util_mean"].notna()).groupby(key).sum()
     rates = by_port["line_rate_bytes_per_second"].last()
     active = by_port["active_fraction"].mean()
-    peaks = [_port_p995(part) for _, part in by_port]
+    peaks = _port_p995(own, key)
     reason = None
     down = active[active < ACTIVE_SHARE_MIN]
     unread = seconds[seconds <= 0]
@@ -187,22 +187,25 @@ def _fabric(frame: Frame, node: str, rows: pd.DataFrame, history: pd.DataFrame |
     )
 
 
-def _port_p995(rows: pd.DataFrame) -> float | None:
-    """The 99.5th percentile of a port's seconds: merged bins; rows without bins count with their highest value."""
-    matrix, have = stacked_bins(rows["util_bins"])
-    total = matrix.sum(axis=0)
-    without = ~have & rows["util_max"].notna().to_numpy()
-    if without.any():
-        bare = rows[without]
-        from_max, weight = bare["util_max"].to_numpy(float), bare["observed_seconds"].to_numpy(float)
-        slots = np.clip(np.searchsorted(_EDGES, from_max, side="right") - 1, 0, len(_EDGES) - 1)
+def _port_p995(rows: pd.DataFrame, port: pd.Series) -> list[float | None]:
+    """The 99.5th percentile of each port's seconds: merged bins; rows without bins count with their highest value."""
+    code, names = pd.factorize(port)
+    bins = rows["util_bins"]
+    have = ~bins.isna().to_numpy()
+    total = np.zeros((len(names), len(_EDGES)))
+    if have.any():
+        np.add.at(total, code[have], stacked_bins(bins[have])[0])
+    most = rows["util_max"].to_numpy(float)
+    bare = ~have & ~np.isnan(most)
+    if bare.any():
+        weight, whose, from_max = rows["observed_seconds"].to_numpy(float)[bare], code[bare], most[bare]
         # A row whose highest second lies in this bin, and whose 95th percentile lies where it lies: 95 % of its seconds
         # are no higher than the latter.
-        p95 = bare["util_p95"].fillna(bare["util_max"]).to_numpy(float)
-        lower = np.clip(np.searchsorted(_EDGES, p95, side="right") - 1, 0, len(_EDGES) - 1)
-        np.add.at(total, slots, 0.05 * weight)
-        np.add.at(total, lower, 0.95 * weight)
-    return bins_quantile(total, 0.995)
+        p95 = rows["util_p95"].to_numpy(float)[bare]
+        for values, share in ((from_max, 0.05), (np.where(np.isnan(p95), from_max, p95), 0.95)):
+            slots = np.clip(np.searchsorted(_EDGES, values, side="right") - 1, 0, len(_EDGES) - 1)
+            np.add.at(total, (whose, slots), share * weight)
+    return [bins_quantile(own, 0.995) for own in total]
 
 
 def _nvlink_peaks(frame: Frame) -> dict[str, float]:
