@@ -58,7 +58,7 @@ def headed(story: Story, parts: Sequence[Section], footer: Sequence[str] = ()) -
     heading = f"{_whose(story)}: {_headline(story)}"
     a = story.advice
     return Page(
-        title=f"{heading}, {day(a.start)} to {day(a.end)}",
+        title=f"{heading} ({day(a.start)})",
         heading=heading,
         window=words.window_words(a.start, a.end),
         summary=_summary(story),
@@ -77,7 +77,7 @@ def _empty(story: Story) -> Page:
             " Either there was none, or it is not told apart as this team's: the administrators' report shows what was "
             "seen of all teams, and what could not be."
         )
-    return Page(f"{heading}, {day(a.start)} to {day(a.end)}", heading, window, said, (), (), (_written(story),))
+    return Page(f"{heading} ({day(a.start)})", heading, window, said, (), (), (_written(story),))
 
 
 def _whose(story: Story) -> str:
