@@ -178,20 +178,26 @@ def _context(settings: ReportSettings) -> ssl.SSLContext | None:
 
 @contextmanager
 def _deadline(smtp: smtplib.SMTP, seconds: float) -> Iterator[None]:
-    """Cut the connection where the block lasts longer; whoever waits for it then sees it closed."""
-    timer = threading.Timer(seconds, _cut, [smtp])
+    """Cut the connection where the block lasts longer, and raise TimeoutError."""
+    over = threading.Event()
+
+    def cut() -> None:
+        over.set()
+        # A socket of our own on the same connection: the one in use belongs to the thread that waits.
+        with suppress(OSError, AttributeError), socket.socket(fileno=os.dup(smtp.sock.fileno())) as own:  # type: ignore[union-attr]
+            own.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, cut)
     timer.daemon = True
     timer.start()
     try:
         yield
+    except (smtplib.SMTPException, OSError) as error:
+        if over.is_set():
+            raise TimeoutError from error
+        raise
     finally:
         timer.cancel()
-
-
-def _cut(smtp: smtplib.SMTP) -> None:
-    # A socket of our own on the same connection: the one in use belongs to the thread that waits.
-    with suppress(OSError, AttributeError), socket.socket(fileno=os.dup(smtp.sock.fileno())) as own:  # type: ignore[union-attr]
-        own.shutdown(socket.SHUT_RDWR)
 
 
 def _reply(code: int, text: bytes) -> Reply:
