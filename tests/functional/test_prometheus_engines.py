@@ -21,11 +21,14 @@ from skuwise.advisor.queries.subject import subject_of
 from skuwise.advisor.render.queried import TOLERANCE
 from skuwise.advisor.simulate.agent_page import agent_series
 from skuwise.advisor.simulate.exporters_page import exporter_series
+from skuwise.advisor.simulate.series import Series
 from skuwise.advisor.simulate.simulator import simulate
+from skuwise.advisor.telemetry.prometheus.answers import Grid
 from skuwise.advisor.telemetry.prometheus.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client import Client
 from skuwise.advisor.telemetry.prometheus.frame import Reading
 from skuwise.advisor.telemetry.prometheus.frame import read_frame as read_server
+from skuwise.advisor.telemetry.prometheus.queries import exporter_fabric_asks
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.sqlite import read_frame
 from skuwise.rules.catalog_loader import load_catalog
@@ -170,3 +173,22 @@ def test_a_victoria_with_tight_limits_is_asked_in_smaller_pieces(folder: Path, t
     with victoria(tmp_path, series, "-search.maxPointsPerTimeseries=10") as url:
         frame, _ = read(url)
     assert frame.gpu["gpu_util_mean"].notna().all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_port_whose_counters_begin_anew_carried_no_more_than_it_did(engine: str, tmp_path: Path) -> None:
+    ts = np.arange(NOW - 6 * 3600, NOW + 60, 60.0)
+    sent = (ts - ts[0]) * 1e6
+    sent[200:] -= sent[200]  # the node was started again
+    sent[100:110] = np.nan  # and was away for some minutes before
+    known = ~np.isnan(sent)
+    labels = {"instance": "n1:9100", "device": "mlx5_0", "port": "1"}
+    name = "node_infiniband_port_data_transmitted_bytes_total"
+    asks = {ask.name: ask for ask in exporter_fabric_asks({name}, (), 3600.0)}
+    with ENGINES[engine](tmp_path, [Series(name, labels, ts[known], sent[known])]) as url:
+        client = Client(url, PrometheusSettings(), {})
+        with contextlib.closing(client):
+            grid = Grid(NOW - 5 * 3600, NOW, 3600.0)
+            mean, most = (client.range(asks[f"fabric tx_{how}"].query, grid).answer.values for how in ("mean", "max"))
+    assert mean.shape == (1, 6) and np.allclose(mean, 1e6, rtol=0.1)
+    assert np.nanmax(most) <= 1.1e6

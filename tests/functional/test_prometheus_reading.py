@@ -149,6 +149,16 @@ def test_days_that_are_over_are_not_asked_twice(tmp_path: Path) -> None:
     assert second.gpu[same].equals(first.gpu[same])
 
 
+def test_labels_come_in_any_order_and_mean_the_same_series() -> None:
+    def turned(request: Request) -> Reply:
+        labels = GPU if float(request.params["end"]) > NOW - 86400 else dict(reversed(GPU.items()))
+        return matrix(request, (labels, 50))
+
+    with FakePrometheus(DcgmServer(by_query={"avg_over_time": turned})).running() as fake:
+        frame = read(fake)
+    assert len(frame.gpu) == 48 and (frame.gpu["gpu_util_mean"] == 0.5).all()
+
+
 def test_half_of_the_nodes_missing_for_half_of_the_window_shows_as_rows_that_are_not_there() -> None:
     other = {**GPU, "UUID": "GPU-b", "Hostname": "n2"}
 

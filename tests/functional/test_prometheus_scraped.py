@@ -56,9 +56,12 @@ def test_prometheus_takes_the_agents_page_and_the_advisor_finds_its_series(tmp_p
                     means = wait_for(client, f"{TENSOR.format('')} / {TENSOR.format('observed_')} > 0")
                     names = set(client.names('{__name__=~"skuwise_.*"}', time.time() - 60, time.time() + 1))
                     up = client.scalar(f'up{{job="{job["job_name"]}"}}', time.time())
+                    process.terminate()
+                    gone = wait_for(client, f"{queries.AGENT_ANCHOR}", count=0)  # by markers of staleness
+                    kept = wait_for(client, f"last_over_time({queries.AGENT_ANCHOR}[1h])")
         finally:
             process.terminate()
-    assert up == 1 and len(told) == 2
+    assert up == 1 and len(told) == 2 and gone == [] and min(kept) >= min(told)
     assert means == pytest.approx([0.4, 0.4], abs=0.05)
     asked = queries.agent_gpu_asks(names, (), 3600.0) + queries.agent_node_asks((), 3600.0)
     assert {name for ask in asked for name in names if name in ask.query} >= {
@@ -66,12 +69,12 @@ def test_prometheus_takes_the_agents_page_and_the_advisor_finds_its_series(tmp_p
     }  # fmt: skip
 
 
-def wait_for(client: Client, query: str) -> list[float]:
-    """The values that a query gives once it gives one for each of two GPUs."""
+def wait_for(client: Client, query: str, count: int = 2) -> list[float]:
+    """The values that a query gives once it gives one for each of `count` GPUs."""
     ends = time.monotonic() + 60
     while time.monotonic() < ends:
         values = client.instant(query, time.time()).answer.values
-        if len(values) == 2:
+        if len(values) == count:
             return values[:, 0].tolist()
         time.sleep(0.5)
-    raise AssertionError(f"{query} never gave two values")
+    raise AssertionError(f"{query} never gave {count} values")
