@@ -56,6 +56,7 @@ bench: setup ## the figures of docs/benchmarks.md, printed
 	$(BIN)/python benchmarks/outbox_kills.py
 	$(BIN)/python benchmarks/report.py
 	$(BIN)/python benchmarks/screens.py
+	$(BIN)/python benchmarks/live.py
 
 accuracy: setup ## kinds and bottlenecks over 20 simulated fleets, with the confusion tables
 	$(BIN)/python benchmarks/accuracy.py

@@ -18,6 +18,7 @@ SCREENS: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {
     "overview": ((120, 40), ()),
     "workload": ((120, 40), ("enter",)),
     "fleet": ((120, 24), (KEY["fleet"],)),
+    "node": ((120, 36), (KEY["fleet"], "enter")),
     "workloads": ((120, 24), (KEY["workloads"],)),
     "moves": ((120, 30), (KEY["moves"],)),
     "whatif": ((120, 36), (KEY["moves"], "i")),
@@ -31,14 +32,21 @@ async def draw(loader: DemoLoader, name: str, size: tuple[int, int], keys: tuple
     app = SkuwiseApp(loader, clock=lambda: DEMO_NOW)
     async with app.run_test(size=size) as pilot:
         await _read(app, pilot)
-        await pilot.press(*keys)
-        # What comes on a thread (the history, the catalog) is there when nothing moves any more.
-        before, svg = "", app.export_screenshot(title="skuwise tui --demo")
-        while svg != before:
-            await asyncio.sleep(1.0)
-            await pilot.pause()
-            before, svg = svg, plain_svg(app.export_screenshot(title="skuwise tui --demo"), name)
+        svg = await _settled(app, pilot, name)
+        for key in keys:
+            await pilot.press(key)
+            svg = await _settled(app, pilot, name)
     (FOLDER / f"{name}.svg").write_text(svg)
+
+
+async def _settled(app: SkuwiseApp, pilot: Pilot[None], name: str) -> str:
+    """The screen when nothing moves any more: what comes on a thread (the history, the catalog) is there then."""
+    before, svg = "", plain_svg(app.export_screenshot(title="skuwise tui --demo"), name)
+    while svg != before:
+        await asyncio.sleep(1.0)
+        await pilot.pause()
+        before, svg = svg, plain_svg(app.export_screenshot(title="skuwise tui --demo"), name)
+    return svg
 
 
 async def _read(app: SkuwiseApp, pilot: Pilot[None]) -> None:
