@@ -29,7 +29,7 @@ administrators = ["platform@example.org"]
 [teams.serving]
 sku = ["H100*"]
 to = ["serving@example.org", "lead@example.org"]
-[teams."no/body"]
+[teams."=no/<b>body"]
 user = ["nobody"]
 to = ["nobody@example.org"]
 """
@@ -101,6 +101,10 @@ def test_a_preview_writes_each_teams_mail_and_page(
     assert "$" in mails[0]["Subject"] and mails[0]["List-Unsubscribe"].startswith("<mailto:platform@example.org")
     assert "cid:" not in files[1].read_text() and "data:image/png" in files[1].read_text()
     assert files[1].stat().st_size > files[5].stat().st_size
+    # A team's name from the routes is text in HTML, and no formula in a list.
+    assert "=no/&lt;b&gt;body" in files[5].read_text() and not any("no/<b>body" in f.read_text() for f in files[1::2])
+    lists = {str(part.get_filename()): part.get_content() for part in mails[0].iter_attachments()}
+    assert any("'=no/<b>body" in str(text) for name, text in lists.items() if name.endswith("-teams.csv"))
 
 
 @pytest.mark.slow
@@ -144,7 +148,7 @@ def test_every_team_receives_one_mail_however_often_the_report_is_run(
     ]  # fmt: skip
     assert states(outbox) == {
         ("", "platform@example.org", "sent"), ("serving", "serving@example.org", "sent"),
-        ("serving", "lead@example.org", "refused"), ("no/body", "nobody@example.org", "sent"),
+        ("serving", "lead@example.org", "refused"), ("=no/<b>body", "nobody@example.org", "sent"),
     }  # fmt: skip
     assert all(PASSWORD.encode() not in file.read_bytes() for file in outbox.parent.iterdir())
     # What was told can be decided on, and is known to have been told.
