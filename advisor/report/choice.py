@@ -17,7 +17,7 @@ _SENTENCE_ENDS = re.compile(r"(?<=[\w)%][.])\s+(?=[A-Z])")
 class Move:
     """One recommendation as a reader needs it to decide. `evidence`: the sentence that it stands on.
 
-    `about` names the workload, or the node. `time_ratio` None: the move does not touch the work's time.
+    `about` names the workload, or the node. `time_ratio` None: nothing is predicted of the work's time.
     `told`: the reader was told of it in full within the cooldown.
     """
 

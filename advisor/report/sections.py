@@ -68,7 +68,7 @@ def _card(m: Move, brevity: Brief) -> Card:
         figures=(
             ("Gain", gain(m)),
             ("Cash or capacity", realisation_words(m.realisation, m.available_from)),
-            ("Predicted time", "not predicted" if m.time_ratio is None else words.time_words(m.time_ratio)),
+            ("Predicted time", words.time_words(m.time_ratio)),
             ("Risk", m.risk),
         ),
         wrong_if=wrong_if(m.would_change_if, brevity),
