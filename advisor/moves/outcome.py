@@ -79,6 +79,8 @@ class Outcome:
         if self.then is None or self.choice.profile is not None or self.choice.clock_share != 1.0:
             return False
         moved = self.then.node != self.today.node
+        if not moved and self.then.gpus == self.today.gpus:
+            return False  # nothing is changed
         action = "move-sku" if moved else "reduce-gpus"
         same = (r.target.gpu_sku, r.target.node_sku, r.target.gpu_count) == (
             self.then.gpu,

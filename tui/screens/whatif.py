@@ -71,7 +71,7 @@ class WhatIf(Page):
     def __init__(self, source: str, id_: str | None = None, node: str | None = None) -> None:
         """`id_`: the workload, None: the one whose ways out come first. `node`: the node to begin with."""
         super().__init__(source)
-        self._id, self._node = id_, node
+        self._workload, self._node = id_, node
         self._bench: Workbench | None = None
         self._choice: Choice | None = None
         self._outcome: Outcome | None = None
@@ -100,10 +100,10 @@ class WhatIf(Page):
 
     @property
     def subject(self) -> str | None:
-        return self._id
+        return self._workload
 
     def put(self, loaded: Loaded) -> None:
-        id_ = self._id or _first(loaded)
+        id_ = self._workload or _first(loaded)
         if id_ is None:
             self.query_one("#subject", Static).update(line("No workload was seen, so there is nothing to ask about."))
             return
@@ -115,7 +115,7 @@ class WhatIf(Page):
         if loaded is None or w is None:
             self.query_one("#subject", Static).update(line("This workload is not in what was read.", "$warning"))
             return
-        self._id = id_
+        self._workload = id_
         name = fit(w.name, min(cell_len(clean(w.name)), _NAME_MAX))
         gpus = f"{len(w.gpus)} x {w.gpu_sku or 'unknown GPU'}"
         self.query_one("#subject", Static).update(

@@ -57,7 +57,7 @@ class Workload(Page):
 
     def __init__(self, source: str, id_: str) -> None:
         super().__init__(source)
-        self._id = id_
+        self._workload = id_
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("i", "what_if", "What if")]
 
@@ -98,10 +98,10 @@ class Workload(Page):
 
     @property
     def subject(self) -> str | None:
-        return self._id
+        return self._workload
 
     def put(self, loaded: Loaded) -> None:
-        w = loaded.workload(self._id)
+        w = loaded.workload(self._workload)
         if w is None:
             self.query_one("#who", Static).update(line("This workload is not in what was read last.", "$warning"))
             return
@@ -135,7 +135,7 @@ class Workload(Page):
             self.query_one(f"#{name}", TimePlot).put(history.ends, found, told.levels)
 
     def action_what_if(self) -> None:
-        self.post_message(WhatIfWanted(self._id))
+        self.post_message(WhatIfWanted(self._workload))
 
     def _say(self, panel: str, told: Content) -> None:
         self.query_one(f"{panel} > .said", Static).update(told)
