@@ -129,7 +129,12 @@ class Page(Screen[None]):
         self.post_message(StateWanted(self))
 
     def tell(self, state: State) -> None:
-        """Take a new state. What was read is drawn only when it is another."""
+        """Take a new state. What was read is drawn only when it is another.
+
+        A page whose widgets are not all there yet takes none: it asks when they are (`on_screen_resume`).
+        """
+        if not self.is_mounted:
+            return
         self.query_one(TopBar).put(state, self._source)
         self.set_class(self.NEEDS_DATA and state.loaded is None, "-empty")
         if state.loaded is None:
