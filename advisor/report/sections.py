@@ -173,6 +173,12 @@ def coverage(story: Story, brevity: Brief, lengths: Lengths) -> Section:
     money = a.summary.reconciliation
     if money.unobserved:
         said.append(f"Hours that nobody observed cost {words.usd(money.unobserved)}.")
+    unpriced = sum(w.cost_usd is None for w in a.workloads)
+    if unpriced and a.summary.cost_usd is not None:
+        said.append(
+            f"{_count(unpriced, 'workload')} without a cost: the node has no price, or all its GPUs were shared. They "
+            "are in no dollar of a team."
+        )
     bullets = [
         f"{brevity.sentence(b.why, 240)} ({brief(b.what)} of {_count(b.workloads, 'workload')})"
         for b in story.blind_spots

@@ -138,6 +138,14 @@ def test_without_prices_hours_are_told_and_no_dollar_is():
     assert "No price is known" in made.text
 
 
+def test_workloads_without_a_cost_among_others_are_counted():
+    advice = fleet(1, 3)
+    first, *others = advice.workloads
+    some = replace(advice, workloads=(replace(first, cost_usd=None), *others))
+    assert "1 workload without a cost:" in letter(some).text
+    assert "without a cost" not in letter(advice).text + letter(unpriced(advice)).text
+
+
 def test_no_data_is_a_short_story_that_says_so():
     made = letter(nothing(), team="search")
     assert made.subject.startswith("search: no GPU work seen")
