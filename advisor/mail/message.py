@@ -15,6 +15,8 @@ from email.policy import SMTP
 from ...agent.inventory.text import clean_text
 from .letter import Letter
 
+# Stands in From where the settings name nobody: in previews, and where only webhooks are told.
+NOBODY = Address("skuwise", addr_spec="skuwise@localhost")
 _MAX_SUBJECT = 200
 _MAX_FILE_NAME = 100
 _MEDIA_TYPE = re.compile(r"([a-z]{1,30})/([a-z0-9.+-]{1,60})")

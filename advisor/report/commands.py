@@ -6,14 +6,13 @@ import argparse
 import os
 import time
 from collections.abc import Mapping
-from email.headerregistry import Address
 from pathlib import Path
 
 from ...rules.errors import EXIT_DONE, SkuwiseError, UsageError
 from ...rules.fields import suggest
 from ...rules.plain import clean
 from ..commands import add_ledger, cores, ledger_beside, say, write_stdout, write_whole
-from ..mail.message import Envelope, compose, file_names, inlined, message_id
+from ..mail.message import NOBODY, Envelope, compose, file_names, inlined, message_id
 from ..mail.outbox import Outbox, default_outbox
 from ..mail.routes import Routes, load_routes
 from ..mail.settings import ReportSettings, load_settings
@@ -96,7 +95,7 @@ def _preview(job: Job, folder: Path) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SkuwiseError(f"{folder} cannot be made: {error.strerror}.", "Name another folder.") from error
-    sender = job.settings.sender or Address("skuwise", addr_spec="skuwise@localhost")
+    sender = job.settings.sender or NOBODY
     teams = [team.name for team in job.teams]
     names = dict(zip(teams, file_names(teams), strict=True))
     for report in job.reports(job.teams):

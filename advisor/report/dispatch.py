@@ -6,12 +6,11 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from email.headerregistry import Address
 
 from ...rules.errors import EXIT_DONE, SkuwiseError, UsageError
 from ...rules.plain import clean
 from ..credentials import secret
-from ..mail.message import Envelope, compose, message_id
+from ..mail.message import NOBODY, Envelope, compose, message_id
 from ..mail.outbox import Channel, Outbox, Parcel
 from ..mail.routes import Team
 from ..mail.sending import Carrier, Tally, send_waiting
@@ -35,14 +34,13 @@ class Time:
 def send(job: Job, outbox: Outbox, environ: Mapping[str, str], time: Time) -> int:
     """Queue what was never queued of the week, then send what waits. Raises SkuwiseError where somebody has yet to
     receive something or never will."""
-    sender = job.settings.sender
     if not any(_expected(team) for team in job.teams):
         raise UsageError("Nobody is named who is told.", "Set administrators in [report] or in the routes.")
     carriers = _carriers(job, environ)
     with outbox.sending():
         routed = _digest(job)
         if not outbox.is_queued(job.week.name, routed):
-            _queue(job, outbox, sender or Address("skuwise", addr_spec="skuwise@localhost"), time)
+            _queue(job, outbox, time)
             outbox.note_queued(job.week.name, routed, time.now())
         tally = send_waiting(
             outbox, carriers, only=job.only, clock=time.now, sleep=time.sleep,
@@ -63,7 +61,8 @@ def _told(tally: Tally, say: Callable[[str], None]) -> int:
     return EXIT_DONE
 
 
-def _queue(job: Job, outbox: Outbox, sender: Address, time: Time) -> None:
+def _queue(job: Job, outbox: Outbox, time: Time) -> None:
+    sender = job.settings.sender or NOBODY
     known = outbox.known(job.week.name)
     teams = tuple(team for team in job.teams if any(one not in known for one in _expected(team)))
     if not teams:
