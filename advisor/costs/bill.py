@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ...rules.catalog import NodeSku, Price
@@ -17,6 +17,15 @@ HOURS_MIN = 1.0
 # An effective price this near the list price is the list price: exports round each row.
 LIST_TOLERANCE = 0.01
 _TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+# Providers as exports spell them, by how the catalog does.
+_PROVIDERS = {
+    "aws": ("amazonwebservices", "awsinc", "amazonwebservicesinc"),
+    "azure": ("microsoft", "microsoftazure", "microsoftcorporation"),
+    "gcp": ("googlecloud", "google", "googlecloudplatform"),
+    "oci": ("oracle", "oraclecloud", "oraclecloudinfrastructure"),
+}  # fmt: skip
+# A word shorter than this names no instance type: too many words are as short.
+WORD_MIN = 6
 OTHER = "other services"
 
 
@@ -96,7 +105,7 @@ class Bill:
 
 def sum_up(charges: Iterable[Charge], catalog: Catalog) -> Bill:
     """Every charge in its place. Memory grows with SKUs, services and names of GPU nodes, not with rows."""
-    bill, types = Bill(), InstanceTypes(catalog.nodes)
+    bill, types = Bill(), InstanceTypes(catalog)
     for charge in charges:
         bill.billed += charge.billed
         bill.effective += charge.effective
@@ -104,7 +113,7 @@ def sum_up(charges: Iterable[Charge], catalog: Catalog) -> Bill:
         if charge.commitment == "unused":
             bill.unused += charge.effective
             continue
-        node = types.named(charge.telling)
+        node = types.named(charge.telling, charge.provider)
         if node is None:
             what = charge.what if charge.what in bill.other or len(bill.other) < 1000 else OTHER
             bill.other[what] = bill.other.get(what, 0.0) + charge.effective
@@ -136,30 +145,37 @@ def _count(bill: Bill, charge: Charge, node: NodeSku) -> None:
 
 
 class InstanceTypes:
-    """Which node of the catalog a row's cells name. What two providers call alike is named by neither."""
+    """Which node of the catalog a row's cells name. What two providers call alike is named by neither, unless the row
+    says whose it is; a seller that the catalog does not know may sell any of them."""
 
-    def __init__(self, nodes: Mapping[str, NodeSku]) -> None:
-        self._by_key: dict[str, NodeSku | None] = {}
-        for node in nodes.values():
+    def __init__(self, catalog: Catalog) -> None:
+        self._by_key: dict[str, list[NodeSku]] = {}
+        for node in catalog.nodes.values():
             for key in {_plain(node.instance_type), _plain(node.instance_type.removeprefix("Standard_"))}:
-                known = self._by_key.get(key, node)
-                self._by_key[key] = node if known is node else None
-        self._told: dict[tuple[str, ...], NodeSku | None] = {}
+                self._by_key.setdefault(key, []).append(node)
+        names = {node.provider for node in catalog.nodes.values()}
+        self._providers = {_plain(said): name for name in names for said in (name, *_PROVIDERS.get(name, ()))}
+        # A type called like a GPU (a bare H100) is told by a cell of its own alone: as a word it may be any GPU.
+        self._whole = {key for key in self._by_key if len(key) < WORD_MIN or catalog.gpu_asked(key) is not None}
+        self._told: dict[tuple[tuple[str, ...], str], NodeSku | None] = {}
 
-    def named(self, telling: tuple[str, ...]) -> NodeSku | None:
-        """The first node that a cell names, whole or as one of its words."""
-        if telling not in self._told:
+    def named(self, telling: tuple[str, ...], provider: str = "") -> NodeSku | None:
+        """The first node that a cell names, whole or as one of its words. `provider`: as exports say it."""
+        asked = (telling, provider)
+        if asked not in self._told:
             if len(self._told) > 10_000:
                 self._told.clear()  # a cell that differs from row to row
-            self._told[telling] = self._find(telling)
-        return self._told[telling]
+            self._told[asked] = self._find(telling, self._providers.get(_plain(provider), ""))
+        return self._told[asked]
 
-    def _find(self, telling: Sequence[str]) -> NodeSku | None:
+    def _find(self, telling: Sequence[str], provider: str) -> NodeSku | None:
         for cell in telling:
-            for word in (cell, *_TOKEN.findall(cell)):
-                found = self._by_key.get(_plain(word))
-                if found is not None:
-                    return found
+            words = [word for word in _TOKEN.findall(cell) if _plain(word) not in self._whole]
+            for word in (cell, *words):
+                found = self._by_key.get(_plain(word), [])
+                own = [n for n in found if provider in ("", n.provider)]
+                if len(own) == 1:
+                    return own[0]
         return None
 
 

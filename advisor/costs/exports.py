@@ -26,6 +26,7 @@ _HOURS = {"hours": 1.0, "hour": 1.0, "hrs": 1.0, "hr": 1.0, "h": 1.0, "minutes":
 _UNIT = re.compile(r"(\d+(?:\.\d+)?)?\s*([a-z]+)", re.ASCII)
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}", re.ASCII)
 _CELL_MAX = 1 << 20
+NO_SERVICE = "no service named"
 _TELLING = 300  # of a cell that may name an instance type, so many characters are looked at
 Commitment = Literal["none", "used", "unused"]
 
@@ -35,7 +36,8 @@ class Charge:
     """One row. US dollars: `billed` on the invoice, `effective` with upfront payments spread over what they cover, and
     `listed` at list price (None: not told). `hours`: of use; None: not counted in hours.
 
-    `telling`: cells that may name what was rented; `what`: the service, in words; `ends`: when its commitment ends.
+    `telling`: cells that may name what was rented; `what`: the service, in words; `provider`: whose charge it is, as
+    it says (empty: it does not); `ends`: when its commitment ends.
     """
 
     resource: str
@@ -50,6 +52,7 @@ class Charge:
     spot: bool
     telling: tuple[str, ...]
     what: str
+    provider: str = ""
     ends: str | None = None
 
 
@@ -164,7 +167,8 @@ def _focus(row: Mapping[str, str]) -> Charge | None:
         spot=row.get("pricingcategory", "").strip().lower() == "dynamic",
         telling=_telling(row, ("xskuinstancetype", "skupricedetails", "xskudetails", "xusagetype", "skumeter",
                                "xskumetername", "resourcetype", "skuid", "chargedescription")),
-        what=_word(row.get("servicename", "") or row.get("servicecategory", "")),
+        what=_word(row.get("servicename", "") or row.get("servicecategory", ""), NO_SERVICE),
+        provider=_word(row.get("serviceprovidername", "") or row.get("providername", "")),
     )  # fmt: skip
 
 
@@ -205,7 +209,8 @@ def _aws(row: Mapping[str, str]) -> Charge | None:
         commitment=status,
         spot="SpotUsage" in row.get("lineitemusagetype", ""),
         telling=_telling(row, ("productinstancetype", "lineitemusagetype")),
-        what=_word(row.get("lineitemproductcode", "")),
+        what=_word(row.get("lineitemproductcode", ""), NO_SERVICE),
+        provider="aws",
         ends=ends,
     )
 
@@ -272,5 +277,5 @@ def _name(text: str) -> str:
     return text.strip().rstrip("/").rpartition("/")[2][:_TELLING]
 
 
-def _word(text: str) -> str:
-    return text.strip()[:60] or "no service named"
+def _word(text: str, missing: str = "") -> str:
+    return text.strip()[:60] or missing

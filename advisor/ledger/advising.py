@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...rules.errors import NothingToDo, StoreError
 from ...rules.plain import clean
-from ..model import Advice, Configuration, Decision, Interval, Recommendation
+from ..model import Advice, Configuration, Decision, Interval, Recommendation, WorkloadVerdict
 from ..moves.site import NO_SITE, Case, Site, site_factor
 from ..words import price_note
 from .entries import Entry, Event, Proposal
@@ -104,11 +104,12 @@ def site_of(entries: Iterable[Entry], now: float) -> Site:
 def proposals(advice: Advice) -> tuple[Proposal, ...]:
     """What an advice recommends, as the ledger keeps it."""
     seen = seen_in(advice)
-    names = {w.id: w.name for w in advice.workloads}
+    workloads = {w.id: w for w in advice.workloads}
     nodes = {f.id: ", ".join(f.nodes) for f in advice.findings}
 
     def about(r: Recommendation) -> str:
-        return names.get(r.workload or "") or next((nodes[f] for f in r.findings if nodes.get(f)), "") or "the fleet"
+        own = workloads.get(r.workload or "")
+        return (own.name if own else "") or next((nodes[f] for f in r.findings if nodes.get(f)), "") or "the fleet"
 
     return tuple(
         Proposal(
@@ -124,15 +125,14 @@ def proposals(advice: Advice) -> tuple[Proposal, ...]:
             blocked=bool(r.blocked_by),
             text=_storable(r.text),
             source=_storable(source_words(advice)),
-            ground=_ground(advice, r, seen),
+            ground=_ground(advice, r, workloads.get(r.workload or ""), seen),
         )
         for r in advice.recommendations
     )
 
 
-def _ground(advice: Advice, r: Recommendation, seen: Seen) -> Ground:
-    """What its prediction rests on, for whoever measures it later."""
-    own = next((w for w in advice.workloads if w.id == r.workload), None)
+def _ground(advice: Advice, r: Recommendation, own: WorkloadVerdict | None, seen: Seen) -> Ground:
+    """What its prediction rests on, for whoever measures it later. `own`: the workload it names, if it names one."""
     runs = [w for w in seen.series(own.series_id if own else None) if own and w.node_sku == own.node_sku]
     now = [w for w in seen.now(own.series_id if own else None) if w in runs]
     prices = [p for p in advice.prices if p.id in r.prices]

@@ -16,6 +16,9 @@ from .whereabouts import Stand, whereabouts
 # Hours at the target after which a move is done, and at the source after which it is undone: a whole day, since load
 # and count follow the day.
 DONE_HOURS = 24.0
+# Counts come and go by themselves: what nobody asked for must have lasted a week, a week-end with it.
+_COMES_AND_GOES = ("reduce-gpus", "release", "consolidate", "schedule-off")
+UNASKED_HOURS = 7 * 24.0
 # A saving is gone where less than a tenth of it is left after a week (fleets are resized by the week), and back from
 # half of it on, so that one number in between does not tell both by turns.
 GONE_SHARE, BACK_SHARE = 0.1, 0.5
@@ -81,7 +84,8 @@ def _done(entry: Entry, ground: Ground, stand: Stand, seen: Seen, now: float) ->
     there = stand.hours if ground.serving else max(stand.hours, (seen.end - stand.since) / 3600)
     if stand.place != "target" or stand.since < ground.seen_until - _DAY:
         return None
-    if there < DONE_HOURS and p.action != "fix-first":
+    least = UNASKED_HOURS if p.action in _COMES_AND_GOES and not asked else DONE_HOURS
+    if there < least and p.action != "fix-first":
         return None
     told = realised(p.action, ground, stand, seen)
     undone = entry.last("regressed")

@@ -8,6 +8,7 @@ import math
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..model import Configuration, Interval, Yardstick
@@ -140,6 +141,11 @@ def _bare(value: Any) -> Any:  # noqa: ANN401
     return value
 
 
+@lru_cache  # annotations are text, and evaluating them takes longer than all else
+def _hints(kind: Any) -> dict[str, Any]:  # noqa: ANN401
+    return get_type_hints(kind)
+
+
 def _read(kind: Any, value: Any) -> Any:  # noqa: ANN401
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
@@ -152,7 +158,7 @@ def _read(kind: Any, value: Any) -> Any:  # noqa: ANN401
     if origin is Mapping and isinstance(value, dict):
         return {str(key): _read(inner[1], item) for key, item in value.items()}
     if dataclasses.is_dataclass(kind) and isinstance(value, dict):
-        hints = get_type_hints(kind)
+        hints = _hints(kind)
         optional = {name for name, hint in hints.items() if types.NoneType in get_args(hint)}
         lacking = dict.fromkeys(optional - value.keys())
         try:

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from ..model import DecisionState, Interval
 from .entries import Entry
+from .kept import Realised
+
+# Moves after which a series holds less; of others the GPU-hours follow from the time.
+_FREES = ("reduce-gpus", "mig-slice", "release", "schedule-off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,8 @@ class Outcome:
     realisation: str
     why: str
     reason_missing: str | None
+    predicted_freed_gpu_hours_per_month: float = 0.0
+    realised_freed_gpu_hours_per_month: float | None = None
 
 
 def outcomes(entries: Iterable[Entry], now: float) -> tuple[Outcome, ...]:
@@ -71,7 +77,17 @@ def _outcome(entry: Entry, state: DecisionState) -> Outcome:
         realisation=p.realisation,
         why=last.why or "",
         reason_missing=missing,
+        predicted_freed_gpu_hours_per_month=p.freed_gpu_hours_per_month,
+        realised_freed_gpu_hours_per_month=_freed(p.action, measured),
     )
+
+
+def _freed(action: str, told: Realised | None) -> float | None:
+    """GPU-hours a month that the series holds less; None: not measured, or a move that frees none by itself."""
+    if told is None or action not in _FREES or told.gpu_hours_per_month_before is None:
+        return None
+    after = told.gpu_hours_per_month_after
+    return told.gpu_hours_per_month_before - after if after is not None else None
 
 
 def _point(value: float | None) -> Interval | None:

@@ -127,6 +127,8 @@ def trial_words(entry: Entry) -> str | None:
     last = entry.last("trial", "tried")
     if last is None or last.act == "tried":
         return last.why if last is not None else None
+    if entry.last("trial", "done") is not last:
+        return f"Begun on {minute(last.at)}; the rest moved before it came to a verdict."
     replica = last.figures.trial.replica if last.figures.trial else None
     who = f"replica {replica}" if replica else "one replica"
     return (

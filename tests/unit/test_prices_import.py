@@ -134,11 +134,22 @@ def test_the_newer_aws_report_differs_in_its_columns_alone(tmp_path: Path) -> No
         (("", "m5.large", "a note on p5.48xlargest"), None),
         (("=HYPERLINK(p5.48xlarge)",), "aws/p5.48xlarge"),
         (("\x1b[31m\u202e",), None),
+        (("NVIDIA H100 80GB GPU running in Americas",), None),
+        (("H100",), "scaleway/H100"),
         ((), None),
     ],
 )
 def test_a_node_is_known_by_its_type_whatever_the_column_says_around_it(cells, found) -> None:
-    node = InstanceTypes(catalog().nodes).named(cells)
+    node = InstanceTypes(catalog()).named(cells)
+    assert (node.name if node else None) == found
+
+
+@pytest.mark.parametrize(
+    ("provider", "found"),
+    [("", IB), ("Microsoft", IB), ("azure", IB), ("Amazon Web Services", None), ("a reseller", IB)],
+)
+def test_a_row_that_says_whose_it_is_names_no_node_of_another(provider, found) -> None:
+    node = InstanceTypes(catalog()).named((TYPE,), provider)
     assert (node.name if node else None) == found
 
 
