@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .. import words
-from ..ledger.outcomes import Outcome
 from ..model import Realisation
-from ..moments import day, minute
+from ..moments import minute
 from .brief import Brief, brief
 from .choice import Move
 from .page import Card, Chart, Section, Sheet
@@ -51,7 +50,7 @@ def moves(story: Story, brevity: Brief, lengths: Lengths) -> Section:
         "What to move",
         () if new else ("Nothing new this week. What was told before is still open:",),
         cards=tuple(_card(m, brevity) for m in new[:TOLD_IN_FULL]),
-        sheet=Sheet(("other moves", "gain", "id"), rows, (), _more(others, lengths.moves)) if rows else None,
+        sheet=Sheet(("other moves", "gain", "id"), rows, (), more(others, lengths.moves)) if rows else None,
     )
 
 
@@ -121,7 +120,7 @@ def idle(story: Story, lengths: Lengths) -> Section:
     return Section(
         title,
         sheet=Sheet(
-            ("owner", "what", "GPUs", "GPU-hours", "cost"), rows, (2, 3, 4), _more(story.holdings, lengths.rows)
+            ("owner", "what", "GPUs", "GPU-hours", "cost"), rows, (2, 3, 4), more(story.holdings, lengths.rows)
         ),
     )
 
@@ -155,7 +154,7 @@ def fabric(story: Story, chart: Chart | None, lengths: Lengths) -> Section:
     ]
     heads = ("node", "nodes", "paid", "busiest 0.5 %", "silent")
     rows = tuple(map(row, story.fabrics[: lengths.rows]))
-    sheet = Sheet(heads, rows, (1, 2, 3, 4), _more(story.fabrics, lengths.rows))
+    sheet = Sheet(heads, rows, (1, 2, 3, 4), more(story.fabrics, lengths.rows))
     return Section(title, (said,), chart=chart, sheet=sheet, bullets=_cut(unseen, lengths))
 
 
@@ -189,55 +188,6 @@ def coverage(story: Story, brevity: Brief, lengths: Lengths) -> Section:
     return Section("What could not be seen", tuple(said), bullets=_cut(bullets, lengths))
 
 
-def accepted(story: Story, brevity: Brief, lengths: Lengths) -> Section:
-    title = "What was accepted, and what it saved"
-    if not story.outcomes:
-        return Section(title, ("No move was accepted yet, and none was seen done.",))
-    measured = [o for o in story.outcomes if o.realised_saving_usd_per_month is not None]
-    said = ()
-    if measured:
-        real = sum(o.realised_saving_usd_per_month or 0.0 for o in measured)
-        predicted = [o.predicted_saving_usd_per_month for o in measured]
-        known = sum(p.p50 for p in predicted if p is not None)
-        said = (
-            f"Measured so far: {words.usd(real)} a month saved"
-            + (f", of {words.usd(known)} predicted." if None not in predicted else "."),
-        )
-
-    def row(o: Outcome) -> tuple[str, ...]:
-        move = f"{brevity.sentence(o.about)}: {brevity.sentence(o.from_config, 80)} to {brief(o.to_config, 80)}"
-        return move, _state(o), _predicted(o), _realised(o)
-
-    sheet = Sheet(
-        ("move", "state", "predicted", "measured"), tuple(map(row, story.outcomes[: lengths.rows])),
-        more=_more(story.outcomes, lengths.rows, "skuwise ledger lists them all"),
-    )  # fmt: skip
-    return Section(title, said, sheet=sheet)
-
-
-def _state(o: Outcome) -> str:
-    when = o.done_at if o.done_at is not None else o.accepted_at
-    return f"{o.state} {day(when)}" if when is not None else o.state
-
-
-def _predicted(o: Outcome) -> str:
-    told = []
-    if o.predicted_saving_usd_per_month is not None:
-        told.append(f"{words.usd(o.predicted_saving_usd_per_month.p50)} a month")
-    if o.predicted_time_ratio is not None:
-        told.append(f"x{o.predicted_time_ratio.p50:.2f} the time")
-    return ", ".join(told) or words.NONE
-
-
-def _realised(o: Outcome) -> str:
-    told = []
-    if o.realised_saving_usd_per_month is not None:
-        told.append(f"{words.usd(o.realised_saving_usd_per_month)} a month")
-    if o.realised_time_ratio is not None:
-        told.append(f"x{o.realised_time_ratio:.2f} the time")
-    return ", ".join(told) or brief(o.reason_missing or words.NONE, 160)
-
-
 def teams(story: Story, lengths: Lengths) -> Section:
     def row(r: TeamRow) -> tuple[str, ...]:
         name = "(no team)" if r.team is None else brief(r.team, 32)
@@ -256,7 +206,7 @@ def teams(story: Story, lengths: Lengths) -> Section:
             "A team's dollars are those of the hours that its workloads held alone. Gains are medians, which do not "
             "add up to the fleet's to the dollar.",
         ),
-        sheet=Sheet(heads, rows, (1, 2, 3, 4), _more(story.teams, lengths.teams)),
+        sheet=Sheet(heads, rows, (1, 2, 3, 4), more(story.teams, lengths.teams)),
     )
 
 
@@ -273,7 +223,7 @@ def prices(story: Story, lengths: Lengths) -> Section:
         )
         for p in known[: lengths.rows]
     )
-    return Section("Prices", sheet=Sheet(("node", "an hour", "basis, as of"), rows, (1,), _more(known, lengths.rows)))
+    return Section("Prices", sheet=Sheet(("node", "an hour", "basis, as of"), rows, (1,), more(known, lengths.rows)))
 
 
 def method(story: Story, chart: Chart | None) -> Section:
@@ -320,13 +270,14 @@ def bare_hours(value: float | None) -> str:
     return words.hours(value, "").strip()
 
 
-def _more(every: Sequence[object], shown: int, where: str = _ATTACHED) -> str:
+def more(every: Sequence[object], shown: int, where: str = _ATTACHED) -> str:
+    """How many a list does not show, and where they stand; empty where it shows all."""
     return f"and {len(every) - shown} more: {where}." if len(every) > shown else ""
 
 
 def _cut(lines: Sequence[str], lengths: Lengths) -> tuple[str, ...]:
-    more = _more(lines, lengths.bullets)
-    return (*lines[: lengths.bullets], *((more,) if more else ()))
+    rest = more(lines, lengths.bullets)
+    return (*lines[: lengths.bullets], *((rest,) if rest else ()))
 
 
 def _count(number: int, what: str) -> str:

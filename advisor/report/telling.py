@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from .. import words
 from ..moments import day, minute
 from . import sections
+from .accepted import accepted
 from .brief import Brief, brief
 from .page import Chart, Page, Section, Tile
 from .sections import Lengths, change_words
@@ -37,7 +38,7 @@ def page_of(story: Story, charts: Mapping[str, Chart], lengths: Lengths, left_ou
             sections.idle(story, lengths),
             sections.fabric(story, charts.get(FABRIC), lengths),
             sections.coverage(story, brevity, lengths),
-            sections.accepted(story, brevity, lengths),
+            accepted(story, brevity, lengths),
             sections.method(story, charts.get(MONEY)),
             sections.prices(story, lengths),
         ),

@@ -122,11 +122,18 @@ def test_what_was_told_before_is_named_and_not_told_again():
 
 
 def test_outcomes_say_what_was_predicted_what_came_of_it_and_why_nothing_is_known():
-    open_ = outcome("r-2", realised_saving_usd_per_month=None, reason_missing="Measured from a week after on.")
-    flat = " ".join(letter(outcomes=(outcome(), open_)).html.split())
-    assert "done 2" in flat
-    assert "$950 a month" in flat
-    assert "Measured from a week after on." in flat
+    waits = outcome("r-2", realised_saving_usd_per_month=None, reason_missing="it was not seen done yet")
+    freed = outcome(
+        "r-3", predicted_saving_usd_per_month=None, predicted_freed_gpu_hours_per_month=700.0,
+        realised_saving_usd_per_month=None, realised_freed_gpu_hours_per_month=650.0, realised_time_ratio=1.05,
+    )  # fmt: skip
+    back = outcome("r-4", "chat-9", state="regressed", why="It holds 16 GPUs again.")
+    html = " ".join(letter(outcomes=(outcome(), waits, freed, back)).html.split())
+    for said in (
+        "1 move was measured: $950 a month saved, of $1,000 predicted.", "$950 a month", "it was not seen done yet",
+        "700 GPU-hours a month", "650 GPU-hours a month, x1.05 the time", "chat-9 went back: It holds 16 GPUs again.",
+    ):  # fmt: skip
+        assert said in html, said
 
 
 def test_without_prices_hours_are_told_and_no_dollar_is():
