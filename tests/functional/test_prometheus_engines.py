@@ -77,12 +77,22 @@ def filled(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytes
     shutil.rmtree(place, ignore_errors=True)
 
 
+@pytest.fixture(scope="module")
+def frame(filled: str) -> Frame:
+    """What is read from each of the servers."""
+    return read(filled)[0]
+
+
+@pytest.fixture(scope="module")
+def advice(frame: Frame) -> Advice:
+    return judged(frame)
+
+
 def of_node(advice: Advice, node: str) -> list[tuple[str, str]]:
     return sorted((w.id, w.kind.label) for w in advice.workloads if w.nodes == (node,))
 
 
-def test_our_agents_series_give_the_advice_that_its_database_gives(filled: str, folder: Path) -> None:
-    frame, _ = read(filled)
+def test_our_agents_series_give_the_advice_that_its_database_gives(frame: Frame, folder: Path) -> None:
     node = sorted(folder.glob("*.db"))[0].stem
     mine = replace(
         frame, **{
@@ -101,8 +111,7 @@ def test_our_agents_series_give_the_advice_that_its_database_gives(filled: str, 
         assert getattr(two.summary, cash) == pytest.approx(getattr(one.summary, cash), rel=0.02), cash
 
 
-def test_columns_agree_with_those_of_the_database(filled: str, folder: Path) -> None:
-    frame, _ = read(filled)
+def test_columns_agree_with_those_of_the_database(frame: Frame, folder: Path) -> None:
     node = sorted(folder.glob("*.db"))[0].stem
     theirs = read_frame([folder / f"{node}.db"], frame.window).gpu
     mine = frame.gpu[frame.gpu["node"] == node]
@@ -115,10 +124,8 @@ def test_columns_agree_with_those_of_the_database(filled: str, folder: Path) -> 
     assert bins.sum() == pytest.approx(mine["observed_seconds"].sum(), rel=0.01)
 
 
-def test_exporters_alone_find_the_founding_case(filled: str, folder: Path) -> None:
+def test_exporters_alone_find_the_founding_case(frame: Frame, advice: Advice, folder: Path) -> None:
     node = sorted(folder.glob("*.db"))[1].stem
-    frame, _ = read(filled)
-    advice = judged(frame)
     found = [f for f in advice.findings if f.rule == "idle-fabric" and node in f.nodes]
     assert found, [f.rule for f in advice.findings]
     table = frame.nodes.set_index("node")
@@ -127,9 +134,9 @@ def test_exporters_alone_find_the_founding_case(filled: str, folder: Path) -> No
     assert set(frame.source["exporters"]) >= {"dcgm-exporter", "skuwise agent", "node_exporter"}  # type: ignore[arg-type]
 
 
-def test_the_queries_of_every_finding_give_its_numbers_on_the_rows_of_a_server(filled: str, tmp_path: Path) -> None:
-    frame, _ = read(filled)
-    advice = judged(frame)
+def test_the_queries_of_every_finding_give_its_numbers_on_a_servers_rows(
+    frame: Frame, advice: Advice, tmp_path: Path
+) -> None:
     write_rows(frame, tmp_path / "rows.db")
     language, levels = language_of(advice), {n: t.value for n, t in load_bottleneck_thresholds().items()}
     checked = set()
@@ -148,8 +155,7 @@ def test_the_queries_of_every_finding_give_its_numbers_on_the_rows_of_a_server(f
     assert "DCGM_FI_DEV_GPU_UTIL" in printed and "skuwise_gpu_observed_seconds_total" in printed
 
 
-def test_the_server_is_named_and_no_answer_was_missing(filled: str) -> None:
-    frame, _ = read(filled)
+def test_the_server_is_named_and_no_answer_was_missing(frame: Frame) -> None:
     assert str(frame.source["server"]).startswith(("Prometheus 2", "Prometheus 3", "VictoriaMetrics"))
     assert not [note for note in frame.notes if "is missing from" in note or "warns" in note]
     json.dumps(dict(frame.source))
