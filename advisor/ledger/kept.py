@@ -6,10 +6,10 @@ import dataclasses
 import json
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..model import Configuration, Interval, Yardstick
 
@@ -127,7 +127,7 @@ def to_json(value: Any) -> str:  # noqa: ANN401
 
 def from_json(kind: type[T], text: str) -> T:
     """The value back. Raises ValueError for what `to_json` cannot have written."""
-    return _read(kind, json.loads(text))
+    return _reader(kind)(json.loads(text))
 
 
 def _bare(value: Any) -> Any:  # noqa: ANN401
@@ -141,32 +141,56 @@ def _bare(value: Any) -> Any:  # noqa: ANN401
     return value
 
 
-@lru_cache  # annotations are text, and evaluating them takes longer than all else
-def _hints(kind: Any) -> dict[str, Any]:  # noqa: ANN401
-    return get_type_hints(kind)
+Reader = Callable[[Any], Any]
 
 
-def _read(kind: Any, value: Any) -> Any:  # noqa: ANN401
+@lru_cache  # looking at annotations takes longer than reading by them, and a fleet has thousands of values
+def _reader(kind: Any) -> Reader:  # noqa: ANN401
+    """What makes a value of a type of what JSON holds, or raises ValueError."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return None if value is None else _read(next(one for one in inner if one is not types.NoneType), value)
-    if origin is Literal and value in inner:
-        return value
-    if origin is tuple and isinstance(value, list):
-        kinds = [inner[0]] * len(value) if inner[-1] is Ellipsis else inner
-        return tuple(_read(one, item) for one, item in zip(kinds, value, strict=True))
-    if origin is Mapping and isinstance(value, dict):
-        return {str(key): _read(inner[1], item) for key, item in value.items()}
-    if dataclasses.is_dataclass(kind) and isinstance(value, dict):
-        hints = _hints(kind)
-        optional = {name for name, hint in hints.items() if types.NoneType in get_args(hint)}
-        lacking = dict.fromkeys(optional - value.keys())
+        own = _reader(next(one for one in inner if one is not types.NoneType))
+        return lambda value: None if value is None else own(value)
+    if origin is Literal:
+        return lambda value: value if value in inner else _refuse(value)
+    if origin is tuple and inner[-1] is Ellipsis:
+        own = _reader(inner[0])
+        return lambda value: tuple(map(own, value)) if isinstance(value, list) else _refuse(value)
+    if origin is tuple:
+        readers = tuple(map(_reader, inner))
+        return lambda value: (
+            tuple(read(one) for read, one in zip(readers, value, strict=True))
+            if isinstance(value, list)
+            else _refuse(value)
+        )
+    if origin is Mapping:
+        own = _reader(inner[1])
+        return lambda value: (
+            {str(key): own(one) for key, one in value.items()} if isinstance(value, dict) else _refuse(value)
+        )
+    if dataclasses.is_dataclass(kind):
+        return _of_fields(kind)
+    if kind is float:
+        return lambda value: float(value) if type(value) in (int, float) else _refuse(value)
+    return lambda value: value if type(value) is kind else _refuse(value)
+
+
+def _of_fields(kind: Any) -> Reader:  # noqa: ANN401
+    hints = get_type_hints(kind)
+    readers = {name: _reader(hint) for name, hint in hints.items()}
+    lacking = {name: None for name, hint in hints.items() if types.NoneType in get_args(hint)}
+
+    def read(value: Any) -> Any:  # noqa: ANN401
+        if not isinstance(value, dict):
+            return _refuse(value)
+        told = {name: readers[name](one) for name, one in value.items() if name in readers}
         try:
-            return kind(**lacking, **{name: _read(hints[name], item) for name, item in value.items() if name in hints})  # type: ignore[operator]
+            return kind(**{**lacking, **told})
         except TypeError as error:
             raise ValueError(f"{value!r:.40} lacks a value") from error
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if kind in (int, str, bool) and type(value) is kind:
-        return value
-    raise ValueError(f"{value!r:.40} is no {getattr(kind, '__name__', kind)}")
+
+    return read
+
+
+def _refuse(value: Any) -> NoReturn:  # noqa: ANN401
+    raise ValueError(f"{value!r:.40} is of another kind")

@@ -6,7 +6,7 @@ A rollback journal, not a write-ahead log: the file may lie on a read-only disk 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -76,36 +76,30 @@ class Ledger:
         """Note what was proposed at `now` (Unix seconds), and what expired meanwhile. Gives how many are new.
 
         `happened` is given what stands in the ledger and gives the events that telemetry tells of it. A ledger that is
-        not there is begun, unless there is nothing to note. Raises StoreError.
+        not there is begun. Raises StoreError.
         """
         with self._writing(create=True) as db:
             known = {entry.proposal.id: entry for entry in _entries(db)}
-            for id_, event in happened(tuple(known.values())) if happened is not None else ():
-                _add(db, id_, event)
+            events = list(happened(tuple(known.values()))) if happened is not None else []
+            for id_, event in events:
                 known[id_] = replace(known[id_], events=(*known[id_].events, event))
-            for proposal in proposals:
-                old = known.get(proposal.id)
-                row = {**_row(proposal), "last_proposed": now}
-                if old is None:
-                    db.table("recommendations").insert({**row, "first_proposed": now})
-                else:
-                    row = {**row, "last_proposed": max(now, old.last_proposed)}
-                    if _keeps_its_ground(old, proposal, now):
-                        del row["ground"]
-                    db.table("recommendations").update(proposal.id, row)
-                if old is None or old.decision(now).state == "expired":
-                    _add(db, proposal.id, Event("proposed", now, BY_ITSELF))
-            again = {p.id for p in proposals}
+            given = {proposal.id: proposal for proposal in proposals}
+            rows = [_row(proposal, known.get(id_), now) for id_, proposal in given.items()]
+            for id_ in given:
+                if id_ not in known or known[id_].decision(now).state == "expired":
+                    events.append((id_, Event("proposed", now, BY_ITSELF)))
             for id_, entry in known.items():
-                over = id_ not in again and entry.decision(now).state == "expired"
+                over = id_ not in given and entry.decision(now).state == "expired"
                 if over and (not entry.events or entry.events[-1].act != "expired"):
-                    _add(db, id_, Event("expired", now, BY_ITSELF))
-            return len(again - known.keys())
+                    events.append((id_, Event("expired", now, BY_ITSELF)))
+            db.table("recommendations").upsert_all(rows, pk="id")
+            _add(db, events)
+            return len(given.keys() - known.keys())
 
     def add(self, recommendation: str, event: Event) -> None:
         """Add an event to what was proposed before. Raises NothingToDo where there is no ledger, StoreError."""
         with self._writing(create=False) as db:
-            _add(db, recommendation, event)
+            _add(db, [(recommendation, event)])
 
     def note_mailed(self, recipient_key: str, ids: Collection[str], now: float) -> None:
         """Note that these recommendations were told to a recipient at `now` (Unix seconds). Raises StoreError."""
@@ -257,10 +251,16 @@ def _entries(db: Database) -> tuple[Entry, ...]:
     return tuple(found)
 
 
-def _row(proposal: Proposal) -> dict[str, Any]:
+def _row(proposal: Proposal, old: Entry | None, now: float) -> dict[str, Any]:
+    """What is proposed at `now`, over what was before (None: it is new)."""
     values = {f.name: getattr(proposal, f.name) for f in fields(Proposal)}
-    ground = to_json(proposal.ground) if proposal.ground is not None else None
-    return {**values, "blocked": int(proposal.blocked), "ground": ground}
+    ground = proposal.ground
+    first = last = now
+    if old is not None:
+        first, last = old.first_proposed, max(now, old.last_proposed)
+        ground = old.proposal.ground if _keeps_its_ground(old, proposal, now) else ground
+    kept = to_json(ground) if ground is not None else None
+    return {**values, "blocked": int(proposal.blocked), "ground": kept, "first_proposed": first, "last_proposed": last}
 
 
 def _kept(kind: type[T], text: str | None, what: str) -> T | None:
@@ -303,10 +303,17 @@ def _check(row: Mapping[str, Any], columns: Mapping[str, type], table: str, *, m
             raise sqlite3.DataError(f"{table}.{name} holds what is no moment")
 
 
-def _add(db: Database, recommendation: str, event: Event) -> None:
-    values = {f.name: getattr(event, f.name) for f in fields(Event)}
-    figures = to_json(event.figures) if event.figures != NO_FIGURES else None
-    db.table("events").insert({"recommendation": recommendation, **values, "figures": figures})
+def _add(db: Database, events: Iterable[tuple[str, Event]]) -> None:
+    """Add events, each to the recommendation it is of."""
+    names = [f.name for f in fields(Event)]
+    db.table("events").insert_all(
+        {
+            "recommendation": id_,
+            **{name: getattr(event, name) for name in names},
+            "figures": to_json(event.figures) if event.figures != NO_FIGURES else None,
+        }
+        for id_, event in events
+    )
 
 
 def _error(path: Path, done: str, error: sqlite3.Error) -> StoreError:
