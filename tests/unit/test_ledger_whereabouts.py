@@ -37,6 +37,22 @@ def test_fewer_gpus_are_seen_by_their_count_and_measured_by_the_nodes_that_are_g
     assert whereabouts("r", "reduce-gpus", own, seen(elsewhere)) is None
 
 
+@pytest.mark.parametrize(
+    ("acts", "days", "seen_as"),
+    [(("accepted",), 2, ["done"]), ((), 2, []), ((), 8, ["done"]), (("dismissed",), 8, ["done"]), (("done",), 8, [])],
+)
+def test_a_count_that_fell_by_itself_must_last_a_week(acts, days, seen_as) -> None:
+    fell = END - days * DAY
+    runs = [workload("chat", ("n1",)), workload("chat", ("n2",), id="w-2", end=fell)]
+    proposal = Proposal(
+        "r-1", "reduce-gpus", "chat", "16", "8", 71_773.6, 0.0, "cash-now", "low", False, "t", "fleet.db", ground()
+    )  # fmt: skip
+    entry = Entry(proposal, START, END, tuple(Event(act, START + 1, "ann") for act in acts))
+    found = happenings([entry], seen(runs, (("n1", END), ("n2", fell))), END)
+    assert [event.act for _, event in found] == seen_as
+    assert not any(acts == () and "Done unasked." not in event.why for _, event in found)
+
+
 def test_a_trial_replica_is_between_and_moves_no_fleet() -> None:
     runs = [workload("chat", ("n1",)), workload("chat", ("p1",), id="w-p", node_sku=PLAIN, start=END - 3 * DAY)]
     stand = whereabouts("r", "move-sku", ground(target=Configuration("H100-SXM5", PLAIN, 16)), seen(runs))
