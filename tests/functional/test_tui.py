@@ -23,6 +23,7 @@ from skuwise.tests.session import KEY, Session, drive
 from skuwise.tui.loading import DemoLoader, SourceLoader
 from skuwise.tui.screens.page import Page
 from skuwise.tui.screens.reading import Reading
+from skuwise.tui.screens.whatif import WhatIf
 from skuwise.tui.screens.workload import Workload
 from skuwise.tui.widgets.table import ItemTable
 from skuwise.tui.widgets.topbar import TopBar
@@ -312,7 +313,7 @@ def test_lines_of_a_plot_are_told_apart_without_colours() -> None:
 
 @pytest.mark.slow
 def test_the_demo_shows_the_founding_case_and_keeps_a_decision() -> None:
-    """Open the founding finding, see it, accept the way out: what a first user does."""
+    """Open the founding finding, ask what if it ran on a node without a fabric, and accept: what a first user does."""
     with DemoLoader("founding", days=3) as loader:
 
         async def steps(s: Session) -> None:
@@ -320,7 +321,13 @@ def test_the_demo_shows_the_founding_case_and_keeps_a_decision() -> None:
             await s.shows("idle-fabric")
             await s.press("enter")
             await s.shows("online-inference, confidence")
-            await s.press("escape", KEY["moves"], "a", "enter")
+            await s.press("i")
+            await s.until(lambda: isinstance(s.app.screen, WhatIf) and s.app.screen._outcome is not None)
+            await s.press("down")  # from today's node to the one that saves most at this provider
+            await s.until(lambda: s.app.screen._outcome.choice.node == "azure/Standard_ND96is_H100_v5")
+            await s.shows("in cash, at list price")
+            await s.shows("a accepts it")
+            await s.press("a", "enter")
             await s.until(lambda: any(r.decision for r in s.app.state.loaded.advice.recommendations))
             await s.press("w")
             await s.until(lambda: s.app.state.progress is None and s.app.state.window.name == "1h")
@@ -331,6 +338,8 @@ def test_the_demo_shows_the_founding_case_and_keeps_a_decision() -> None:
 
         drive(steps, loader, size=(120, 40), clock=lambda: 1_794_787_200.0)
         assert loader._inner is not None
+        # The ledger is the demo's own, gone with it, whatever the person at the keys keeps.
+        assert loader._inner._ledger.is_relative_to(loader._folder.name)
         entries = Ledger(loader._inner._ledger).entries()
         assert [e.decision(1_794_787_201.0).state for e in entries].count("accepted") == 1
 
