@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -45,14 +45,15 @@ def simulate(
     until: float,
     minutes_seconds: float = MINUTES_SECONDS,
     samples_seconds: float = 0,
+    nodes: Collection[str] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> SimulationReport:
     """Write a labelled fleet to `path`: one file where it ends in ``.db``, else a folder with a file for each node.
 
     The window is `days` long and ends at the last full hour of `until` (Unix seconds). Hours cover all of it, minutes
     its last `minutes_seconds`, raw samples its last `samples_seconds`. The same scenario, seed, days and until give
-    the same fleet. The truth about each workload stands in the table ``truth`` of every file that holds the workload,
-    that about the phases of those that change in ``truth_phases``.
+    the same fleet; of it only `nodes` are written (empty: all). The truth about each workload stands in the table
+    ``truth`` of every file that holds the workload, that about the phases of those that change in ``truth_phases``.
     Raises UsageError where the scenario is unknown, the length makes no sense, or a file is already there.
     """
     if not 1 / 24 <= days <= 400:
@@ -62,6 +63,8 @@ def simulate(
     end = float(np.floor(until / HOUR) * HOUR)
     start = end - float(np.round(days * 24)) * HOUR
     fleet = plan_fleet(scenario, seed=seed, start=start, end=end)
+    if nodes:
+        fleet = replace(fleet, nodes=tuple(node for node in fleet.nodes if node.sim.node.node in nodes))
     files = _files(path, fleet)
     _refuse_existing(set(files))
     (path.parent if path.suffix == ".db" else path).mkdir(parents=True, exist_ok=True)

@@ -46,9 +46,8 @@ ENGINES = {"prometheus": prometheus, "victoria-metrics": victoria}
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two nodes of the founding case, with minutes all along."""
     path = tmp_path_factory.mktemp("fleet") / "nodes"
-    simulate("founding", path, days=DAYS, seed=4, until=NOW, minutes_seconds=DAYS * 86400)
-    for extra in sorted(path.glob("*.db"))[2:]:
-        extra.unlink()
+    nodes = ("serve-01", "serve-02")
+    simulate("founding", path, days=DAYS, seed=4, until=NOW, minutes_seconds=DAYS * 86400, nodes=nodes)
     return path
 
 
