@@ -6,7 +6,7 @@ from .. import words
 from ..ledger.outcomes import Outcome
 from ..moments import day
 from .brief import Brief, brief
-from .page import Section, Sheet
+from .page import Card, Section
 from .sections import Lengths, more
 from .story import Story
 
@@ -16,25 +16,27 @@ def accepted(story: Story, brevity: Brief, lengths: Lengths) -> Section:
     if not story.outcomes:
         return Section(title, ("No move was accepted yet, and none was seen done.",))
 
-    def row(o: Outcome) -> tuple[str, ...]:
-        to = "nothing" if o.to_config == words.NONE else brief(o.to_config, 80)
-        return (
-            f"{brevity.sentence(o.about, 80)}: {brief(o.from_config, 80)} to {to}",
-            _state(o),
-            _predicted(o),
-            _realised(o),
-        )
-
-    sheet = Sheet(
-        ("move", "state", "predicted", "measured"), tuple(map(row, story.outcomes[: lengths.rows])),
-        more=more(story.outcomes, lengths.rows, "skuwise ledger list has them all"),
+    rest = more(story.outcomes, lengths.rows, "skuwise ledger list has them all")
+    return Section(
+        title, _saved(story), cards=tuple(_card(o, brevity) for o in story.outcomes[: lengths.rows]),
+        bullets=(rest,) if rest else (),
     )  # fmt: skip
-    back = tuple(
-        f"{brevity.sentence(o.about, 80)} went back: {brevity.sentence(o.why, 240)}"
-        for o in story.outcomes
-        if o.state == "regressed"
+
+
+def _card(o: Outcome, brevity: Brief) -> Card:
+    when = o.done_at if o.done_at is not None else o.accepted_at
+    return Card(
+        title=f"{brevity.sentence(o.about, 80)}: {o.state}{f', {day(when)}' if when is not None else ''}",
+        sentences=(brevity.sentence(o.why, 240),) if o.why else (),
+        figures=(
+            ("From", brief(o.from_config, 80)),
+            ("To", "nothing held" if o.to_config == words.NONE else brief(o.to_config, 80)),
+            ("Predicted", _predicted(o)),
+            ("Measured", _realised(o)),
+        ),
+        wrong_if="",
+        command=brief(f"skuwise ledger show {o.id}"),
     )
-    return Section(title, _saved(story), sheet=sheet, bullets=back[: lengths.bullets])
 
 
 def _saved(story: Story) -> tuple[str, ...]:
@@ -48,11 +50,6 @@ def _saved(story: Story) -> tuple[str, ...]:
     of = f", of {words.usd(known)} predicted." if None not in predicted else "."
     moves = "1 move was measured" if len(done) == 1 else f"{len(done)} moves were measured"
     return (f"{moves}: {words.usd(real)} a month saved{of}",)
-
-
-def _state(o: Outcome) -> str:
-    when = o.done_at if o.done_at is not None else o.accepted_at
-    return f"{o.state} {day(when)}" if when is not None else o.state
 
 
 def _predicted(o: Outcome) -> str:

@@ -60,7 +60,7 @@ def moves_of(advice: Advice, told: frozenset[str] = frozenset()) -> tuple[Move, 
         )  # fmt: skip
 
     settled = [r for r in advice.recommendations if _settled(r)]
-    open_ = (r for r in advice.recommendations if _open(r) and _gains(r))
+    open_ = sorted((r for r in advice.recommendations if _open(r) and _gains(r)), key=lambda r: r.rank)
     return tuple(move(r) for r in compatible((*settled, *open_)) if not _settled(r))
 
 
