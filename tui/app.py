@@ -140,8 +140,12 @@ class SkuwiseApp(HabitsApp):
         self._become()
 
     def on_job_told(self, message: JobTold) -> None:
-        if self.jobs.current(message):
+        if not self.jobs.current(message):
+            return
+        if message.slot == "reading":
             self._become(progress=clean(message.text))
+        elif isinstance(self.screen, WhatIf):
+            self.screen.narrate(clean(message.text))
 
     def on_job_done(self, message: JobDone) -> None:
         if not self.jobs.current(message):

@@ -1,4 +1,4 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false, reportOptionalIterable=false
 """What is copied, exported and remembered: escaped, strict in what it reads, and never a reason to end."""
 
 from __future__ import annotations

@@ -123,6 +123,10 @@ class WhatIf(Page):
         )
         self.post_message(BenchWanted(self, loaded, id_))
 
+    def narrate(self, text: str) -> None:
+        """Say what is being done before the question can be asked."""
+        self.query_one("#knobs", Static).update(line(f"{text} ...", "$warning"))
+
     def lay(self, bench: Workbench | None) -> None:
         """Take the workload laid out; None: nothing is known of it in the findings' window."""
         if not self.is_attached:  # it was left before the bench was there
@@ -136,6 +140,7 @@ class WhatIf(Page):
 
         same = self._bench is not None and self._bench.workload == bench.workload
         self._bench = bench
+        self.query_one("#knobs", Static).update("")
         kept = self._choice if same and self._choice is not None else Choice(self._node)
         self.query_one(Finder).put([bench.ask(Choice()), *bench.targets])
         self._choice = kept
