@@ -34,7 +34,7 @@ def whole_nodes(advice: Advice, r: Recommendation) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", sorted(set(SCENARIOS) - {"fleet"}))
+@pytest.mark.parametrize("scenario", sorted(set(SCENARIOS) - {"fleet", "moved"}))
 def test_every_dollar_of_a_fleet_has_its_place_and_none_is_claimed_for_part_of_a_node(
     scenario: str, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ DAY = 86400.0
 END = 1_763_683_200.0  # a Friday
 START = END - 6 * DAY
 SECONDS = 600
-SINGLE = [name for name in SCENARIOS if name not in ("fleet", "small")]
+SINGLE = [name for name in SCENARIOS if name not in ("fleet", "small", "moved")]
 RATIOS = ("gpu_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp32_active")
 
 
