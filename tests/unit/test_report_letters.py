@@ -131,7 +131,8 @@ def test_outcomes_say_what_was_predicted_what_came_of_it_and_why_nothing_is_know
     html = " ".join(letter(outcomes=(outcome(), waits, freed, back)).html.split())
     for said in (
         "1 move was measured: $950 a month saved, of $1,000 predicted.", "$950 a month", "it was not seen done yet",
-        "700 GPU-hours a month", "650 GPU-hours a month, x1.05 the time", "chat-9: regressed", "It holds 16 GPUs again.",
+        "700 GPU-hours a month", "650 GPU-hours a month, x1.05 the time", "chat-9: regressed",
+        "It holds 16 GPUs again.",
     ):  # fmt: skip
         assert said in html, said
 
