@@ -66,8 +66,8 @@ def look(folder: Path, scheme: str) -> dict:
     done = subprocess.run(
         [
             "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-            "--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            f"--user-data-dir={folder / f'profile-{scheme}'}",
+            "--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update",
+            "--disable-sync", f"--user-data-dir={folder / f'profile-{scheme}'}",
             f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}", "--dump-dom", file.as_uri(),
         ],
         capture_output=True, text=True, check=False, timeout=300,
