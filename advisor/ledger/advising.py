@@ -125,7 +125,7 @@ def proposals(advice: Advice) -> tuple[Proposal, ...]:
             blocked=bool(r.blocked_by),
             text=_storable(r.text),
             source=_storable(source_words(advice)),
-            ground=_ground(advice, r, workloads.get(r.workload or ""), seen),
+            ground=None if r.blocked_by else _ground(advice, r, workloads.get(r.workload or ""), seen),
         )
         for r in advice.recommendations
     )

@@ -78,7 +78,7 @@ def _looks_there(source: str, ground: Ground, seen: Seen) -> bool:
 def _done(entry: Entry, ground: Ground, stand: Stand, seen: Seen, now: float) -> Event | None:
     p, state = entry.proposal, entry.decision(now).state
     asked = state == "accepted"
-    if not asked and (p.blocked or p.action in _NEVER_UNASKED):
+    if not asked and p.action in _NEVER_UNASKED:
         return None
     # A job holds nothing between two runs; a day must have passed all the same.
     there = stand.hours if ground.serving else max(stand.hours, (seen.end - stand.since) / 3600)

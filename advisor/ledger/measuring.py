@@ -19,6 +19,8 @@ from .whereabouts import Stand
 LOAD_CHANGED = 0.25
 # Figures of a run that began this long before the move are still taken for the move's own.
 SLACK_SECONDS = 3600.0
+# Jobs follow the week.
+JOB_SECONDS = 7 * 86400.0
 _ENERGY = ("lower-clock", "power-cap")
 
 
@@ -81,6 +83,8 @@ def _held(ground: Ground, stand: Stand, seen: Seen, runs: list[WorkloadVerdict])
     begin = max(stand.since, seen.start)
     now = {node for w in seen.now(ground.series_id) for node in w.nodes}
     always = serves(runs)  # a service holds its nodes between two runs, a job does not
+    if not always and seen.end - begin < JOB_SECONDS:
+        return _Cost(None, "a job is measured over a week at least")
     names = sorted(now if always else {node for w in runs for node in w.nodes})
     usd = 0.0
     said: list[str] = []

@@ -58,7 +58,7 @@ def _outcome(entry: Entry, state: DecisionState) -> Outcome:
     if measured is not None:
         missing = measured.saving_missing or measured.time_missing
     elif ground is None:
-        missing = "it was proposed by an older skuwise, which kept nothing to measure it against"
+        missing = "nothing is kept to measure it against: it was always blocked, or proposed by an older skuwise"
     else:
         missing = "it was not seen done yet"
     return Outcome(

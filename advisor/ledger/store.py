@@ -232,9 +232,9 @@ def _begin_mailed(db: Database) -> None:
 
 
 def _keeps_its_ground(old: Entry, new: Proposal, now: float) -> bool:
-    """What was accepted is measured against what was accepted, and what is blocked by now rests on what came after."""
-    settled = old.decision(now).state in ("accepted", "done") or new.blocked
-    return new.ground is None or (settled and old.proposal.ground is not None)
+    """What was accepted is measured against what was accepted; what is blocked by now rests on nothing new."""
+    settled = old.decision(now).state in ("accepted", "done") and old.proposal.ground is not None
+    return settled or new.ground is None
 
 
 def _entries(db: Database) -> tuple[Entry, ...]:

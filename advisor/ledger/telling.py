@@ -100,7 +100,8 @@ def entry_text(entry: Entry, now: float, width: int) -> str:
         saving = words.saving_words(ground.saving_usd_per_month, p.freed_gpu_hours_per_month, p.realisation)
         lines.append(("predicted", f"{saving}{priced}; time {words.time_words(ground.time_ratio)}"))
     else:
-        lines.append(("predicted", f"{words.usd(p.saving_usd_per_month)} a month; nothing to measure it against"))
+        saving = f"{words.usd(p.saving_usd_per_month)} a month" if p.saving_usd_per_month is not None else "no cash"
+        lines.append(("predicted", f"{saving}; {'it is blocked' if p.blocked else 'nothing to measure it against'}"))
     lines += [("measured", line) for line in _measured_lines(told)] if told else [("measured", "not seen done yet")]
     trial = trial_words(entry)
     lines += [("trial", trial)] if trial else []

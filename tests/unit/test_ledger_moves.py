@@ -157,6 +157,16 @@ def test_a_saving_that_never_came_regresses_after_a_week_and_tells_why(beside, f
     assert entry_of(beside, id_).decision(END + 14 * DAY).state == "done"
 
 
+def test_what_is_blocked_keeps_nothing_and_takes_nothing(beside, first) -> None:
+    blocked = next(r for r in first.recommendations if r.blocked_by)
+    assert entry_of(beside, blocked.id).proposal.ground is None
+    move = the_move(first)
+    kept = entry_of(beside, move.id).proposal.ground
+    beside.note(replace(first, recommendations=(replace(move, blocked_by=("not now",)),)), END + 60)
+    entry = entry_of(beside, move.id)
+    assert (entry.proposal.blocked, entry.proposal.ground) == (True, kept)
+
+
 def test_a_window_of_the_past_and_another_source_tell_nothing(beside, first) -> None:
     id_ = the_move(first).id
     beside.note(fleet(7), END + 7 * DAY)

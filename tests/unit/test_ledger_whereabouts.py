@@ -53,6 +53,21 @@ def test_a_count_that_fell_by_itself_must_last_a_week(acts, days, seen_as) -> No
     assert not any(acts == () and "Done unasked." not in event.why for _, event in found)
 
 
+def test_a_job_is_measured_over_a_week_by_the_time_it_held_its_nodes() -> None:
+    nights = [
+        workload("train", ("n1",), kind="training", id=f"w-{n}", series_id="s-chat", node_sku=PLAIN,
+                 start=START + n * DAY, end=START + n * DAY + 6 * 3600)
+        for n in range(4, 15)
+    ]  # fmt: skip
+    own = ground(serving=False, target=Configuration("H100-SXM5", PLAIN, 8), yardstick=Yardstick(98.32 * 730 / 4))
+    own = replace(own, usd_per_hour={IB: 90.0})  # the price of the proposal, not today's
+    now = seen(nights, (("n1", END),))
+    told = realised("move-sku", own, Stand("target", START + 4 * DAY, 60.0, ""), now)
+    assert told.usd_per_month_after == pytest.approx(90.0 * 730 / 4, rel=0.02)
+    short = realised("move-sku", own, Stand("target", END - 5 * DAY, 30.0, ""), now)
+    assert short.saving_missing == "a job is measured over a week at least"
+
+
 def test_a_trial_replica_is_between_and_moves_no_fleet() -> None:
     runs = [workload("chat", ("n1",)), workload("chat", ("p1",), id="w-p", node_sku=PLAIN, start=END - 3 * DAY)]
     stand = whereabouts("r", "move-sku", ground(target=Configuration("H100-SXM5", PLAIN, 16)), seen(runs))
