@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
 from ..words import spread, usd
 from .entries import BY_ITSELF, Entry, Event
 from .kept import Figures, Ground, Realised
-from .measuring import beyond, realised
+from .measuring import realised
 from .seen import Seen
 from .trial import tried
 from .whereabouts import Stand, whereabouts
@@ -133,7 +134,8 @@ def _wrong(told: Realised) -> str | None:
         more = f" {told.confounders[0]}" if told.confounders else ""
         return f"It saves {usd(saving)} a month of {usd(promised)} predicted.{more}"
     ratio, interval = told.time_ratio, told.predicted_time_ratio
-    if ratio is not None and interval is not None and told.hours >= SLOW_HOURS and beyond(ratio, interval, SLOW_MARGIN):
+    most = interval.p90 * (1 + SLOW_MARGIN) if interval is not None else math.inf
+    if ratio is not None and interval is not None and told.hours >= SLOW_HOURS and ratio > most:
         return f"It takes x{ratio:.2f} the time, and at most x{interval.p90:.2f} was predicted (nine in ten)."
     return None
 

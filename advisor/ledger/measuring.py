@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..model import Interval, WorkloadVerdict
+from ..model import WorkloadVerdict
 from ..moves.groups import HOURS_PER_MONTH
 from ..words import listed
 from .kept import Ground, Measure, Realised
@@ -215,8 +215,3 @@ def _load(ground: Ground, after: Measure | None) -> float | None:
     # Busy GPUs there, as busy GPUs here: the predicted ratio takes out that the others are faster.
     ratio = ground.time_ratio.p50 if ground.time_ratio else 1.0
     return after.busy * after.gpus / (before.busy * before.gpus * ratio)
-
-
-def beyond(value: float, interval: Interval, margin: float) -> bool:
-    """Whether a measured time is past the predicted interval by more than `margin` of its end."""
-    return value > interval.p90 * (1 + margin)
