@@ -98,7 +98,7 @@ def entry_text(entry: Entry, now: float, width: int) -> str:
     if ground is not None:
         priced = f", {ground.prices}" if ground.usd_per_hour else ""
         saving = words.saving_words(ground.saving_usd_per_month, p.freed_gpu_hours_per_month, p.realisation)
-        lines.append(("predicted", f"{saving}{priced}; time {words.time_words(ground.time_ratio)}"))
+        lines.append(("predicted", f"{saving}{priced}; time: {words.time_words(ground.time_ratio)}"))
     else:
         saving = f"{words.usd(p.saving_usd_per_month)} a month" if p.saving_usd_per_month is not None else "no cash"
         lines.append(("predicted", f"{saving}; {'it is blocked' if p.blocked else 'nothing to measure it against'}"))
