@@ -93,7 +93,7 @@ def test_a_window_without_data_is_nothing_to_work_on(founding, capsys):
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["--db", "x", "--since", "soon"], ["--db", "x", "--until", "later"], ["--db", "x", "--format", "html"]],
+    [[], ["--db", "x", "--since", "soon"], ["--db", "x", "--until", "later"], ["--db", "x", "--format", "xml"]],
 )
 def test_wrong_usage_is_status_two(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
