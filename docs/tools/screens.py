@@ -16,13 +16,14 @@ KEY = {page: str(number) for number, (page, _) in enumerate(PAGES, 1)}
 # name -> size, keys that lead from the overview there
 SCREENS: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {
     "overview": ((120, 40), ()),
-    "workload": ((120, 40), ("enter",)),
+    "workload": ((120, 96), ("down", "enter")),
     "fleet": ((120, 24), (KEY["fleet"],)),
     "node": ((120, 36), (KEY["fleet"], "enter")),
     "workloads": ((120, 24), (KEY["workloads"],)),
     "moves": ((120, 30), (KEY["moves"],)),
-    "whatif": ((120, 36), (KEY["moves"], "i")),
+    "whatif": ((120, 36), (KEY["moves"], "down", "i")),
     "skus": ((120, 24), (KEY["skus"],)),
+    "compare": ((120, 36), (KEY["skus"], "slash", *"h100", "enter", "down", "space", "up", "v")),
     "doctor": ((120, 24), (KEY["doctor"],)),
 }
 _PATIENCE_STEPS = 3000

@@ -104,6 +104,8 @@ class Moves(Page):
         row = self._chosen()
         if row is not None and row[1].workload:
             self.post_message(WhatIfWanted(row[1].workload, row[1].target.node_sku))
+        elif row is not None:
+            self.notify("This is about nodes that no workload holds: there is nothing to predict.")
 
     def action_decide(self, act: Verb) -> None:
         row = self._chosen()
@@ -210,11 +212,11 @@ _TIME = Column("predicted time", 32, lambda row: words.time_words(row[1].time_ra
 _CASH = (
     _WHAT,
     Column("a month", 10, lambda row: words.usd(_saving(row)), _saving, right=True, falling=True),
-    _STANDING, _WAY, _RISK, _TO, _TIME,
+    _WAY, _STANDING, _RISK, _TO, _TIME,
 )  # fmt: skip
 _OTHER = (
     _WHAT,
-    Column("frees a month", 13, lambda row: words.hours(row[1].freed_gpu_hours_per_month, "h"),
+    Column("frees/month", 11, lambda row: words.hours(row[1].freed_gpu_hours_per_month, "h"),
            lambda row: row[1].freed_gpu_hours_per_month, right=True, falling=True),
-    _STANDING, _WAY, _RISK, _TO, _TIME,
+    _WAY, _STANDING, _RISK, _TO, _TIME,
 )  # fmt: skip

@@ -72,6 +72,7 @@ class WhatIf(Page):
         """`id_`: the workload, None: the one whose ways out come first. `node`: the node to begin with."""
         super().__init__(source)
         self._workload, self._node = id_, node
+        self._subject = Content("")
         self._bench: Workbench | None = None
         self._choice: Choice | None = None
         self._outcome: Outcome | None = None
@@ -118,9 +119,10 @@ class WhatIf(Page):
         self._workload = id_
         name = fit(w.name, min(cell_len(clean(w.name)), _NAME_MAX))
         gpus = f"{len(w.gpus)} x {w.gpu_sku or 'unknown GPU'}"
-        self.query_one("#subject", Static).update(
-            Content.assemble(Content.styled(name, "bold"), f"  {w.kind.label}, {w.bottleneck.label}, {gpus}")
+        self._subject = Content.assemble(
+            Content.styled(name, "bold"), f"  {w.kind.label}, {w.bottleneck.label}, {gpus}"
         )
+        self.query_one("#subject", Static).update(self._subject)
         self.post_message(BenchWanted(self, loaded, id_))
 
     def narrate(self, text: str) -> None:
@@ -141,6 +143,10 @@ class WhatIf(Page):
         same = self._bench is not None and self._bench.workload == bench.workload
         self._bench = bench
         self.query_one("#knobs", Static).update("")
+        group = bench.base.group
+        if group.replicas > 1:
+            told = f"  one of {group.replicas} that run together: {group.gpu_count} GPUs"
+            self.query_one("#subject", Static).update(Content.assemble(self._subject, told))
         kept = self._choice if same and self._choice is not None else Choice(self._node)
         self.query_one(Finder).put([bench.ask(Choice()), *bench.targets])
         self._choice = kept
