@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..advisor import words
@@ -85,13 +86,31 @@ class FleetMap:
         values = (measure.of(gpu) for node in self.nodes for gpu in node.gpus)
         return nice(max((value for value in values if value is not None), default=0.0))
 
+    @cached_property
+    def _spots(self) -> dict[int, tuple[Spot, ...]]:
+        """By node's identity: names may recur from one cluster to another."""
+        return {id(node): spots(node) for node in self.nodes}
+
+    def spots(self, node: NodeUse) -> tuple[Spot, ...]:
+        """As `spots`, made once for all drawings."""
+        return self._spots[id(node)]
+
+    @cached_property
+    def _groupings(self) -> dict[str, tuple[tuple[str, tuple[NodeUse, ...]], ...]]:
+        return {}
+
     def grouped(self, by: str) -> tuple[tuple[str, tuple[NodeUse, ...]], ...]:
         """Names of the groups with their nodes, the group with most GPUs first. A node whose GPUs belong to several
         teams stands with the one that holds most of them."""
+        if by not in self._groupings:
+            self._groupings[by] = self._grouped(by)
+        return self._groupings[by]
+
+    def _grouped(self, by: str) -> tuple[tuple[str, tuple[NodeUse, ...]], ...]:
         groups: dict[str, list[NodeUse]] = {}
         for node in self.nodes:
             groups.setdefault(self._group(node, by), []).append(node)
-        sizes = {name: sum(len(spots(node)) for node in nodes) for name, nodes in groups.items()}
+        sizes = {name: sum(len(self.spots(node)) for node in nodes) for name, nodes in groups.items()}
         return tuple((name, tuple(groups[name])) for name in sorted(groups, key=lambda name: (-sizes[name], name)))
 
     def _group(self, node: NodeUse, by: str) -> str:
@@ -100,7 +119,7 @@ class FleetMap:
         if by == "SKU":
             return node.node_sku or _gpu_skus(node) or "SKU not known"
         counts: dict[str, int] = {}
-        for spot in spots(node):
+        for spot in self.spots(node):
             owner = self.owner(spot)
             counts[owner] = counts.get(owner, 0) + 1
         held = {owner: count for owner, count in counts.items() if owner != NO_WORKLOAD} or counts

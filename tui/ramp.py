@@ -7,6 +7,7 @@ The ramp is cividis, whose lightness rises evenly and which looks the same with 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from rich.color import Color
 from rich.style import Style
@@ -49,8 +50,7 @@ def value_mark(share: float | None, told: str, width: int, *, mono: bool) -> Mar
         shade = shade_of(share)
         return Mark(f"{label} ".rjust(width, shade) if label else shade * width, Style.null())
     step = round(share * (len(_CIVIDIS) - 1))
-    ink = _DARK if step >= _INK_FROM else _LIGHT
-    return Mark(label.center(width), Style(color=ink, bgcolor=Color.from_rgb(*_CIVIDIS[step])))
+    return Mark(label.center(width), _step_style(step))
 
 
 def kind_mark(kind: str | None, width: int, *, mono: bool) -> Mark:
@@ -60,8 +60,17 @@ def kind_mark(kind: str | None, width: int, *, mono: bool) -> Mark:
     letter, colour = KINDS.get(kind, KINDS["unknown"])
     if mono:
         return Mark(letter.center(width), Style.null())
-    ink = _DARK if sum(colour) > 330 else _LIGHT
-    return Mark(letter.center(width), Style(color=ink, bgcolor=Color.from_rgb(*colour)))
+    return Mark(letter.center(width), _style(colour, dark=sum(colour) > 330))
+
+
+def _step_style(step: int) -> Style:
+    return _style(_CIVIDIS[step], dark=step >= _INK_FROM)
+
+
+@cache
+def _style(colour: tuple[int, int, int], *, dark: bool) -> Style:
+    """Letters on a colour; made once, not for every cell."""
+    return Style(color=_DARK if dark else _LIGHT, bgcolor=Color.from_rgb(*colour))
 
 
 def shade_of(share: float) -> str:

@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ..cells import fit, line, lines
-from ..heat import GROUPINGS, MEASURES, FleetMap, Measure, Spot, fleet_map, shortened, spots, value_words
+from ..heat import GROUPINGS, MEASURES, FleetMap, Measure, Spot, fleet_map, shortened, value_words
 from ..jobs import Tell
 from ..ramp import KINDS, MISSING, Mark, kind_mark, value_mark
 from ..state import Loaded
@@ -116,7 +116,7 @@ class Fleet(Page):
             return
         names = shortened([node.node for node in found.nodes])
         bands = [
-            Band(title, tuple(tile for node in nodes for tile in _tiles(names[node.node], spots(node))))
+            Band(title, tuple(tile for node in nodes for tile in _tiles(names[node.node], found.spots(node))))
             for title, (_, nodes) in zip(self._titles(found), found.grouped(GROUPINGS[self._by]), strict=True)
         ]
         self.query_one(HeatMap).put(bands, self._paint(found))
@@ -126,7 +126,7 @@ class Fleet(Page):
         """``azure/ND96 · 12 nodes, 96 GPUs · mean 62 %``."""
         titles = []
         for name, nodes in found.grouped(GROUPINGS[self._by]):
-            all_spots = [spot for node in nodes for spot in spots(node)]
+            all_spots = [spot for node in nodes for spot in found.spots(node)]
             told = f"{name} · {_counted(len(nodes), 'node')}, {_counted(len(all_spots), 'GPU')}"
             values = [v for spot in all_spots if (v := found.value(spot, self.measure)) is not None]
             if values:

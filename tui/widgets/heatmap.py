@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -96,6 +96,9 @@ class HeatMap(ScrollView, can_focus=True):
         self._lines: list[_Line] = []
         self._line_of: list[int] = []  # of each cell
         self._wide, self._named, self._slots = 2, _NAME_LEAST, 1
+        self._longest = 0  # cells of the longest name
+        self._base = Style.null()
+        self._names: dict[bool, Style] = {}
         self._paint: Callable[[Any, int], Mark] = lambda _, width: Mark(" " * width, Style.null())
         self.cursor = 0
 
@@ -108,6 +111,7 @@ class HeatMap(ScrollView, can_focus=True):
         kept = self._identity(self.item) if self._items else None
         self._bands, self._paint = tuple(bands), paint
         self._items = [item for band in bands for tile in band.tiles for item in tile.items]
+        self._longest = max((cell_len(clean(tile.name)) for band in bands for tile in band.tiles), default=0)
         self.cursor = next((n for n, item in enumerate(self._items) if self._identity(item) == kept), 0)
         self._arrange()
 
@@ -119,8 +123,7 @@ class HeatMap(ScrollView, can_focus=True):
 
     def _arrange(self) -> None:
         """Lay the tiles out for the width there is."""
-        tiles = [tile for band in self._bands for tile in band.tiles]
-        longest = max((cell_len(clean(tile.name)) for tile in tiles), default=0)
+        tiles, longest = [tile for band in self._bands for tile in band.tiles], self._longest
         self._slots = max((len(tile.items) for tile in tiles), default=1)
         for wide in _WIDTHS:
             self._wide = wide
@@ -249,8 +252,15 @@ class HeatMap(ScrollView, can_focus=True):
         else:
             self._go(cell)
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """What all lines have in common is reckoned once a drawing."""
+        self._base = self.rich_style
+        here = "map--here" if self.has_focus else "map--name"
+        self._names = {True: self.get_component_rich_style(here), False: self.get_component_rich_style("map--name")}
+        return super().render_lines(crop)
+
     def render_line(self, y: int) -> Strip:
-        width, base = self._room, self.rich_style
+        width, base = self._room, self._base
         at = y + self.scroll_offset.y
         if at >= len(self._lines):
             told = self._empty if y == 0 and not self._items else ""
@@ -265,8 +275,7 @@ class HeatMap(ScrollView, can_focus=True):
 
     def _drawn(self, number: int, tile: Tile, base: Style) -> list[Segment]:
         here = number <= self.cursor < number + len(tile.items)
-        name = self.get_component_rich_style("map--here" if here and self.has_focus else "map--name")
-        told = [Segment(fit_middle(tile.name, self._named), base + name), Segment(" ", base)]
+        told = [Segment(fit_middle(tile.name, self._named), base + self._names[here]), Segment(" ", base)]
         for n, item in enumerate(tile.items, number):
             mark = self._paint(item, self._wide - self._between)
             style = base + mark.style
