@@ -10,8 +10,9 @@ from ...rules.errors import UsageError
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 # RFC 5321, 4.5.3.1: 64 octets before the @, 254 in all (RFC 3696, erratum 1690). Quoted local parts are not taken.
-_BARE = re.compile(rf"(?=.{{1,254}}$)(?=[^@]{{1,64}}@){_ATOM}(?:\.{_ATOM})*@{_LABEL}(?:\.{_LABEL})*", re.ASCII)
-_NAMED = re.compile(r"(?P<name>[^<>\"@,;:\\]{1,100}?) *<(?P<address>[^<>]+)>")
+# What looks like an encoded word (RFC 2047) would be decoded on its way into a header.
+_BARE = re.compile(rf"(?=.{{1,254}}$)(?=[^@]{{1,64}}@)(?!.*=\?){_ATOM}(?:\.{_ATOM})*@{_LABEL}(?:\.{_LABEL})*", re.ASCII)
+_NAMED = re.compile(r"(?!.*=\?)(?P<name>[^<>\"@,;:\\]{1,100}?) *<(?P<address>[^<>]+)>")
 
 
 def bare_address(text: object, what: str) -> str:

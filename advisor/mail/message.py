@@ -8,9 +8,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from email.headerregistry import Address
+from email.headerregistry import Address, BaseHeader, HeaderRegistry
 from email.message import EmailMessage
-from email.policy import SMTP
+from email.policy import SMTP, Policy
+from typing import Any
 
 from ...agent.inventory.text import clean_text
 from .letter import Letter
@@ -20,6 +21,24 @@ NOBODY = Address("skuwise", addr_spec="skuwise@localhost")
 _MAX_SUBJECT = 200
 _MAX_FILE_NAME = 100
 _MEDIA_TYPE = re.compile(r"([a-z]{1,30})/([a-z0-9.+-]{1,60})")
+
+
+class _Whole(BaseHeader):
+    """A short header of ASCII as it is: neither decoded, nor folded into encoded words, which break an address."""
+
+    max_count = 1
+
+    @classmethod
+    def parse(cls, value: str, kwds: dict[str, Any]) -> None:
+        kwds["decoded"], kwds["parse_tree"] = value, None
+
+    def fold(self, *, policy: Policy) -> str:
+        return f"{self.name}: {self}{policy.linesep}"
+
+
+_HEADERS = HeaderRegistry()
+_HEADERS.map_to_type("list-unsubscribe", _Whole)
+_POLICY = SMTP.clone(header_factory=_HEADERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +61,11 @@ def compose(letter: Letter, envelope: Envelope, *, message_id: str, date: float)
 
     7-bit throughout, lines within RFC 5322's limit, headers as RFC 2047 encodes them.
     """
-    message = EmailMessage(policy=SMTP)
+    message = EmailMessage(policy=_POLICY)
     message["From"] = envelope.sender
     message["To"] = ", ".join(envelope.to) if envelope.to else "undisclosed-recipients:;"
-    message["Subject"] = clean_text(letter.subject, _MAX_SUBJECT)
+    # Python decodes encoded words that it is given, line ends and all, so none may come from outside.
+    message["Subject"] = clean_text(letter.subject, _MAX_SUBJECT).replace("=?", "= ?")
     message["Date"] = datetime.fromtimestamp(date, UTC)
     message["Message-ID"] = message_id
     if envelope.list_unsubscribe:

@@ -15,8 +15,10 @@ decides anything; of the kinds the narrowest decides.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 from ...rules.errors import UsageError
@@ -41,7 +43,7 @@ class Team:
     webhook_url_file: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Routes:
     """Who is told what. Without teams there is one report, of the fleet, to the administrators.
 
@@ -51,6 +53,11 @@ class Routes:
     administrators: tuple[str, ...] = ()
     teams: tuple[Team, ...] = ()
     matchers: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """How long the beginnings are that stand before a star."""
+        return tuple(sorted({len(matcher) - 1 for _, matcher in self.matchers if matcher.endswith("*")}))
 
     def whose(self, workload: WorkloadVerdict) -> str | None:
         """The team whose a workload is; None: nobody's. By its nodes only where all of them are one team's."""
@@ -74,8 +81,9 @@ class Routes:
             return None
         if not name.endswith("*") and (exact := self.matchers.get((part, name))) is not None:
             return exact
-        begins = ((m[:-1], t) for (p, m), t in self.matchers.items() if p == part and m.endswith("*"))
-        return next((team for beginning, team in begins if name.startswith(beginning)), None)
+        # Matchers do not overlap, so that one beginning fits at most; a file can hold tens of thousands of them.
+        beginnings = (self.matchers.get((part, f"{name[:length]}*")) for length in self.lengths if length <= len(name))
+        return next((team for team in beginnings if team is not None), None)
 
 
 def load_routes(file: Path) -> Routes:
@@ -89,24 +97,24 @@ def load_routes(file: Path) -> Routes:
     if not isinstance(teams_table, dict):
         raise _fault(file, "teams", "is no table.", "Write [teams.NAME] above each team.")
     teams: list[Team] = []
-    taken: dict[tuple[str, str], str] = {}
+    found: list[tuple[str, str, str]] = []
     for name, entry in teams_table.items():
         teams.append(_team(file, name, entry))
-        for part, matcher in _matchers(file, name, entry):
-            for (other_part, other), owner in taken.items():
-                if other_part == part and _overlap(matcher, other):
-                    raise _fault(
-                        file, f"teams.{name}.{part}", f"holds {matcher!r}, which overlaps {other!r} of teams.{owner}.",
-                        "Let each name fit one matcher.",
-                    )  # fmt: skip
-            taken[part, matcher] = name
-    return Routes(administrators, tuple(teams), taken)
+        found += [(part, matcher, name) for part, matcher in _matchers(file, name, entry)]
+    _check_overlaps(file, found)
+    return Routes(administrators, tuple(teams), {(part, matcher): name for part, matcher, name in found})
 
 
-def _overlap(one: str, other: str) -> bool:
-    """Whether some name fits both matchers."""
-    a, b = one.removesuffix("*"), other.removesuffix("*")
-    return a == b or (one.endswith("*") and b.startswith(a)) or (other.endswith("*") and a.startswith(b))
+def _check_overlaps(file: Path, found: Sequence[tuple[str, str, str]]) -> None:
+    """Raises UsageError where some name fits two of the (part, matcher, team)."""
+    # In order, whatever begins with a matcher stands right behind it.
+    ordered = sorted((part, matcher.removesuffix("*"), matcher, team) for part, matcher, team in found)
+    for (part, start, matcher, team), (next_part, next_start, other, owner) in pairwise(ordered):
+        if part == next_part and (start == next_start or (matcher.endswith("*") and next_start.startswith(start))):
+            raise _fault(
+                file, f"teams.{owner}.{part}", f"holds {other!r}, which overlaps {matcher!r} of teams.{team}.",
+                "Let each name fit one matcher.",
+            )  # fmt: skip
 
 
 def _read(file: Path) -> Mapping[str, object]:

@@ -9,6 +9,7 @@ from ...rules.plain import clean
 NAME_MAX = 48
 SENTENCE_MAX = 480
 CUT = "…"
+_KEY = NAME_MAX + 1  # no name that is cut is shorter
 
 
 def brief(text: object, limit: int = NAME_MAX) -> str:
@@ -23,12 +24,19 @@ class Brief:
     """Makes sentences short that hold names: long names are cut first, so that the rest of a sentence survives them."""
 
     def __init__(self, names: Iterable[str | None]) -> None:
-        # A name within another is cut after it.
+        # By their beginning, for a fleet has thousands of them; of those that begin alike, the longest first.
+        self._long: dict[str, list[str]] = {}
         long = {name for name in names if name is not None and len(name) > NAME_MAX}
-        self._long = sorted(long, key=lambda name: (-len(name), name))
+        for name in sorted(long, key=len, reverse=True):
+            self._long.setdefault(name[:_KEY], []).append(name)
 
     def sentence(self, text: str, limit: int = SENTENCE_MAX) -> str:
-        if len(text) > NAME_MAX:
-            for name in self._long:
-                text = text.replace(name, name[: NAME_MAX - 1] + CUT)
-        return brief(text, limit)
+        parts, done, at = [], 0, 0
+        while self._long and at <= len(text) - _KEY:
+            name = next((n for n in self._long.get(text[at : at + _KEY], ()) if text.startswith(n, at)), None)
+            if name is None:
+                at += 1
+                continue
+            parts += [text[done:at], name[: NAME_MAX - 1] + CUT]
+            done = at = at + len(name)
+        return brief("".join((*parts, text[done:])), limit)

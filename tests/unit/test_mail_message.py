@@ -61,6 +61,22 @@ def test_outside_text_ends_no_header() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "word", ["=?utf-8?q?a=0D=0ABcc:_x@example.org?=", "=?utf-8?b?DQpCY2M6IHhAZXhhbXBsZS5vcmcNCg==?="]
+)
+def test_an_encoded_word_from_outside_is_not_decoded(word: str) -> None:
+    link = f"https://wiki.example.org/{word}"
+    message = parsed(Letter(f"{word} {word}", "h", "t"), Envelope(SENDER, (), link))
+    assert message["Bcc"] is None and message["Subject"].count("?utf-8?") == 2
+    assert message["Message-ID"] == "<1@example.org>"  # which stands behind the subject
+
+
+def test_a_long_address_to_ask_for_silence_stays_whole() -> None:
+    link = f"https://wiki.example.org/{'a' * 470}"
+    content = compose(Letter("s", "h", "t"), Envelope(SENDER, (), link), message_id="<1@example.org>", date=0.0)
+    assert f"\r\nList-Unsubscribe: <{link}>\r\n".encode() in content
+
+
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_any_text_makes_a_message(subject: str, text: str) -> None:
     message = parsed(Letter(subject, text, text), Envelope(SENDER, ()))

@@ -67,6 +67,13 @@ def test_the_narrowest_matcher_decides_whose_a_workload_is(
     assert (found.whose_node("gpu-17"), found.whose_node("gpu-2")) == ("ads & more", None)
 
 
+def test_a_file_may_hold_thousands_of_matchers(tmp_path: Path) -> None:
+    users = ", ".join(f"'user-{n}'" for n in range(8000))
+    starred = ", ".join(f"'user-{n}-*'" for n in range(8000))
+    found = routes(tmp_path, f"[teams.a]\nto = ['a@example.org']\nuser = [{users}, {starred}]")
+    assert [found.whose(workload(Owner(user=u))) for u in ("user-7999", "user-7-x", "user-8000")] == ["a", "a", None]
+
+
 def test_a_name_from_outside_that_ends_in_a_star_is_no_matcher(tmp_path: Path) -> None:
     found = routes(tmp_path, GOOD)
     assert found.whose(workload(Owner(user="a*"))) is None
@@ -100,8 +107,8 @@ def team(body: str) -> str:
         ("[teams.a]\nuser = ['u']", "teams.a tells nobody"),
         (team("user = ['u', 'u']"), "overlaps 'u' of teams.a"),
         (team("user = ['u*']\n[teams.b]\nto = ['b@example.org']\nuser = ['uv']"), "overlaps 'u*' of teams.a"),
-        (team("user = ['uv']\n[teams.b]\nto = ['b@example.org']\nuser = ['u*']"), "overlaps 'uv' of teams.a"),
-        (team("user = ['uv*']\n[teams.b]\nto = ['b@example.org']\nuser = ['u*']"), "overlaps 'uv*' of teams.a"),
+        (team("user = ['uv']\n[teams.b]\nto = ['b@example.org']\nuser = ['u*']"), "overlaps 'u*' of teams.b"),
+        (team("user = ['uv*']\n[teams.b]\nto = ['b@example.org']\nuser = ['u*']"), "overlaps 'u*' of teams.b"),
         ('[teams."a\\u001b[2J"]\nuser = ["u"]\nto = ["a@example.org"]', "is no name of a team"),
         (f'[teams.{"a" * 101}]\nuser = ["u"]\nto = ["a@example.org"]', "is no name of a team"),
         (team("user = ['u']\nwebhook_url_file = 3"), "teams.a.webhook_url_file is no path"),
@@ -138,6 +145,7 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
         f"a@{'b' * 64}",
         f"{'a' * 65}@b",
         "a@b\n",
+        "=?utf-8?q?a=0D=0ABcc=3Ab?=@c",
         "",
     ],
 )
