@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical, VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
 from ...advisor import words
@@ -60,7 +60,7 @@ class Node(Page):
         yield Static(
             id="node-name",
         )
-        with Container(id="devices"):
+        with VerticalScroll(id="devices"):
             with VerticalScroll(classes="half"):
                 with Vertical(classes="panel", id="gpu-panel"):
                     yield ItemTable(self._gpu_columns(), empty="No GPU of it was seen.", identity=_key, id="gpus")

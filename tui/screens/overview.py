@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.containers import Container, Vertical
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
@@ -33,7 +33,7 @@ class Overview(Page):
 
     def compose_data(self) -> ComposeResult:
         found = ItemTable(_COLUMNS, empty="No waste was found.", identity=lambda row: row[1].finding.id, id="findings")
-        with Container(id="board"):
+        with VerticalScroll(id="board"):
             with Vertical(classes="half"):
                 with Vertical(classes="panel") as panel:
                     panel.border_title = "Money"
