@@ -138,6 +138,7 @@ def fleet_map(nodes: Sequence[NodeUse], advice: Advice) -> FleetMap:
 
 
 def owner_of(w: WorkloadVerdict) -> str | None:
+    """The most that is known of whose it is; None: nothing."""
     return w.owner.team or w.owner.namespace or w.owner.account or w.owner.user
 
 

@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 
 from ...advisor import words
 from ...advisor.model import WorkloadVerdict
+from ..heat import owner_of
 from ..state import Loaded
 from ..widgets.columns import Column
 from ..widgets.finder import Finder
@@ -51,7 +52,7 @@ class Workloads(Page):
 
 def owner_words(w: WorkloadVerdict) -> str:
     """The most that is known of whose it is."""
-    return w.owner.team or w.owner.namespace or w.owner.account or w.owner.user or words.NONE
+    return owner_of(w) or words.NONE
 
 
 def _search(w: WorkloadVerdict) -> str:
