@@ -92,12 +92,12 @@ class Bill:
 
     def price(self, line: Line, source: str) -> Price | None:
         """A line as a price of a team's price file; None where it gives none."""
-        usd = line.usd_per_hour
-        if usd is None:
+        usd = round(line.usd_per_hour or 0.0, 4)
+        if usd <= 0:  # a price file takes none that is nothing
             return None
         basis = line.basis
         return Price(
-            id=f"{line.sku}@{line.region}:{basis}", sku=line.sku, region=line.region, usd_per_hour=round(usd, 4),
+            id=f"{line.sku}@{line.region}:{basis}", sku=line.sku, region=line.region, usd_per_hour=usd,
             basis=basis, source=source, as_of=day(self.end - 1),
             committed_until=line.ends if basis == "committed" else None,
         )  # fmt: skip

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Literal
@@ -23,9 +24,10 @@ from ..moments import parse_moment
 # Rows that cannot be read are counted; where there are more than one in a hundred, the file is something else.
 UNREADABLE_MAX = 0.01
 _HOURS = {"hours": 1.0, "hour": 1.0, "hrs": 1.0, "hr": 1.0, "h": 1.0, "minutes": 1 / 60, "seconds": 1 / 3600}
-_UNIT = re.compile(r"(\d+(?:\.\d+)?)?\s*([a-z]+)", re.ASCII)
+_UNIT = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)?\s*([a-z]+)", re.ASCII)
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}", re.ASCII)
 _CELL_MAX = 1 << 20
+_ROW_MAX = 4 << 20  # characters
 NO_SERVICE = "no service named"
 _TELLING = 300  # of a cell that may name an instance type, so many characters are looked at
 Commitment = Literal["none", "used", "unused"]
@@ -82,7 +84,7 @@ class Export:
         """
         try:
             with _opened(self.path) as file:
-                yield from self._charges(csv.reader(file))
+                yield from self._charges(_Lines(file))
         except OSError as error:
             raise UsageError(
                 f"{self.path} cannot be read: {error.strerror or error}.", "Name an export as CSV, plain or gzip."
@@ -90,12 +92,14 @@ class Export:
         except (EOFError, csv.Error, gzip.zlib.error) as error:  # type: ignore[attr-defined]
             raise UsageError(f"{self.path} is damaged: {error}.", "Export it anew.") from error
 
-    def _charges(self, reader: Iterator[list[str]]) -> Iterator[Charge]:
+    def _charges(self, lines: _Lines) -> Iterator[Charge]:
+        reader = csv.reader(lines)
         header = next(reader, [])
         names = [_key(cell) for cell in header]
         dialect = _dialect(self.path, names)
         self.dialect = dialect.name
         for number, row in enumerate(reader, start=2):
+            lines.taken = 0
             if not row:
                 continue
             self.rows += 1
@@ -120,6 +124,22 @@ class Export:
                 f"{self.first_skipped}.",
                 "Look at its times and numbers: RFC 3339, and a point before decimals.",
             )
+
+
+class _Lines:
+    """A file's lines. `taken`: characters since it was last set to 0. Raises csv.Error where they are too many for a
+    row: a file without an end of line, or a packed one, would be read into memory as a whole."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._file.readline(_ROW_MAX):
+            self.taken += len(line)
+            if self.taken >= _ROW_MAX:
+                raise csv.Error(f"a row has more than {_ROW_MAX:,} characters")
+            yield line
 
 
 def _opened(path: Path) -> IO[str]:
@@ -184,7 +204,7 @@ def _aws(row: Mapping[str, str]) -> Charge | None:
     status: Commitment = "none"
     if kind in used:
         effective, status = _number(row[used[kind]]), "used"
-        ends = row.get("savingsplanendtime" if kind.startswith("Savings") else "reservationendtime", "")[:10] or None
+        ends = _day(row.get("savingsplanendtime" if kind.startswith("Savings") else "reservationendtime", ""))
     elif kind == "SavingsPlanRecurringFee":
         committed = _number(row.get("savingsplantotalcommitmenttodate", "") or "0")
         effective, status = committed - _number(row.get("savingsplanusedcommitment", "") or "0"), "unused"
@@ -250,6 +270,14 @@ def _moment(text: str) -> float:
         return parse_moment(plain)
     except UsageError as error:
         raise ValueError(text) from error
+
+
+def _day(text: str) -> str | None:
+    """The day of a moment; None: there is none in it."""
+    try:
+        return date.fromisoformat(text.strip()[:10]).isoformat()
+    except ValueError:
+        return None
 
 
 def _hours(row: Mapping[str, str], *pairs: tuple[str, str]) -> float | None:

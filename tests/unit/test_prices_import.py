@@ -172,7 +172,15 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(tmp_path: Path, row, statu
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\x00\x01\x02" * 99, b"PK\x03\x04rubbish", b"BilledCost\n" + b'"' + b"x" * (2 << 20), b"\xff\xfe,\n1,2\n"],
+    [
+        b"",
+        b"\x00\x01\x02" * 99,
+        b"PK\x03\x04rubbish",
+        b"BilledCost\n" + b'"' + b"x" * (2 << 20),
+        b"\xff\xfe,\n1,2\n",
+        b"a," * (3 << 20),
+        b'"a\n",' * (1 << 20),
+    ],
 )
 @pytest.mark.parametrize("name", ["bill.csv", "bill.csv.gz"])
 def test_what_is_no_export_is_refused_in_a_sentence(tmp_path: Path, content, name, capsys) -> None:
@@ -194,6 +202,23 @@ def test_a_row_that_cannot_be_read_is_counted_and_many_are_refused(tmp_path: Pat
     many = Export(export(tmp_path, [FOCUS, FOCUS | bad, FOCUS | bad]))
     with pytest.raises(UsageError, match="2 of 3 rows cannot be read, the first is row 3"):
         list(many.charges())
+
+
+@pytest.mark.parametrize("unit", [f"{'9' * 400} Hours", "Hours of 1"])
+def test_a_unit_that_is_none_counts_no_hours(tmp_path: Path, unit: str) -> None:
+    bill = read(export(tmp_path, [FOCUS, FOCUS | {"ConsumedUnit": unit}]))
+    assert (only(bill).hours, bill.uncounted) == (24.0, 2359.68)
+
+
+def test_what_cost_next_to_nothing_has_no_price(tmp_path: Path) -> None:
+    bill = read(export(tmp_path, [FOCUS | {"EffectiveCost": "0.0001"}]))
+    assert only(bill).usd_per_hour > 0 and bill.price(only(bill), "bill") is None
+
+
+def test_a_commitment_that_ends_on_no_day_ends_on_none(tmp_path: Path) -> None:
+    covered = {"lineItem/LineItemType": "SavingsPlanCoveredUsage", "savingsPlan/SavingsPlanEffectiveCost": "1300"}
+    line = only(read(export(tmp_path, [AWS | covered | {"savingsPlan/EndTime": "=1+1\x1b[2J, someday"}])))
+    assert (line.basis, line.ends) == ("reserved", None)
 
 
 def test_a_price_file_is_one_that_prices_reads_whatever_the_export_is_called(tmp_path: Path, capsys) -> None:
