@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.source import Databases
-from skuwise.advisor.telemetry.devices import MOMENTS
+from skuwise.advisor.telemetry.by_gpu import by_gpu
+from skuwise.advisor.telemetry.devices import MOMENTS, in_frame
 from skuwise.advisor.telemetry.live import BEHIND_SECONDS, LIVE_SECONDS, holding, read_live
 from skuwise.advisor.telemetry.minutes import by_minute
 from skuwise.advisor.telemetry.sqlite import read_frame
@@ -22,6 +23,7 @@ from skuwise.rules.plain import clean
 from skuwise.tests.fleet_on_screen import HOSTILE
 from skuwise.tests.session import Session, drive
 from skuwise.tui.loading import SourceLoader
+from skuwise.tui.state import FINDINGS_WINDOW
 
 T0 = 1_790_002_800.0  # a full hour
 SECONDS = 200
@@ -162,6 +164,25 @@ def test_a_short_window_is_told_by_the_minute_and_a_long_one_as_it_is(tmp_path: 
     assert by_minute(hour, ("n2",)) is hour
     long = read_frame([path], since_seconds=2 * 86400)
     assert by_minute(long, ("n1",)) is long
+
+
+def test_a_reading_takes_the_file_as_it_is_with_one_sample_grown_and_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "n1.db"
+    writer, node = begun(path, count=1)
+    loader = SourceLoader(Databases((path,)), ledger=None, clock=lambda: END)
+    one = loader.load(FINDINGS_WINDOW, None, lambda _: None)
+    assert one.frame.gpu["observed_seconds"].tolist() == [1.0, 1.0]
+    assert in_frame(one.frame, "n1").of("gpu")[0].gauge("power").values == (300.0,)
+    node.put_ticks(ticks(T0 + 2, 50))
+    writer.close()
+    assert loader.load(FINDINGS_WINDOW, None, lambda _: None).frame.gpu["observed_seconds"].tolist() == [51.0, 51.0]
+    for beside in tmp_path.iterdir():
+        beside.unlink()
+    with pytest.raises(UsageError, match="does not exist"):
+        loader.load(FINDINGS_WINDOW, None, lambda _: None)
+    begun(path, name="n2", uuids=("GPU-9",))[0].close()
+    other = loader.load(FINDINGS_WINDOW, None, lambda _: None)
+    assert [(node.node, len(node.gpus)) for node in by_gpu(other.frame)] == [("n2", 1)]
 
 
 def test_the_screen_moves_with_the_agent_and_keeps_what_it_had_when_the_file_goes(tmp_path: Path) -> None:

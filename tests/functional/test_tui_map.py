@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
+import sys
+
 import pytest
 from rich.cells import cell_len
-from skuwise.__main__ import main
 from skuwise.tests.fleet_on_screen import HandLoader
 from skuwise.tests.session import KEY, Session, drive
 from skuwise.tui.commands import has_colours
@@ -95,13 +99,21 @@ def test_every_page_and_a_node_survive_a_tiny_terminal_and_come_back_as_they_wer
     drive(steps, size=(100, 30))
 
 
-def test_a_terminal_that_cannot_place_text_is_told_and_one_without_colours_is_known(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert main(["tui", "--demo"]) == 2
-    assert "TERM=dumb" in capsys.readouterr().err
+def test_a_terminal_that_cannot_place_text_is_told() -> None:
+    child, terminal = pty.fork()
+    if child == 0:
+        command = [sys.executable, "-m", "skuwise", "tui", "--db", "x.db"]
+        os.execve(sys.executable, command, {**os.environ, "TERM": "dumb"})
+    told = b""
+    with contextlib.suppress(OSError):  # the other side is closed: the program has ended
+        while part := os.read(terminal, 1 << 16):
+            told += part
+    status = os.waitpid(child, 0)[1]
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 2
+    assert b"cannot place text (TERM=dumb)" in told
+
+
+def test_a_terminal_that_nobody_knows_may_have_colours() -> None:
     assert has_colours("xterm-256color")
     assert has_colours("no-such-terminal")
