@@ -42,7 +42,7 @@ from .screens.workload import CourseWanted, Workload
 from .screens.workloads import Workloads
 from .state import WINDOWS, Loaded, State, WindowChoice, with_decision
 from .themes import COLOURS, MONOCHROME, THEMES
-from .widgets.topbar import Tab
+from .widgets.topbar import TopBar
 from .windows import WINDOW_HINT, next_window, parse_window, window_of
 
 _CLOCK_SECONDS = 5.0
@@ -223,7 +223,7 @@ class SkuwiseApp(HabitsApp):
         if isinstance(self.screen, Page):
             self.switch_mode(name)
 
-    def on_tab_chosen(self, message: Tab.Chosen) -> None:
+    def on_top_bar_chosen(self, message: TopBar.Chosen) -> None:
         self.action_page(message.page)
 
     def on_back(self, message: Back) -> None:  # noqa: ARG002 - whoever asks

@@ -131,11 +131,13 @@ class Page(Screen[None]):
     def tell(self, state: State) -> None:
         """Take a new state. What was read is drawn only when it is another.
 
-        A page whose widgets are not all there yet takes none: it asks when they are (`on_screen_resume`).
+        A page whose widgets are not all there takes none: not yet, and it asks when they are (`on_screen_resume`), or no
+        more, as the program ends.
         """
-        if not self.is_mounted:
+        bar = next(iter(self.query(TopBar)), None)
+        if not self.is_mounted or bar is None:
             return
-        self.query_one(TopBar).put(state, self._source)
+        bar.put(state, self._source)
         self.set_class(self.NEEDS_DATA and state.loaded is None, "-empty")
         if state.loaded is None:
             self.query_one(Notice).put(state)

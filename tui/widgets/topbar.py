@@ -5,85 +5,76 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from textual import events
-from textual.app import ComposeResult
-from textual.containers import Horizontal
 from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Static
 
 from ...advisor.moments import minute
 from ...rules.plain import clean
-from ..cells import fit, line
+from ..cells import fit, line, lines
 from ..state import State
 
 
-class Tab(Static):
-    """The name of a page. A click on it posts `Chosen`."""
+class TopBar(Widget):
+    """`tabs`: (page, its label); `here`: the page that is shown. One widget draws both lines: one for each name took a
+    good part of the time that a new page needs.
+    """
+
+    DEFAULT_CSS = "TopBar { height: 2; dock: top; background: $panel; }"
 
     class Chosen(Message):
+        """Somebody clicked the name of a page."""
+
         def __init__(self, page: str) -> None:
             super().__init__()
             self.page = page
 
-    def __init__(self, page: str, number: int, label: str, here: bool) -> None:
-        super().__init__(Content(f"{number} {label}"), classes="-here" if here else "")
-        self._page, self._number, self._label, self._here = page, number, label, here
-
-    @property
-    def room(self) -> int:
-        """Cells that it takes with its name."""
-        return len(f"{self._number} {self._label}") + 2
-
-    def shorten(self, short: bool) -> None:
-        """Only the number, unless it is the page that is shown."""
-        self.update(Content(str(self._number) if short and not self._here else f"{self._number} {self._label}"))
-
-    def on_click(self, event: events.Click) -> None:
-        event.stop()
-        self.post_message(self.Chosen(self._page))
-
-
-class TopBar(Widget):
-    """`tabs`: (page, its label); `here`: the page that is shown."""
-
-    DEFAULT_CSS = """
-    TopBar { height: 2; dock: top; background: $panel; }
-    TopBar > Horizontal { height: 1; }
-    TopBar Tab { width: auto; padding: 0 1; color: $foreground-muted; }
-    TopBar Tab.-here { background: $primary; color: $background; text-style: bold; }
-    TopBar > #standing { height: 1; padding: 0 1; }
-    """
-
     def __init__(self, tabs: Sequence[tuple[str, str]], here: str) -> None:
         super().__init__()
         self._tabs, self._here = tuple(tabs), here
-        self._told = Content("")
-
-    def compose(self) -> ComposeResult:
-        with Horizontal():
-            for number, (page, label) in enumerate(self._tabs, 1):
-                yield Tab(page, number, label, page == self._here)
-        yield Static(id="standing")
-
-    def on_resize(self, event: events.Resize) -> None:
-        """Where not all names fit, the other pages are numbers."""
-        tabs = list(self.query(Tab))
-        for tab in tabs:
-            tab.shorten(sum(one.room for one in tabs) > event.size.width)
+        self._state: State | None = None
+        self._source = ""
 
     def put(self, state: State, source: str) -> None:
         """Tell the state: window, what it is read from, how old it is, what is being done."""
-        standing = self.query_one("#standing", Static)
+        self._state, self._source = state, source
+        self.refresh()
+
+    def render(self) -> Content:
+        names = [
+            Content.styled(name, "bold $background on $primary" if page == self._here else "$foreground-muted")
+            for page, name in self._names()
+        ]
+        return lines(Content.assemble(*names), self._standing())
+
+    def _names(self) -> list[tuple[str, str]]:
+        """Each page with what stands for it; where not all names fit, the other pages are numbers."""
+        whole = [(page, f" {number} {label} ") for number, (page, label) in enumerate(self._tabs, 1)]
+        if sum(len(name) for _, name in whole) <= self.size.width:
+            return whole
+        return [(p, name if p == self._here else f" {number} ") for number, (p, name) in enumerate(whole, 1)]
+
+    def _standing(self) -> Content:
+        """Window, what it is read from, how old it is, what is being done."""
+        state = self._state
+        if state is None:
+            return Content("")
         width = max(self.size.width - 2, 0)
         told = standing_words(state)
         told = fit(told, width) if len(told) > width else told
         room = width - len(told)
-        where = fit(clean(source), room) if room > 4 else ""
+        where = fit(clean(self._source), room) if room > 4 else ""
         style = "$error" if state.error else "$warning" if state.stale or state.progress else ""
-        standing.update(
-            Content.assemble(line(told, style), where and Content.styled(where, "$foreground-muted")), layout=False
-        )
+        return Content.assemble(" ", line(told, style), where and Content.styled(where, "$foreground-muted"))
+
+    def on_click(self, event: events.Click) -> None:
+        """On a name: that page."""
+        at = event.x
+        for page, name in self._names() if event.y == 0 else ():
+            if 0 <= at < len(name):
+                self.post_message(self.Chosen(page))
+                return
+            at -= len(name)
 
 
 def standing_words(state: State) -> str:
