@@ -9,7 +9,9 @@ import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Any
 
+from ...agent.inventory.text import clean_text
 from ...rules.errors import UsageError
 from .outbox import Parcel, Reply
 from .sending import CarrierDownError
@@ -25,6 +27,7 @@ _MOST_BROKEN = 3
 # Servers end a connection after so many mails (Postfix: 100), and not all say so politely.
 _MAILS_A_CONNECTION = 50
 _TOO_LARGE = 552
+_MAX_WORDS = 300
 
 
 class SmtpCarrier:
@@ -119,11 +122,9 @@ class SmtpCarrier:
         smtp: smtplib.SMTP | None = None
         try:
             if s.smtp_security == "tls":
-                smtp = smtplib.SMTP_SSL(
-                    s.smtp_host, s.port, timeout=s.smtp_timeout_seconds, context=self._context
-                )  # fmt: skip
+                smtp = _LimitedTLS(s.smtp_host, s.port, timeout=s.smtp_timeout_seconds, context=self._context)
             else:
-                smtp = smtplib.SMTP(s.smtp_host, s.port, timeout=s.smtp_timeout_seconds)
+                smtp = _Limited(s.smtp_host, s.port, timeout=s.smtp_timeout_seconds)
             with _deadline(smtp, s.smtp_timeout_seconds * _ANSWERS_A_MAIL):
                 if s.smtp_security == "starttls":
                     smtp.starttls(context=self._context)
@@ -163,6 +164,20 @@ class SmtpCarrier:
     def _fault(self, sentence: str, remedy: str) -> CarrierDownError:
         where = f"{self._settings.smtp_host}:{self._settings.port}"
         return CarrierDownError(f"The mail server {where} {sentence}.", remedy)
+
+
+class _Limited(smtplib.SMTP):
+    """A connection with a limit for the whole of the greeting, too."""
+
+    def connect(
+        self, host: str = "localhost", port: int = 0, source_address: Any = None  # noqa: ANN401 - smtplib's own
+    ) -> tuple[int, bytes]:  # fmt: skip
+        with _deadline(self, self.timeout * _ANSWERS_A_MAIL):
+            return super().connect(host, port, source_address)
+
+
+class _LimitedTLS(_Limited, smtplib.SMTP_SSL):
+    """The same, with TLS from the start."""
 
 
 def _context(settings: ReportSettings) -> ssl.SSLContext | None:
@@ -206,7 +221,8 @@ def _reply(code: int, text: bytes) -> Reply:
 
 
 def _words(text: bytes) -> str:
-    return text.decode("utf-8", "replace")
+    """What a server said, in one line: it may say megabytes."""
+    return clean_text(text[: 4 * _MAX_WORDS], _MAX_WORDS)
 
 
 def _bytes(text: bytes | str) -> bytes:

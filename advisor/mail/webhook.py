@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 
 import requests
+import urllib3
 
 from ...agent.inventory.text import clean_text
 from .letter import Letter
@@ -15,6 +17,8 @@ from .outbox import Parcel, Reply
 MAX_CHARACTERS = 3000
 _MAX_SUBJECT = 200
 _CONNECT_SECONDS = 10.0
+# A webhook that drips its answer would be waited for without an end: in all, so many times the timeout of one wait.
+_WAITS = 5
 _BUSY = (408, 425, 429)
 _MAX_ANSWER = 200
 
@@ -64,13 +68,21 @@ class WebhookCarrier:
     def _post(self, url: str | None, content: bytes) -> Reply:
         if url is None:
             return Reply("refused", "no webhook is set any more")
+        replies: list[Reply] = []
+        # requests knows no limit for the whole of an answer. What is left behind ends with this program.
+        asking = threading.Thread(target=lambda: replies.append(self._ask(url, content)), daemon=True)
+        asking.start()
+        asking.join(self._timeout * _WAITS)
+        return replies[0] if replies else Reply("later", "not reached: no answer in time")
+
+    def _ask(self, url: str, content: bytes) -> Reply:
         try:
             with self._session.post(
                 url, data=content, timeout=(_CONNECT_SECONDS, self._timeout), allow_redirects=False, stream=True
             ) as answer:
                 status = answer.status_code
                 said = answer.raw.read(_MAX_ANSWER, decode_content=False) if status >= 300 else b""
-        except (requests.RequestException, OSError) as error:
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             # The exception's own words hold the address.
             return Reply("later", f"not reached: {type(error).__name__}")
         text = f"{status} {said.decode('utf-8', 'replace')}".strip()

@@ -105,8 +105,8 @@ def _carriers(job: Job, environ: Mapping[str, str]) -> dict[Channel, Carrier]:
         for team in job.teams
         if team.webhook_url_file
     }
-    if urls:
-        carriers["webhook"] = WebhookCarrier(
-            urls, timeout_seconds=settings.smtp_timeout_seconds, proxy=settings.webhook_proxy
-        )
+    # Also where there is none any more: it gives up what still waits for one.
+    carriers["webhook"] = WebhookCarrier(
+        urls, timeout_seconds=settings.smtp_timeout_seconds, proxy=settings.webhook_proxy
+    )
     return carriers

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from skuwise.advisor.mail.letter import Attachment, Image, Letter
 from skuwise.advisor.mail.message import Envelope, compose, message_id
-from skuwise.advisor.mail.outbox import FIRST_PAUSE_SECONDS, GIVE_UP_SECONDS, Outbox, Parcel
+from skuwise.advisor.mail.outbox import FIRST_PAUSE_SECONDS, GIVE_UP_SECONDS, Channel, Outbox, Parcel
 from skuwise.advisor.mail.sending import Carrier, Tally, send_waiting
 from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.advisor.mail.smtp import SmtpCarrier
@@ -267,6 +267,41 @@ def test_a_server_that_never_ends_its_answer_is_cut_off(tmp_path: Path, server: 
     assert (tally.sent, tally.waiting) == (0, 1)
 
 
+def test_a_server_that_never_ends_its_greeting_is_cut_off_and_no_word_of_it_acts(
+    tmp_path: Path, server: MailServer
+) -> None:
+    with talker(b"220-wait\r\n", forever=True) as dripping:
+        desk = Desk(tmp_path, server, smtp_port=dripping, smtp_timeout_seconds=0.1)
+        desk.queue("search", "a@example.org")
+        tally = desk.send()
+    assert tally.waiting == 1 and "no answer in time" in str(tally.down[0])
+    with talker(b"554-\x1b[2J\xff" + b"no" * 2000 + b"\r\n554 no\r\n") as rude:
+        desk.settings = Desk(tmp_path, server, smtp_port=rude).settings
+        (down,) = desk.send().down
+    assert "turns us away (554 " in str(down) and str(down).isprintable() and len(str(down)) < 500
+
+
+@contextlib.contextmanager
+def talker(says: bytes, *, forever: bool = False) -> Iterator[int]:
+    """A port on which `says` is said, over and over again with `forever`, to one caller."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def talk() -> None:
+            caller = listening.accept()[0]
+            with caller, contextlib.suppress(OSError):
+                caller.sendall(says)
+                while forever and not over.wait(0.02):
+                    caller.sendall(says)
+                over.wait()
+
+        thread = threading.Thread(target=talk, daemon=True)
+        thread.start()
+        yield listening.getsockname()[1]
+        over.set()
+        thread.join()
+
+
 def test_a_server_that_is_down_all_day_loses_nothing(tmp_path: Path, server: MailServer, nobody: int) -> None:
     desk = Desk(tmp_path, server)
     desk.queue("search", "a@example.org")
@@ -380,3 +415,27 @@ def test_a_webhook_that_cannot_be_reached_is_tried_again(tmp_path: Path, server:
     carrier = WebhookCarrier({"": f"http://127.0.0.1:{nobody}/SECRET"}, timeout_seconds=30)
     assert desk.send(carriers={"webhook": carrier}).waiting == 1
     assert "not reached: ConnectionError" in desk.said[0] and "SECRET" not in desk.said[0]
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1 500 no\r\nContent-Length: 9\r\n\r\n", b"HTTP/1.1 200 ok\r\nX: y\r\n"])
+def test_a_webhook_that_never_ends_its_answer_holds_up_no_mail(tmp_path: Path, server: MailServer, head: bytes) -> None:
+    desk = Desk(tmp_path, server)
+    desk.outbox.queue(Parcel(WEEK, "", "webhook", "<id>", "s", payload(LETTER), ("webhook",)), NOW)
+    desk.queue("search", "a@example.org")
+    with talker(head, forever=b"200" in head) as port:
+        hooks = WebhookCarrier({"": f"http://127.0.0.1:{port}/SECRET"}, timeout_seconds=0.1)
+        tally = desk.send(carriers={"webhook": hooks, "mail": SmtpCarrier(desk.settings, PASSWORD)})
+    assert (tally.sent, tally.waiting) == (1, 1)
+    assert "not reached" in desk.said[0] and "SECRET" not in "".join(desk.said)
+
+
+def test_what_is_not_due_any_more_when_it_is_loaded_is_not_sent(tmp_path: Path, server: MailServer, hook: Hook) -> None:
+    desk = Desk(tmp_path, server)
+    desk.outbox.queue(Parcel(WEEK, "", "webhook", "<id>", "s", payload(LETTER), ("webhook",)), NOW)
+    times = iter([NOW, NOW - 60])  # set back between the two
+    carriers: dict[Channel, Carrier] = {"webhook": WebhookCarrier({"": hook.url}, timeout_seconds=30)}
+    tally = send_waiting(
+        desk.outbox, carriers, clock=lambda: next(times), sleep=desk.slept.append, mails_per_minute=30,
+        say=desk.said.append,
+    )  # fmt: skip
+    assert (tally.sent, tally.waiting, hook.posted) == (0, 1, [])

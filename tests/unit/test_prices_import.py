@@ -212,7 +212,7 @@ def test_a_unit_that_is_none_counts_no_hours(tmp_path: Path, unit: str) -> None:
 
 def test_what_cost_next_to_nothing_has_no_price(tmp_path: Path) -> None:
     bill = read(export(tmp_path, [FOCUS | {"EffectiveCost": "0.0001"}]))
-    assert only(bill).usd_per_hour > 0 and bill.price(only(bill), "bill") is None
+    assert only(bill).effective > 0 and bill.price(only(bill), "bill") is None
 
 
 def test_a_commitment_that_ends_on_no_day_ends_on_none(tmp_path: Path) -> None:
