@@ -131,8 +131,8 @@ class Page(Screen[None]):
     def tell(self, state: State) -> None:
         """Take a new state. What was read is drawn only when it is another.
 
-        A page whose widgets are not all there takes none: not yet, and it asks when they are (`on_screen_resume`), or no
-        more, as the program ends.
+        A page whose widgets are not all there takes none: not yet, and it asks when they are (`on_screen_resume`); or
+        no more, as the program ends.
         """
         bar = next(iter(self.query(TopBar)), None)
         if not self.is_mounted or bar is None:
