@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..advisor import words
 from ..rules.catalog import GpuSku, NodeSku, Price
-from ..rules.catalog_loader import Catalog
 from .widgets.beside import Pair
+
+if TYPE_CHECKING:
+    from ..rules.catalog_loader import Catalog
 
 _UNKNOWN = "unknown"
 
