@@ -24,19 +24,20 @@ class Brief:
     """Makes sentences short that hold names: long names are cut first, so that the rest of a sentence survives them."""
 
     def __init__(self, names: Iterable[str | None]) -> None:
-        # By their beginning, for a fleet has thousands of them; of those that begin alike, the longest first.
-        self._long: dict[str, list[str]] = {}
-        long = {name for name in names if name is not None and len(name) > NAME_MAX}
-        for name in sorted(long, key=len, reverse=True):
-            self._long.setdefault(name[:_KEY], []).append(name)
+        self._long = {name for name in names if name is not None and len(name) > NAME_MAX}
+        # A fleet has thousands, and many begin alike: a text is looked through once, not once for each of them.
+        self._lengths: dict[str, list[int]] = {}
+        for start, length in sorted({(name[:_KEY], -len(name)) for name in self._long}):
+            self._lengths.setdefault(start, []).append(-length)
 
     def sentence(self, text: str, limit: int = SENTENCE_MAX) -> str:
         parts, done, at = [], 0, 0
         while self._long and at <= len(text) - _KEY:
-            name = next((n for n in self._long.get(text[at : at + _KEY], ()) if text.startswith(n, at)), None)
-            if name is None:
+            lengths = self._lengths.get(text[at : at + _KEY], ())
+            length = next((n for n in lengths if text[at : at + n] in self._long), None)
+            if length is None:
                 at += 1
                 continue
-            parts += [text[done:at], name[: NAME_MAX - 1] + CUT]
-            done = at = at + len(name)
+            parts += [text[done:at], text[at : at + NAME_MAX - 1] + CUT]
+            done = at = at + length
         return brief("".join((*parts, text[done:])), limit)

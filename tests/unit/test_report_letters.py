@@ -12,6 +12,7 @@ import matplotlib.image
 import pytest
 from skuwise.advisor.model import Coverage, Owner, Reconciliation
 from skuwise.advisor.render import charts
+from skuwise.advisor.report.brief import Brief
 from skuwise.advisor.report.letters import SUBJECT_MAX, letter_of
 from skuwise.advisor.report.shares import share_out
 from skuwise.advisor.report.story import story_of
@@ -63,6 +64,12 @@ class Tags(HTMLParser):
 
 def titles(html):
     return re.findall(r"<h2[^>]*>([^<]*)</h2>", html)
+
+
+def test_long_names_that_begin_alike_are_each_cut_whole():
+    name = "n" * 60
+    cut, brevity = name[:47] + "…", Brief([name, f"{name}-canary", None, "short"])
+    assert brevity.sentence(f"{name}-canary, short and {name} stand idle.") == f"{cut}, short and {cut} stand idle."
 
 
 def test_the_story_has_its_order_in_both_forms():
