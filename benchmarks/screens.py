@@ -93,7 +93,7 @@ async def keys() -> None:
             {
                 "next GPU": (lambda: heat.action_step(1), 50),
                 "next node": (lambda: heat.action_tile(1), 50),
-                "page down": (lambda: heat.action_page(1), 20),
+                "page down and up": (lambda: heat.action_page(-1 if heat.cursor else 1), 20),
                 "another measure": (lambda: fleet.action_measure(1), 8),
                 "another grouping": (fleet.action_group, 6),
             },
