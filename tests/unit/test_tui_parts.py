@@ -194,7 +194,8 @@ def test_what_a_job_raises_arrives_as_a_sentence_without_effect_on_the_terminal(
 
 def test_the_first_page_is_painted_before_anything_heavy_is_loaded() -> None:
     code = (
-        "import sys, skuwise.tui.app, skuwise.tui.loading\nprint([m for m in ('numpy', 'pandas', 'yaml') if m in sys.modules])"
+        "import sys, skuwise.tui.app, skuwise.tui.loading\n"
+        "print([m for m in ('numpy', 'pandas', 'yaml') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
