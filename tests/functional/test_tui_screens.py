@@ -36,6 +36,9 @@ BESIDE = (
     ("asking", "moves", ("a",), "enter decides"),
     ("finding", "moves", ("enter",), "All about it"),
     ("sku", "skus", ("enter",), "From the catalog"),
+    ("comparing", "skus", ("space", "down", "v"), "Beside each other"),
+    ("choosing", "whatif", ("o",), "Which workload"),
+    ("columns", "workloads", ("f",), "space chooses"),
 )
 # What each page shows when all is read.
 THERE = {"overview": "recoverable in cash", "fleet": "SM active 85 %", "workloads": "2 of 2", "moves": "$7,177",
