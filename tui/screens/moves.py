@@ -204,7 +204,7 @@ def _saving(row: Row) -> float | None:
 
 
 _WHAT = Column("of", 12, lambda row: row[0], grows=True)
-_WAY = Column("way out", 19, lambda row: words.action_words(row[1]))
+_WAY = Column("way out", 20, lambda row: words.action_words(row[1]))
 _RISK = Column("risk", 9, lambda row: row[1].risk)
 _STANDING = Column("standing", 14, _standing)
 _TO = Column("to", 28, lambda row: words.target_words(row[1]))
