@@ -1,4 +1,4 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
 """The map of the fleet and a node's devices, without a screen: what each did, how it is grouped, scaled and drawn."""
 
 from __future__ import annotations
