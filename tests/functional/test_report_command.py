@@ -132,6 +132,7 @@ def test_nothing_is_sent_before_the_administrator_says_so(
     assert server.received == [] and not outbox.exists()
 
 
+@pytest.mark.slow
 def test_every_team_receives_one_mail_however_often_the_report_is_run(
     tmp_path: Path, server: MailServer, site: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

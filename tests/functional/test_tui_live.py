@@ -185,6 +185,7 @@ def test_a_reading_takes_the_file_as_it_is_with_one_sample_grown_and_replaced(tm
     assert [(node.node, len(node.gpus)) for node in by_gpu(other.frame)] == [("n2", 1)]
 
 
+@pytest.mark.slow
 def test_the_screen_moves_with_the_agent_and_keeps_what_it_had_when_the_file_goes(tmp_path: Path) -> None:
     path = tmp_path / "n1.db"
     writer, node = begun(path, name=HOSTILE)

@@ -204,6 +204,7 @@ def test_no_cell_of_a_list_is_a_formula():
 
 
 @pytest.mark.parametrize("long", ["x", '"&<>', "\U0001f600", "\x07"], ids=["plain", "escaped", "wide", "shown"])
+@pytest.mark.slow
 def test_no_mail_is_clipped_whatever_the_names(long):
     advice = worst(lambda n: long * (10_000 if long == "x" else 1000) + n)
     made = letter(
