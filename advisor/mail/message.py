@@ -90,7 +90,9 @@ def inlined(letter: Letter) -> str:
     """The letter's HTML by itself: its images stand in it, so that a browser shows it from a file."""
     html = letter.html
     for image in letter.images:
-        html = html.replace(f"cid:{image.name}", f"data:image/png;base64,{base64.b64encode(image.png).decode()}")
+        # In a picture's address alone: a text may say the same.
+        data = f"data:image/png;base64,{base64.b64encode(image.png).decode()}"
+        html = re.sub(rf"""(<img\b[^<>]*\bsrc=["'])cid:{re.escape(image.name)}(?=["'])""", rf"\g<1>{data}", html)
     return html
 
 

@@ -30,7 +30,8 @@ def parsed(letter: Letter, envelope: Envelope = ENVELOPE) -> EmailMessage:
 
 def test_a_message_has_its_parts_and_its_headers() -> None:
     letter = Letter(
-        "Grüße: 3 moves", "<p>ü <img src='cid:use-1'></p>", "ü and all of it\n", (Image("use-1", b"\x89PNG", "use"),),
+        "Grüße: 3 moves", "<p>ü cid:use-1 <img alt='' src='cid:use-1'></p>", "ü and all of it\n",
+        (Image("use-1", b"\x89PNG", "use"),),
         (Attachment("list.csv", "text/csv", b"a,b\r\n"), Attachment("../x\n.json", "nonsense", b"{}")),
     )  # fmt: skip
     message = parsed(letter)
@@ -47,9 +48,9 @@ def test_a_message_has_its_parts_and_its_headers() -> None:
     assert image["Content-ID"] == "<use-1>" and image.get_content_disposition() == "inline"
     text, html = message.get_body(("plain",)), message.get_body(("html",))
     assert text is not None and html is not None
-    assert text.get_content().splitlines() == ["ü and all of it"] and "<p>ü <img" in html.get_content()
+    assert text.get_content().splitlines() == ["ü and all of it"] and "<p>ü cid" in html.get_content()
     assert [part.get_filename() for part in message.iter_attachments()] == ["list.csv", "x-.json"]
-    assert "src='data:image/png;base64,iVBORw=='" in inlined(letter)
+    assert inlined(letter) == "<p>ü cid:use-1 <img alt='' src='data:image/png;base64,iVBORw=='></p>"
 
 
 def test_outside_text_ends_no_header() -> None:
