@@ -137,10 +137,15 @@ class Serving:
 
     def work(self, job: Job) -> None:
         """Run a job now; where it fails, again later, if it is one that is to be tried again."""
-        status = self._run(job.arguments)
+        try:
+            status = self._run(job.arguments)
+        except OSError as error:  # no memory or no process to be had
+            say(f"{job.name} cannot be started: {error.strerror}")
+            status = EXIT_FAILED
         if status == EXIT_DONE:
             return
-        again = job.retry_seconds if status == EXIT_FAILED else None
+        # Below 0 a signal ended it: it was killed, for want of memory as a rule.
+        again = job.retry_seconds if status == EXIT_FAILED or status < 0 else None
         when = f"it is tried again in {again / 60:g} min" if again is not None else "it waits for its next turn"
         say(f"{job.name} ended with status {status}: {when}")
         if again is not None:

@@ -79,6 +79,19 @@ def test_a_report_is_run_at_the_start_and_again_while_it_fails(scheduler: Backgr
     assert not [job for job in scheduler.get_jobs() if "again" in job.id]
 
 
+@pytest.mark.parametrize("ended", [-9, OSError(12, "Cannot allocate memory")])
+def test_a_report_that_was_killed_or_could_not_begin_is_run_again(
+    scheduler: BackgroundScheduler, ended: int | OSError
+) -> None:
+    def run(_: Sequence[str]) -> int:
+        if isinstance(ended, OSError):
+            raise ended
+        return ended
+
+    Serving(scheduler, run, lambda: SUNDAY).work(named(jobs(ServeSettings(), BY_NAME))["report"])
+    assert [job.id for job in scheduler.get_jobs()] == ["report again"]
+
+
 @pytest.mark.parametrize(
     "text",
     ["report_day = 'monday'", "report_hour = 24", "retry = 0", "snapshot_db = '/a'", "snapshots = true", "report = 7"],
