@@ -38,7 +38,7 @@ def write(path: Path, pipe: Connection) -> None:
     due, taken = now + 1, []
     while not pipe.poll(max(due - time.time(), 0.0)):
         began = time.perf_counter()
-        node.put_ticks(ticks(due, 1, 1.0, seed=round(due)))
+        node.add_tick(next(ticks(due, 1, 1.0, seed=round(due))))
         if writer.waiting_ticks == 0:  # the others were only held
             taken.append(time.perf_counter() - began)
         due += 1

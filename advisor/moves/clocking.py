@@ -65,7 +65,8 @@ def slower_clock(scene: Scene, base: Baseline, found: Found) -> Option | None:
             prices=(),
             text=text,
             yardstick=Yardstick(
-                usd_per_month=paid, clock_share=move.clock_share,
+                usd_per_month=paid,
+                clock_share=move.clock_share,
                 usd_per_kwh=price.usd_per_kwh if price is not None else None,
             ),
         ),
