@@ -5,6 +5,7 @@ A rollback journal, not a write-ahead log: the file may lie on a read-only disk 
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -44,7 +45,8 @@ _YEAR_10000 = 253_402_300_800.0  # Unix seconds: what no date is written of any 
 _ADDED = {"recommendations": "ground", "events": "figures"}
 _KINDS = {str: "text", float: "number", int: "whole number"}
 _TOLD = """
-    WITH told AS (SELECT recommendation, max(at) AS at FROM mailed WHERE recipient = ? GROUP BY recommendation)
+    WITH told AS (SELECT recommendation, max(at) AS at FROM mailed WHERE recipient = ? AND at < ?
+        GROUP BY recommendation)
     SELECT recommendation FROM told WHERE at >= ? AND NOT EXISTS (
         SELECT 1 FROM events
         WHERE events.recommendation = told.recommendation AND events.act = 'regressed' AND events.at > told.at
@@ -108,8 +110,8 @@ class Ledger:
                 {"recipient": recipient_key, "recommendation": one, "at": now} for one in sorted(set(ids))
             )
 
-    def mailed_since(self, recipient_key: str, since: float) -> frozenset[str]:
-        """What a recipient was told at `since` (Unix seconds) or later, and need not be told again.
+    def mailed_since(self, recipient_key: str, since: float, before: float = math.inf) -> frozenset[str]:
+        """What a recipient was told from `since` until `before` (Unix seconds), and need not be told again.
 
         What regressed after it was told is not among them. Empty where there is no ledger. Raises StoreError.
         """
@@ -117,7 +119,7 @@ class Ledger:
             with self._reading() as db:
                 if not db.table("mailed").exists():
                     return frozenset()
-                return frozenset(row["recommendation"] for row in db.query(_TOLD, [recipient_key, since]))
+                return frozenset(row["recommendation"] for row in db.query(_TOLD, [recipient_key, before, since]))
         except NothingToDo:
             return frozenset()
 

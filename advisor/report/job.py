@@ -108,10 +108,12 @@ class Job:
             return ()  # said already, when the decisions were asked for
 
     def _was_told(self, team: str) -> frozenset[str]:
+        """What it was told before. What this week's own letter told is new to whoever is yet to receive it."""
         if self.beside.path is None:
             return frozenset()
         try:
-            return Ledger(self.beside.path).mailed_since(_key(team), self.now - self.settings.cooldown_seconds)
+            since = self.now - self.settings.cooldown_seconds
+            return Ledger(self.beside.path).mailed_since(_key(team), since, self.week.end)
         except StoreError:
             return frozenset()
 

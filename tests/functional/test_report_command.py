@@ -21,7 +21,7 @@ from skuwise.advisor.report.job import Job
 from skuwise.advisor.report.weeks import Week
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.source import Databases
-from skuwise.tests.mail_server import PASSWORD, USER, MailServer, mail_server
+from skuwise.tests.mail_server import PASSWORD, USER, MailServer, Received, mail_server
 
 MONDAY, NEXT = "2026-03-02", "2026-03-09"
 TEAMS = """
@@ -132,6 +132,12 @@ def test_nothing_is_sent_before_the_administrator_says_so(
     assert server.received == [] and not outbox.exists()
 
 
+def spoken(received: Received) -> str:
+    body = received.message.get_body(("plain",))
+    assert body is not None
+    return body.get_content()
+
+
 @pytest.mark.slow
 def test_every_team_receives_one_mail_however_often_the_report_is_run(
     tmp_path: Path, server: MailServer, site: Callable[..., Path], capsys: pytest.CaptureFixture[str]
@@ -158,9 +164,10 @@ def test_every_team_receives_one_mail_however_often_the_report_is_run(
     assert told and told <= {entry.proposal.id for entry in ledger.entries()}
     # The routes change: who is new to them is told, nobody else.
     routes = tmp_path / "teams.toml"
-    routes.write_text(TEAMS.replace('"nobody@example.org"', '"nobody@example.org", "new@example.org"'))
+    routes.write_text(TEAMS.replace('"lead@example.org"', '"lead@example.org", "new@example.org"'))
     assert report("--send") == 0
     assert server.received[-1].to == ("new@example.org",) and len(server.received) == 4
+    assert spoken(server.received[-1]) == spoken(server.received[1])  # what the others of the team were told
 
 
 def test_a_server_that_is_down_is_an_error_and_the_next_run_sends(

@@ -115,7 +115,8 @@ def test_a_ledger_of_the_first_version_is_read_and_brought_up_when_written(tmp_p
     assert outcome.predicted_saving_usd_per_month == Interval(10.0, 10.0, 10.0)
     assert "older skuwise" in outcome.reason_missing
     ledger.note_mailed("a", ["r-1"], 5.0)
-    assert ledger.mailed_since("a", 5.0) == {"r-1"}
+    assert ledger.mailed_since("a", 5.0) == ledger.mailed_since("a", 5.0, before=5.1) == {"r-1"}
+    assert ledger.mailed_since("a", 0.0, before=5.0) == frozenset()
     assert ledger.mailed_since("a", 5.1) == ledger.mailed_since("b", 0.0) == frozenset()
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
