@@ -166,6 +166,7 @@ def test_a_pause_ends_by_itself(start: Callable[..., Running]) -> None:
     assert agent.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_pause_outlives_a_restart(start: Callable[..., Running], tmp_path: Path) -> None:
     agent = start()
     agent.said("2 GPUs")

@@ -55,6 +55,7 @@ def test_phases_are_those_of_the_truth(made: Path) -> None:
     assert {len(w.phases) for w in verdicts.workloads if w.id not in changing} == {1}
 
 
+@pytest.mark.slow
 def test_text_and_json_tell_the_phases(made: Path) -> None:
     _, advice = read_and_advise([made], now=UNTIL)
     text = render(advice, "table", width=160, color=False)

@@ -117,6 +117,7 @@ def test_a_command_that_runs_is_ended_and_none_is_started_any_more(tmp_path: Pat
     assert statuses == [0] and children.run(arguments) == 0
 
 
+@pytest.mark.slow
 def test_it_runs_until_it_is_asked_to_stop(tmp_path: Path) -> None:
     config = tmp_path / "skuwise/skuwise.toml"
     config.parent.mkdir()

@@ -147,6 +147,7 @@ def close(name, ours, theirs):
         assert ours == theirs, name
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_rows_and_another_seed_others(tmp_path):
     made = {}
     for name, seed in (("a", 7), ("b", 7), ("c", 8)):

@@ -239,6 +239,7 @@ def test_ids_of_devices_long_gone_are_given_again(path: Path) -> None:
     assert rows(path, "SELECT sm_active FROM gpu_samples") == [(0.5,)]
 
 
+@pytest.mark.slow
 def test_a_clock_that_runs_ahead_does_not_cost_the_past(path: Path) -> None:
     writer, node = begin(path)
     node.put_ticks(tick(T0 + 60 * i) for i in range(1, 1440))
@@ -253,6 +254,7 @@ def test_a_clock_that_runs_ahead_does_not_cost_the_past(path: Path) -> None:
     writer.close()
 
 
+@pytest.mark.slow
 def test_an_hour_that_is_lived_twice_is_kept_once_each_and_rolled_up_whole(path: Path) -> None:
     writer, node = begin(path)
     use = Workload("w", "s", "train", "slurm")

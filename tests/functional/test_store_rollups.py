@@ -113,6 +113,7 @@ def check(kind: str, row: sqlite3.Row, samples: Sequence[sqlite3.Row], metrics: 
     return checked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("period", "seconds", "view"), [("minute", 60, "minutes"), ("hour", 3600, "hours")])
 def test_a_rollup_is_what_plain_python_makes_of_the_samples(path: Path, period: str, seconds: int, view: str) -> None:
     writer, node = begin(path)

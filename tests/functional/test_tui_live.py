@@ -219,6 +219,7 @@ def test_the_screen_moves_with_the_agent_and_keeps_what_it_had_when_the_file_goe
     drive(steps, loader, size=(160, 50), clock=lambda: clock[0])
 
 
+@pytest.mark.slow
 def test_without_live_data_the_newest_rows_are_shown_and_it_says_so() -> None:
     async def steps(s: Session) -> None:
         await s.ready()

@@ -129,6 +129,7 @@ def test_a_file_just_made_can_be_read(trainer: ModuleType, tmp_path: Path) -> No
     assert model.weight("periodic", "training") > 0.5 > model.weight("periodic", "online-inference")
 
 
+@pytest.mark.slow
 def test_shuffled_labels_fall_to_chance(trainer: ModuleType) -> None:
     table = trainer.table_of(_made_up(trainer))
     lost = trainer.shuffled(table, 3)

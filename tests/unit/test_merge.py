@@ -398,6 +398,7 @@ def rounded(value):
     return pytest.approx(value, abs=1e-5) if isinstance(value, float) else value
 
 
+@pytest.mark.slow
 @given(shards_of("a"), shards_of("b"), shards_of("c"))
 @settings(max_examples=12, deadline=None)
 def test_shards_may_be_merged_in_steps(a, b, c):

@@ -29,6 +29,7 @@ def _crash_looping(catalog: Catalog) -> Verdicts:
     return judge(b.frame(), catalog)
 
 
+@pytest.mark.slow
 def test_a_service_that_crashes_again_and_again_is_one_thing(catalog: Catalog) -> None:
     verdicts = _crash_looping(catalog)
     assert len(verdicts.workloads) == 80
@@ -94,6 +95,7 @@ def test_services_of_one_name_in_two_namespaces_are_two(catalog: Catalog) -> Non
     assert len(groups) == 2
 
 
+@pytest.mark.slow
 def test_a_job_on_nodes_whose_clocks_differ_is_one_and_in_step(catalog: Catalog) -> None:
     def judged(skew: float) -> Verdicts:
         b = FrameBuilder(hours=48)
