@@ -14,6 +14,7 @@ PROLOG = Path(__file__).parents[2] / "systemd/slurm/prolog.sh"
 SCENARIO = "[gpu 0-1]\nname = NVIDIA H100 80GB HBM3\nsm_active = 0\n"
 
 
+@pytest.mark.slow
 def test_an_allocated_gpu_that_nobody_uses_is_in_the_database_and_so_is_the_drain(tmp_path: Path) -> None:
     dgx_like(tmp_path / "sys")
     (tmp_path / "sys/block").mkdir(exist_ok=True)

@@ -76,6 +76,7 @@ def killed(command: list[str], env: dict[str, str], folder: Path, chance: random
     return len(before)
 
 
+@pytest.mark.slow
 def test_a_killed_agent_loses_nothing_that_was_committed(command, tmp_path: Path) -> None:
     arguments, env = command
     for seed in range(2):

@@ -105,6 +105,7 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_hung_driver_makes_the_gpus_absent_and_the_rest_goes_on(start: Callable[..., Running]) -> None:
     agent = start(GPUS + "delay_ms.nvmlDeviceGetUtilizationRates = 0 5:600000\n", supervised=True, stepped=True)
     agent.said("2 GPUs")
@@ -157,6 +158,7 @@ def test_pause_lets_go_of_the_driver_and_resume_takes_it_up(start: Callable[...,
     assert len(absences) >= 2 and all(row["until"] for row in absences)
 
 
+@pytest.mark.slow
 def test_a_pause_ends_by_itself(start: Callable[..., Running]) -> None:
     agent = start()
     agent.said("2 GPUs")
@@ -233,6 +235,7 @@ def test_sighup_takes_new_settings_and_keeps_the_old_ones_where_they_are_wrong(s
     assert agent.rows("SELECT cluster FROM nodes") == [{"cluster": "train-7"}]
 
 
+@pytest.mark.slow
 def test_a_second_agent_is_refused_and_told_who_holds_the_file(start: Callable[..., Running]) -> None:
     agent = start()
     agent.said("sampling")

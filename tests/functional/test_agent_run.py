@@ -99,6 +99,7 @@ def test_the_views_say_what_the_scenario_says(tmp_path: Path) -> None:
     assert calls["gpm.live_samples"] == 0
 
 
+@pytest.mark.slow
 def test_every_view_is_filled_after_a_short_run(tmp_path: Path) -> None:
     env, paths = node(tmp_path, HOPPER + "process = 1 1073741824\n")
     db = tmp_path / "node.db"
@@ -109,6 +110,7 @@ def test_every_view_is_filled_after_a_short_run(tmp_path: Path) -> None:
     assert empty == ["serving_samples", "events"]  # no inference server is here, and no GPU failed
 
 
+@pytest.mark.slow
 def test_a_gpu_without_gpm_leaves_reasons_and_no_proxies(tmp_path: Path) -> None:
     env, paths = node(tmp_path, HOPPER.replace("H100 80GB HBM3", "A100-SXM4-80GB") + "gpm = no\n")
     db = tmp_path / "node.db"

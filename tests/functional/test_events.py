@@ -120,6 +120,7 @@ def test_without_events_the_reason_is_said(tmp_path, scenario, missing, reason):
     assert answer["absences"] == [["source", "events", reason]]
 
 
+@pytest.mark.slow
 def test_a_wait_that_does_not_return_holds_up_nobody(tmp_path):
     answer = told(tmp_path, "[system]\ndelay_ms.nvmlEventSetWait_v2 = 600000\n[gpu 0]\n")
     assert [line[2] for line in answer["lines"]] == ["not-read-yet"]

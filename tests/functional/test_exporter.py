@@ -328,6 +328,7 @@ def test_without_listen_nothing_listens(tmp_path: Path) -> None:
     assert done.returncode == 0 and "http://" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_taken_port_does_not_stop_the_agent_and_is_kept_as_an_absence(tmp_path: Path) -> None:
     environment, paths = node(tmp_path, SCENARIO)
     with socket.create_server(("127.0.0.1", 0)) as other:

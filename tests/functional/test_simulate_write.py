@@ -125,6 +125,7 @@ def check_minutes(path, report, copy):
                 close(name, mine[place], store[place])
 
 
+@pytest.mark.slow
 def test_phases_of_workloads_that_change_stand_in_a_table_of_their_own(tmp_path):
     report = simulate("phases", tmp_path / "p.db", days=1, until=UNTIL, minutes_seconds=3600)
     told = rows(

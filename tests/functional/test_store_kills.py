@@ -9,6 +9,7 @@ import pytest
 from skuwise.benchmarks import kills  # pyright: ignore[reportMissingImports] - not in the wheel
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_committed_tick_is_lost_to_a_kill(tmp_path: Path, seed: int) -> None:
     committed, early = kills.run(tmp_path, 24, seed)

@@ -55,6 +55,7 @@ def job(path: Path, limits: Limits | None = None, **options: Any) -> RetentionJo
     return RetentionJob(path, limits or Limits(), sleep=lambda _: None, **options)
 
 
+@pytest.mark.slow
 def test_ages_are_kept_and_nothing_else_is_touched(path: Path) -> None:
     writer, node = begin(path)
     days = 6
@@ -155,6 +156,7 @@ def test_steps_become_smaller_where_the_disk_is_slow() -> None:
     assert pace.size == 4000
 
 
+@pytest.mark.slow
 def test_a_run_ends_in_time_and_the_next_goes_on(path: Path) -> None:
     writer, node = begin(path)
     node.put_ticks(tick(T0 + i, seconds=1.0) for i in range(1, 12_001))
