@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from skuwise.tests.nvmlstub import stub_env
 from skuwise.tests.trees import dgx_like
 
