@@ -67,9 +67,11 @@ class Recorder:
             self._attribution.look_at_node()
             self._attributed_at = ts
         self._keep_absences(sampled.absences, ts)
+        fault = self._writer.fault
         self._node_writer.add_tick(sampled.tick)
-        # Writing may just have failed or worked again. A stop before the next tick would leave that untold.
-        self._keep_absences(sampled.absences, ts)
+        if self._writer.fault is not fault:
+            # Writing just failed or worked again. A stop before the next tick would leave that untold.
+            self._keep_absences(sampled.absences, ts)
         if self._metrics is not None:
             self._metrics.totals.add_tick(sampled.tick)
         if sampled.events:
