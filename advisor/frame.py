@@ -40,6 +40,9 @@ class Frame:
     `serving`: what inference servers told, ``node, workload_id, engine, kv_percent, samples, preemptions, seconds,
     generated_tokens``: how many samples fell on each percent of KV cache in use; empty where the road or no server
     tells.
+    `requests`: GPUs that pods asked for, ``node, namespace, pod, container, resource, count, ts_start, ts_end``
+    (resource as kube-state-metrics spells it: nvidia_com_gpu, nvidia_com_mig_1g_10gb ...); empty where the road tells
+    none.
     `source`: how the data was reached, for the advice's ``source`` field. `notes`: what the reader could not read.
     """
 
@@ -56,3 +59,4 @@ class Frame:
     notes: tuple[str, ...] = ()
     fabric_history: pd.DataFrame = field(default_factory=pd.DataFrame)
     serving: pd.DataFrame = field(default_factory=pd.DataFrame)
+    requests: pd.DataFrame = field(default_factory=pd.DataFrame)

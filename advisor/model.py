@@ -313,8 +313,27 @@ class FabricUse:
 
 
 @dataclass(frozen=True, slots=True)
+class Unobserved:
+    """GPUs of one node that exist and of which nothing was observed in the window, for one reason.
+
+    `gpus`: their ids; ``unnamed-N`` for those that no series names. `reason`: a sentence; `code`: the same for programs
+    (not-named, no-samples, no-exporter, or an absence's reason).
+    """
+
+    node: str
+    gpus: tuple[str, ...]
+    reason: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
-    """Sums over the window. Recoverable counts cash only: the p50, with its interval from joint draws beside it."""
+    """Sums over the window. Recoverable counts cash only: the p50, with its interval from joint draws beside it.
+
+    `gpu_count`: physical GPUs known to exist, `unobserved` those among them of which nothing was observed.
+    `observed_hours`: hours of the window in which telemetry of any GPU exists, of `window_hours`; `observed_gpu_hours`:
+    of `gpu_hours`, what was observed. None: not told (advice of an earlier version).
+    """
 
     gpu_count: int
     gpu_hours: float
@@ -323,6 +342,10 @@ class Summary:
     recoverable_usd_per_month: float | None
     reconciliation: Reconciliation
     recoverable_interval_usd_per_month: Interval | None = None
+    unobserved: tuple[Unobserved, ...] = ()
+    window_hours: float | None = None
+    observed_hours: float | None = None
+    observed_gpu_hours: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,11 @@ class Catalog:
         """The node of exactly this name; None where there is none."""
         return self.nodes.get(name)
 
+    def node_gpu_count(self, name: str) -> int | None:
+        """GPUs of the node of exactly this name; None where there is none."""
+        found = self.nodes.get(name)
+        return found.gpu_count if found is not None else None
+
     def nodes_of(self, gpu: str, gpu_count: int | None = None) -> tuple[NodeSku, ...]:
         """Every node with this GPU (a catalog name), and with this many of them where given."""
         return tuple(n for n in self.nodes.values() if n.gpu == gpu and (gpu_count is None or n.gpu_count == gpu_count))

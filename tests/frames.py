@@ -55,7 +55,9 @@ class FrameBuilder:
     ) -> list[str]:  # fmt: skip
         """A node and its GPUs; gives their uuids."""
         end = START + self.hours * HOUR
-        self.nodes.append({"node": name, "cluster": "c", "node_sku": "azure/Standard_ND96isr_H100_v5",
+        # A node of fewer GPUs than its SKU has would show the others as unobserved.
+        node_sku = "azure/Standard_ND96isr_H100_v5" if gpus == 8 else None
+        self.nodes.append({"node": name, "cluster": "c", "node_sku": node_sku,
                            "gpu_count": gpus if gpu_count is None else gpu_count, "first_seen": first_seen,
                            "last_seen": end})  # fmt: skip
         uuids = [f"GPU-{name}-{n}" for n in range(gpus)]

@@ -125,6 +125,11 @@ def _summary(parts: Sequence[Summary]) -> Summary:
         ),
         # The notes say what this sum of percentiles means (shards.py): there are no joint draws over shards.
         recoverable_interval_usd_per_month=added_intervals(i for i in intervals if i is not None),
+        unobserved=tuple(sorted((u for s in parts for u in s.unobserved), key=lambda u: (u.node, u.gpus))),
+        # All shards speak of one window.
+        window_hours=max((s.window_hours for s in parts if s.window_hours is not None), default=None),
+        observed_hours=max((s.observed_hours for s in parts if s.observed_hours is not None), default=None),
+        observed_gpu_hours=_total(s.observed_gpu_hours for s in parts),
     )
 
 

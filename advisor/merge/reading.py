@@ -38,6 +38,7 @@ from ..model import (
     Risk,
     Severity,
     Summary,
+    Unobserved,
     WorkloadVerdict,
 )
 from ..render.json import SCHEMA
@@ -48,6 +49,7 @@ from .shards import Merged
 MAX_BYTES = 256 * 1024**2
 _DIGITS_MAX = 18
 _Item = TypeVar("_Item", WorkloadVerdict, Finding, Recommendation)
+_HOURS = ("window_hours", "observed_hours", "observed_gpu_hours")
 _CLOSES = 0.001  # what the parts of a reconciliation may differ from its total, of the total
 
 
@@ -151,7 +153,13 @@ def _summary(at: Checked) -> Summary:
         recoverable_usd_per_month=at.at("recoverable_usd_per_month").number_or_none(),
         reconciliation=_reconciliation(at.at("reconciliation")),
         recoverable_interval_usd_per_month=at.at(spread).interval() if at.has(spread) else None,
+        unobserved=tuple(_unobserved(u) for u in at.at("unobserved").items()) if at.has("unobserved") else (),
+        **{name: at.at(name).number_or_none(0) for name in _HOURS if at.has(name)},
     )
+
+
+def _unobserved(at: Checked) -> Unobserved:
+    return Unobserved(at.at("node").text(), at.at("gpus").texts(), at.at("reason").text(), at.at("code").text())
 
 
 def _reconciliation(at: Checked) -> Reconciliation:

@@ -52,6 +52,13 @@ def _summary(summary: Summary) -> dict[str, Any]:
         "recoverable_usd_per_month": summary.recoverable_usd_per_month,
         "recoverable_interval_usd_per_month": _interval(summary.recoverable_interval_usd_per_month),
         "reconciliation": asdict(summary.reconciliation),
+        "unobserved": [
+            {"node": one.node, "gpus": list(one.gpus), "reason": one.reason, "code": one.code}
+            for one in summary.unobserved
+        ],
+        "window_hours": summary.window_hours,
+        "observed_hours": summary.observed_hours,
+        "observed_gpu_hours": summary.observed_gpu_hours,
     }
 
 

@@ -6,7 +6,7 @@ This is what `advisor/moves` reads. Nothing here knows a price: each workload's 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -15,6 +15,7 @@ import pandas as pd
 
 from ..frame import Window
 from ..model import WorkloadVerdict
+from .inventory import Inventory
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ class Verdicts:
     `waste_ready`: workload id -> whether the hours of its series reach the coverage floor for waste verdicts (a service
     that is started anew every day is still the same service); where not, the verdict's evidence says from when one will
     be possible.
+    `inventory`: every GPU that exists, and what was observed of it.
     """
 
     window: Window
@@ -124,6 +126,7 @@ class Verdicts:
     usage: pd.DataFrame
     waste_ready: Mapping[str, bool]
     notes: tuple[str, ...] = ()
+    inventory: Inventory = field(default_factory=Inventory)
 
     def node(self, name: str) -> NodeFacts | None:
         return self._nodes.get(name)

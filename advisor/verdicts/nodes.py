@@ -10,6 +10,7 @@ import pandas as pd
 from ...agent.model import BIN_EDGES
 from ..frame import Frame
 from .facts import BareGpu, FabricFacts, NodeFacts
+from .inventory import Inventory
 from .measures import bins_quantile, stacked_bins
 from .mig import whole_gpus
 from .occupancy import node_spans
@@ -22,9 +23,9 @@ ACTIVE_SHARE_MIN = 0.99
 _EDGES = np.array(BIN_EDGES)
 
 
-def node_facts(frame: Frame, index: GpuIndex, attribution: Attribution) -> tuple[NodeFacts, ...]:
+def node_facts(frame: Frame, inventory: Inventory, index: GpuIndex, attribution: Attribution) -> tuple[NodeFacts, ...]:
     """One `NodeFacts` a node, by name."""
-    spans = node_spans(frame)
+    spans = node_spans(frame, inventory)
     counts, hours = spans["gpu_count"].to_dict(), spans["span_hours"].to_dict()
     seen = _observed_hours(frame, attribution)
     whole = set(whole_gpus(frame).itertuples(index=False, name=None))

@@ -12,32 +12,29 @@ import numpy as np
 import pandas as pd
 
 from ..frame import Frame
+from .inventory import Inventory
 from .mig import whole_gpus
 from .workloads import Attribution
 
 COLUMNS = ["node", "gpu_uuid", "class", "workload_id", "gpu_hours"]
 
 
-def node_spans(frame: Frame) -> pd.DataFrame:
-    """Per node: GPU count and the hours it is accounted for (columns ``gpu_count, span_hours``)."""
-    seen = whole_gpus(frame).groupby("node")["gpu_uuid"].nunique()
+def node_spans(frame: Frame, inventory: Inventory) -> pd.DataFrame:
+    """Per node: GPUs known to exist and the hours it is accounted for (columns ``gpu_count, span_hours``)."""
     nodes = frame.nodes.set_index("node")
     begin = np.maximum(frame.window.start, nodes["first_seen"].to_numpy(float))
     span = np.clip(frame.window.end - begin, 0.0, None) / 3600
-    declared = nodes["gpu_count"].to_numpy(float)
-    found = seen.reindex(nodes.index).to_numpy(float)
-    # A GPU that was replaced leaves two uuids behind; the node never had more than it says.
-    count = np.where(np.isnan(declared), found, declared)
-    return pd.DataFrame({"gpu_count": np.nan_to_num(count), "span_hours": span}, index=nodes.index)
+    count = [float(inventory.nodes[str(node)].gpu_count) for node in nodes.index]
+    return pd.DataFrame({"gpu_count": count, "span_hours": span}, index=nodes.index)
 
 
-def occupancy(frame: Frame, attribution: Attribution, idle: pd.Series) -> pd.DataFrame:
+def occupancy(frame: Frame, inventory: Inventory, attribution: Attribution, idle: pd.Series) -> pd.DataFrame:
     """Columns ``node, gpu_uuid, class, workload_id, gpu_hours``; a node's rows sum to GPU count x span hours.
 
     `idle`: for every row of the frame's `gpu`, whether the GPU stood idle in it. Where more was observed than the span
     holds (a clock that is off, a GPU that was replaced) the observed hours are scaled down to it.
     """
-    spans = node_spans(frame)
+    spans = node_spans(frame, inventory)
     physical = whole_gpus(frame)
     observed = _observed(frame, attribution, idle, physical)
     parts = [observed]

@@ -16,12 +16,15 @@ PEAKS = ("tensor_reference_hertz", "nvlink", "pcie", "power_limit", "tdp", "eta_
 
 
 class GpuCatalog(Protocol):
-    """What verdicts need of the catalog: all its GPUs, and one by its name or an alias, None where it lacks it."""
+    """What verdicts need of the catalog: all its GPUs, one by its name or an alias, and how many GPUs a node SKU has;
+    None where it lacks it."""
 
     @property
     def gpus(self) -> Mapping[str, GpuSku]: ...
 
     def gpu(self, name: str, /) -> GpuSku | None: ...
+
+    def node_gpu_count(self, name: str, /) -> int | None: ...
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from ..moments import minute, span
 from .bottlenecks import label_rows
 from .facts import BareGpu, FabricFacts, NodeFacts, Verdicts
 from .features import Columns, FlatRule, columns_of, features
+from .inventory import inventory_of
 from .kinds import judge_kind, shipped_model
 from .measures import MeasureRule, measures
 from .nodes import bare_gpus, node_facts
@@ -87,12 +88,13 @@ def judge(
     """
     kinds = kinds if kinds is not None else load_kind_thresholds()
     bottlenecks = bottlenecks if bottlenecks is not None else load_bottleneck_thresholds()
+    inventory = inventory_of(frame, catalog.node_gpu_count)
     index = index_gpus(frame, catalog)
     rows = measures(frame, index, _measure_rule(bottlenecks), assumed(catalog.gpus.values()))
     attribution = attribute(frame)
     labels, rows = label_rows(frame.gpu, rows, attribution.mine, bottlenecks)
     rows = rows.copy()  # in one block a type: every workload takes its rows from it
-    facts = node_facts(frame, index, attribution)
+    facts = node_facts(frame, inventory, index, attribution)
     dominant = bottlenecks["dominant_share_min"].value
     sessions = {session.workload_id: session for session in attribution.sessions}
     ends = frame.gpu["ts"].to_numpy(float)[attribution.mine["row"].to_numpy(int)]
@@ -117,10 +119,11 @@ def judge(
         workloads=tuple(verdicts),
         nodes=facts,
         bare=bare_gpus(frame, index, attribution, rows),
-        occupancy=occupancy(frame, attribution, rows["idle"]),
+        occupancy=occupancy(frame, inventory, attribution, rows["idle"]),
         usage=_usage(frame, rows, labels, attribution.mine),
         waste_ready={v.id: observed.get(v.series_id, 0.0) >= floor_hours for v in verdicts},
         notes=tuple(notes),
+        inventory=inventory,
     )
 
 

@@ -12,6 +12,7 @@ from skuwise.advisor.advice import advise_on
 from skuwise.advisor.frame import Window
 from skuwise.advisor.model import Advice, BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
 from skuwise.advisor.verdicts.facts import BareGpu, FabricFacts, NodeFacts, Verdicts
+from skuwise.advisor.verdicts.inventory import MEASURED, GpuCoverage, Inventory, NodeInventory
 from skuwise.rules.catalog_loader import Catalog, load_catalog
 from skuwise.rules.thresholds import load_waste_rules
 
@@ -112,8 +113,20 @@ def verdicts(nodes, workloads=(), *, uses=None, bare_gpus=(), ready=True, idle_h
     return Verdicts(
         window=Window(START, END), workloads=tuple(workloads), nodes=tuple(nodes), bare=tuple(bare_gpus),
         occupancy=pd.DataFrame(rows, columns=["node", "gpu_uuid", "class", "workload_id", "gpu_hours"]), usage=table,
-        waste_ready={w.id: ready for w in workloads},
+        waste_ready={w.id: ready for w in workloads}, inventory=inventory(nodes),
     )  # fmt: skip
+
+
+def inventory(nodes) -> Inventory:
+    """Every GPU of these nodes observed for as long as its node says, by every measure."""
+    of = {n.node: tuple(_covered(n, uuid) for uuid in gpus_of(n.node, n.gpu_count)) for n in nodes}
+    counted = {n.node: NodeInventory(n.node, n.gpu_count, "declared", of[n.node], ()) for n in nodes}
+    return Inventory(counted, START, END, max((n.hours_observed for n in nodes), default=0.0))
+
+
+def _covered(n: NodeFacts, uuid: str) -> GpuCoverage:
+    hours = n.hours_observed
+    return GpuCoverage(n.node, uuid, hours, n.first_seen, n.last_seen, dict.fromkeys(MEASURED, hours))
 
 
 def advice_of(given: Verdicts, prices=(), seed: int = 1, **changes) -> Advice:

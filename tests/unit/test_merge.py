@@ -185,7 +185,7 @@ def test_telemetry_cut_by_nodes_gives_the_same_workloads_and_money():
     made = FrameBuilder(hours=32)
     for name, load in (("n1", TRAINING), ("n2", TRAINING), ("n3", DECODE), ("n4", FREE)):
         (uuid,) = made.node(name)
-        made.nodes[-1] |= {"provider": "azure", "region": "eastus"}
+        made.nodes[-1] |= {"provider": "azure", "region": "eastus", "node_sku": "azure/Standard_ND96isr_H100_v5"}
         made.use(load, name, uuid)
         made.port(0.3 if load is TRAINING else 0.0, name)
     made.work("w-train", [("n1", "GPU-n1-0"), ("n2", "GPU-n2-0")], name="train", series="s-train")

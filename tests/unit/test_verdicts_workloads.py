@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import pytest
+from skuwise.advisor.verdicts.inventory import inventory_of
 from skuwise.advisor.verdicts.occupancy import occupancy
 from skuwise.advisor.verdicts.workloads import attribute, overlaps
 from skuwise.tests.frames import DECODE, FREE, HOUR, START, TRAINING, FrameBuilder
@@ -19,7 +20,7 @@ def _hours(table: pd.DataFrame, kind: str) -> float:
 def _occupied(builder: FrameBuilder, idle_rows: Sequence[bool] | bool = False) -> pd.DataFrame:
     frame = builder.frame()
     idle = pd.Series(np.broadcast_to(idle_rows, len(frame.gpu)), index=frame.gpu.index, dtype=bool)
-    return occupancy(frame, attribute(frame), idle)
+    return occupancy(frame, inventory_of(frame, lambda _: None), attribute(frame), idle)
 
 
 def test_overlaps_give_each_pair_once_with_its_share() -> None:
@@ -62,7 +63,7 @@ def test_two_workloads_at_the_same_time_are_shared_and_belong_to_neither() -> No
     b.work("a", [("n1", uuid)], start=0, end=6)
     b.work("b", [("n1", uuid)], start=4, end=10)
     attribution = attribute(b.frame())
-    table = occupancy(b.frame(), attribution, pd.Series(False, index=b.frame().gpu.index))
+    table = _occupied(b)
     assert _hours(table, "shared") == pytest.approx(2)
     assert table.loc[table["class"] == "shared", "workload_id"].isna().all()
     assert _hours(table, "workload") == pytest.approx(8)
@@ -134,12 +135,20 @@ def test_held_but_idle_hours_keep_their_workload() -> None:
     assert set(table["workload_id"]) == {"a"}
 
 
-def test_more_observed_than_the_span_holds_is_scaled_down_to_it() -> None:
+def test_a_gpu_that_replaces_another_does_not_add_to_the_count() -> None:
     b = FrameBuilder(hours=4)
     old, new = b.node(gpus=2, gpu_count=1)
-    b.use(TRAINING, uuid=old)
-    b.use(TRAINING, uuid=new)
+    b.use(TRAINING, uuid=old, end=2)
+    b.use(TRAINING, uuid=new, start=1)
     assert float(_occupied(b)["gpu_hours"].sum()) == pytest.approx(4)
+
+
+def test_what_was_seen_at_once_exists_whatever_its_node_declares() -> None:
+    b = FrameBuilder(hours=4)
+    one, other = b.node(gpus=2, gpu_count=1)
+    b.use(TRAINING, uuid=one)
+    b.use(TRAINING, uuid=other)
+    assert float(_occupied(b)["gpu_hours"].sum()) == pytest.approx(8)
 
 
 def test_restarts_of_a_run_make_one_chain_and_other_numbers_do_not() -> None:

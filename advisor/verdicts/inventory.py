@@ -1,0 +1,268 @@
+"""Every GPU that exists in a window, and what was observed of each: made before anything is judged.
+
+A GPU exists where any series or table names it, where its node declares it, where its node's SKU has it, or where a pod
+requested it. What exists and was not observed stays in every count, with a reason. An instance's rows count for the GPU
+that it is a part of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..frame import Frame
+from ..model import Unobserved
+from .mig import parents
+from .records import records, text
+
+Floats = npt.NDArray[np.float64]
+# Measure -> the columns of the frame's `gpu` of which one is enough to tell it.
+MEASURED: Mapping[str, tuple[str, ...]] = {
+    "engine_active": ("gpu_util_mean", "sm_active_mean"),
+    "sm_active": ("sm_active_mean",),
+    "tensor_active": ("tensor_active_mean",),
+    "dram_active": ("dram_active_mean",),
+    "mem_used": ("mem_used_bytes_mean",),
+    "power": ("power_watts_mean",),
+    "nvlink": ("nvlink_tx_bytes_per_second_mean", "nvlink_rx_bytes_per_second_mean"),
+    "pcie": ("pcie_tx_bytes_per_second_mean", "pcie_rx_bytes_per_second_mean"),
+}
+HOUR_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCoverage:
+    """What was observed of one physical GPU. `hours`: observed hours of the window; `known`: measure (`MEASURED`) ->
+    hours in which it was measured, on all of its instances where it is sliced. `first_ts`, `last_ts`: begin and end of
+    what was observed (Unix seconds), NaN where nothing was. `sliced`: whether any of its instances was seen."""
+
+    node: str
+    gpu_uuid: str
+    hours: float
+    first_ts: float
+    last_ts: float
+    known: Mapping[str, float]
+    sliced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInventory:
+    """One node. `gpu_count`: physical GPUs known to exist, by `source` (node SKU, declared, named, requested).
+
+    `gpus`: those that something names, observed or not. `unobserved`: those of which nothing was observed in the
+    window. `surplus`: how many more GPUs were seen at once than the node's SKU has.
+    """
+
+    node: str
+    gpu_count: int
+    source: str
+    gpus: tuple[GpuCoverage, ...]
+    unobserved: tuple[Unobserved, ...]
+    surplus: int = 0
+
+    @property
+    def observed(self) -> tuple[GpuCoverage, ...]:
+        return tuple(gpu for gpu in self.gpus if gpu.hours > 0)
+
+    @property
+    def unobserved_count(self) -> int:
+        return sum(len(one.gpus) for one in self.unobserved)
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """All nodes by name. `begin`: where the fleet's telemetry begins within the window, Unix seconds: the window that
+    was asked for is no proof of data. `end`: the window's end. `observed_hours`: hours of the window in which anything
+    of any GPU was observed."""
+
+    nodes: Mapping[str, NodeInventory] = field(default_factory=dict)
+    begin: float = 0.0
+    end: float = 0.0
+    observed_hours: float = 0.0
+
+    @property
+    def hours(self) -> float:
+        """Hours from the first telemetry to the window's end."""
+        return max(self.end - self.begin, 0.0) / HOUR_SECONDS
+
+    @property
+    def gpu_count(self) -> int:
+        return sum(node.gpu_count for node in self.nodes.values())
+
+    @cached_property
+    def unobserved(self) -> tuple[Unobserved, ...]:
+        return tuple(one for name in sorted(self.nodes) for one in self.nodes[name].unobserved)
+
+    @cached_property
+    def observed_gpu_hours(self) -> float:
+        return float(sum(gpu.hours for node in self.nodes.values() for gpu in node.gpus))
+
+
+def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None]) -> Inventory:
+    """Count before judging. `gpus_of_sku`: GPUs of a node SKU; None where the catalog lacks it."""
+    seen = _coverage(frame)
+    named: dict[str, dict[str, None]] = {}
+    parent_of = parents(frame)
+    for node, uuid in zip(frame.gpus["node"], frame.gpus["gpu_uuid"], strict=True):
+        key = (str(node), str(uuid))
+        named.setdefault(key[0], {})[parent_of.get(key, key)[1]] = None
+    requested = _requested(frame)
+    nodes: dict[str, NodeInventory] = {}
+    for row in records(frame.nodes):
+        name = str(row["node"])
+        own = [
+            seen.get((name, uuid)) or GpuCoverage(name, uuid, 0.0, np.nan, np.nan, {}) for uuid in named.get(name, {})
+        ]
+        sku = text(row["node_sku"])
+        of_sku = gpus_of_sku(sku) if sku is not None else None
+        declared = row["gpu_count"]
+        nodes[name] = _node(
+            name, own, of_sku, int(declared) if declared == declared and declared is not None else None,  # noqa: PLR0124
+            requested.get(name, 0), frame,
+        )  # fmt: skip
+    firsts = frame.nodes["first_seen"].to_numpy(dtype=float) if len(frame.nodes) else np.empty(0)
+    known = firsts[np.isfinite(firsts)]
+    begin = max(frame.window.start, float(known.min())) if len(known) else frame.window.start
+    return Inventory(nodes, min(begin, frame.window.end), frame.window.end, _observed_hours(frame))
+
+
+def _observed_hours(frame: Frame) -> float:
+    """Hours in which anything was observed: of each hour as much as its fullest GPU tells."""
+    gpu = frame.gpu
+    seen = gpu[gpu["observed_seconds"] > 0] if not gpu.empty else gpu
+    if seen.empty:
+        return 0.0
+    hour = np.ceil(seen["ts"].to_numpy(dtype=float) / HOUR_SECONDS)
+    by_gpu = seen.groupby([hour, "node", "gpu_uuid"])["observed_seconds"].sum()
+    return float(by_gpu.groupby(level=0).max().clip(upper=HOUR_SECONDS).sum() / HOUR_SECONDS)
+
+
+def _node(  # noqa: PLR0917
+    name: str, own: list[GpuCoverage], of_sku: int | None, declared: int | None, requested: int, frame: Frame
+) -> NodeInventory:
+    at_once = _at_once(own)
+    counts = {"node SKU": of_sku or 0, "declared": declared or 0, "requested": requested}
+    # GPUs that were replaced leave their ids behind: without another count, those that were seen at once exist, and
+    # those that nothing was seen of.
+    counts["named"] = at_once + sum(gpu.hours <= 0 for gpu in own)
+    if of_sku or declared:
+        counts["named"] = at_once
+    count = max(counts.values())
+    source = next(one for one, value in counts.items() if value == count)
+    silent = [gpu.gpu_uuid for gpu in own if gpu.hours <= 0]
+    missing = max(count - at_once, 0)
+    # What was replaced or renamed is no GPU beyond the count.
+    silent = silent[:missing]
+    unnamed = [f"unnamed-{n + 1}" for n in range(missing - len(silent))]
+    told: list[Unobserved] = []
+    if silent:
+        told.append(Unobserved(name, tuple(silent), *_why_silent(frame, name, any(g.hours > 0 for g in own))))
+    if unnamed:
+        told.append(Unobserved(name, tuple(unnamed), *_why_unnamed(source, count, at_once + len(silent))))
+    return NodeInventory(name, count, source, tuple(own), tuple(told), max(at_once - of_sku, 0) if of_sku else 0)
+
+
+def _at_once(own: Iterable[GpuCoverage]) -> int:
+    """The most GPUs whose observed spans overlap: a GPU that took another's place does not add to the count."""
+    seen = [gpu for gpu in own if gpu.hours > 0]
+    # Rows are up to an hour long: what was replaced within one is told by rows that overlap.
+    edges = [(gpu.first_ts, 1) for gpu in seen]
+    edges += [(max(gpu.last_ts - HOUR_SECONDS, gpu.first_ts + 1.0), -1) for gpu in seen]
+    most = now = 0
+    for _, step in sorted(edges, key=lambda edge: (edge[0], edge[1])):
+        now += step
+        most = max(most, now)
+    return most
+
+
+def _why_silent(frame: Frame, node: str, others: bool) -> tuple[str, str]:
+    """Reason in words, and its code, for GPUs that are named and of which nothing was observed."""
+    absences = frame.absences
+    if not absences.empty:
+        own = absences[(absences["node"] == node) & absences["metric"].isin(["*", "gpu"])]
+        for row in records(own):
+            detail = text(row["detail"])
+            if detail:
+                return detail, str(row["reason"])
+    if others:
+        return "A series names it, and no metric of it was observed in the window.", "no-samples"
+    return "No exporter or agent reported metrics of this node's GPUs in the window.", "no-exporter"
+
+
+def _why_unnamed(source: str, count: int, named: int) -> tuple[str, str]:
+    has = {
+        "node SKU": f"The node's SKU has {count} GPUs",
+        "declared": f"The node declares {count} GPUs",
+        "requested": f"Pods on the node requested {count} GPUs",
+        "named": f"{count} GPUs are named",
+    }[source]
+    said = "no series names any of them" if named == 0 else f"only {named} are named by any series"
+    return f"{has}, and {said}.", "not-named"
+
+
+def _requested(frame: Frame) -> dict[str, int]:
+    """Node -> whole GPUs that pods requested at once, at most."""
+    requests = frame.requests
+    if requests.empty:
+        return {}
+    whole = requests[requests["resource"].isin(["nvidia_com_gpu", "amd_com_gpu"])]
+    out: dict[str, int] = {}
+    for node, rows in whole.groupby("node"):
+        edges = [(float(s), float(c)) for s, c in zip(rows["ts_start"], rows["count"], strict=True)]
+        edges += [(float(e), -float(c)) for e, c in zip(rows["ts_end"], rows["count"], strict=True)]
+        most = now = 0.0
+        for _, step in sorted(edges, key=lambda edge: (edge[0], edge[1])):
+            now += step
+            most = max(most, now)
+        out[str(node)] = round(most)
+    return out
+
+
+def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
+    """What was observed of each physical GPU."""
+    gpu = frame.gpu
+    if gpu.empty:
+        return {}
+    parent_of = parents(frame)
+    keys = list(zip(gpu["node"].astype(str), gpu["gpu_uuid"].astype(str), strict=True))
+    whole = pd.Series([parent_of.get(key, key)[1] for key in keys], index=gpu.index)
+    observed = gpu["observed_seconds"].to_numpy(dtype=float)
+    seconds = np.where(np.isfinite(observed), observed, 0.0)
+    table = pd.DataFrame(
+        {
+            "node": gpu["node"], "whole": whole, "ts": gpu["ts"], "interval_seconds": gpu["interval_seconds"],
+            "instance": [key in parent_of for key in keys], "seconds": seconds,
+        }
+    )  # fmt: skip
+    for measure, columns in MEASURED.items():
+        known = gpu[[name for name in columns if name in gpu]].notna().any(axis=1).to_numpy()
+        table[measure] = np.where(known, seconds, 0.0)
+    at = ["node", "whole", "ts", "interval_seconds"]
+    if table["instance"].any():
+        # Where instances tell of a moment, the parent's own row tells nothing that they do not.
+        sliced = table.groupby(at)["instance"].transform("any")
+        told = table[table["instance"] | ~sliced]
+        rows = told.groupby(at, sort=False).agg(
+            instance=("instance", "any"), seconds=("seconds", "max"), **{m: (m, "min") for m in MEASURED}
+        ).reset_index()  # fmt: skip
+    else:
+        rows = table
+    rows = rows[rows["seconds"] > 0]
+    rows = rows.assign(begin=rows["ts"] - rows["interval_seconds"])
+    summed = rows.groupby(["node", "whole"], sort=False).agg(
+        seconds=("seconds", "sum"), begin=("begin", "min"), ts=("ts", "max"), instance=("instance", "any"),
+        **{m: (m, "sum") for m in MEASURED},
+    )  # fmt: skip
+    out = {}
+    for row in records(summed.reset_index()):
+        key = (str(row["node"]), str(row["whole"]))
+        out[key] = GpuCoverage(
+            *key, float(row["seconds"]) / HOUR_SECONDS, float(row["begin"]), float(row["ts"]),
+            {m: float(row[m]) / HOUR_SECONDS for m in MEASURED}, bool(row["instance"]),
+        )  # fmt: skip
+    return out

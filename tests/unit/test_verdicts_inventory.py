@@ -1,0 +1,80 @@
+"""Every GPU of a window is counted, observed or not, before anything is judged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from skuwise.advisor.frame import Frame
+from skuwise.advisor.verdicts.inventory import Inventory, inventory_of
+from skuwise.rules.catalog_loader import load_catalog
+from skuwise.tests.frames import DECODE, HOUR, START, FrameBuilder
+
+CATALOG = load_catalog()
+
+
+def counted(frame: Frame) -> Inventory:
+    return inventory_of(frame, CATALOG.node_gpu_count)
+
+
+def test_gpus_that_the_sku_has_and_no_series_names_are_unobserved() -> None:
+    b = FrameBuilder(hours=40)
+    uuids = b.node(gpus=2)
+    b.nodes[-1]["node_sku"] = "azure/Standard_ND96isr_H100_v5"
+    for uuid in uuids:
+        b.use(DECODE, uuid=uuid)
+    found = counted(b.frame())
+    assert found.gpu_count == 8
+    (gap,) = found.unobserved
+    assert (gap.node, len(gap.gpus), gap.code) == ("n1", 6, "not-named")
+    assert "8 GPUs" in gap.reason
+    assert found.observed_hours == pytest.approx(40)
+
+
+def test_a_gpu_that_is_named_and_told_nothing_of_is_unobserved_by_its_id() -> None:
+    b = FrameBuilder(hours=40)
+    seen, silent = b.node(gpus=2)
+    b.use(DECODE, uuid=seen)
+    found = counted(b.frame())
+    assert found.gpu_count == 2
+    assert [one.gpus for one in found.unobserved] == [(silent,)]
+
+
+def test_a_node_that_pods_alone_tell_of_is_counted_by_what_they_requested() -> None:
+    b = FrameBuilder(hours=4)
+    b.nodes.append({"node": "dark", "first_seen": START, "last_seen": START + 4 * HOUR})
+    asked = {"node": "dark", "namespace": "a", "container": "c", "resource": "nvidia_com_gpu"}
+    spans = [("p", 4.0, 0, 2), ("q", 2.0, 1, 4), ("r", 1.0, 3, 4)]
+    requests = pd.DataFrame(
+        [{**asked, "pod": pod, "count": n, "ts_start": START + a * HOUR, "ts_end": START + z * HOUR}
+         for pod, n, a, z in spans]
+    )  # fmt: skip
+    found = counted(replace(b.frame(), requests=requests))
+    assert found.nodes["dark"].gpu_count == 6
+    assert found.nodes["dark"].unobserved_count == 6
+    assert found.unobserved[0].code == "not-named"
+
+
+def test_rows_of_instances_count_for_the_gpu_that_they_are_a_part_of() -> None:
+    b = FrameBuilder(hours=10)
+    (parent,) = b.node()
+    for n in range(2):
+        b.gpus.append({**b.gpus[0], "gpu_uuid": f"MIG-n1-{n}", "kind": "mig", "parent_uuid": parent})
+        b.use(DECODE, uuid=f"MIG-n1-{n}")
+    found = counted(b.frame())
+    (gpu,) = found.nodes["n1"].gpus
+    assert (found.gpu_count, gpu.gpu_uuid, gpu.sliced) == (1, parent, True)
+    assert gpu.hours == pytest.approx(10)
+    assert gpu.known["dram_active"] == pytest.approx(10)
+    assert not found.unobserved
+
+
+def test_more_gpus_than_the_sku_has_are_named_as_such() -> None:
+    b = FrameBuilder(hours=4)
+    uuids = b.node(gpus=9)
+    b.nodes[-1]["node_sku"] = "azure/Standard_ND96isr_H100_v5"
+    for uuid in uuids:
+        b.use(DECODE, uuid=uuid)
+    node = counted(b.frame()).nodes["n1"]
+    assert (node.gpu_count, node.surplus, node.unobserved) == (9, 1, ())
