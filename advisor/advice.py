@@ -153,6 +153,7 @@ def scene_of(
     return Scene(
         catalog=book.catalog, book=book, headroom=sizing.value("headroom"), sizing=sizing,
         at=max(generated_at, window.end), window_hours=window.hours, rng=rng, site=site or NO_SITE,
+        floor_hours=_floor_hours(rules),
     )  # fmt: skip
 
 

@@ -72,4 +72,5 @@ def slower_clock(scene: Scene, base: Baseline, found: Found) -> Option | None:
         ),
         draws,
         exclusive=f"clock:{group.series_id}",
+        claim=base.claim(whole=False),
     )

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from .groups import HOURS_PER_MONTH, Group
-from .prediction import Factors, Phase, Prediction, Refusal, Use, time_ratio
+from .prediction import Factors, Phase, Prediction, Refusal, Use, not_measured, time_ratio
 
 # Power above idle as a function of the SM clock's share k: 1 - D + D k^3. D = 0.49 from one published point: A100
 # serving at 1110 of 1410 MHz drew a fifth less at its peak (POLCA, arXiv 2308.12908). Assumed for other GPUs.
@@ -77,8 +77,9 @@ def predict_clock(use: Use, phase: Phase, clock_share: float) -> Prediction | Re
     """Time at `clock_share` of today's SM clock over time today."""
     if not LOWEST_SHARE <= clock_share <= 1.0:
         return Refusal(f"nothing is known about clocks below {LOWEST_SHARE:.0%} of today's or above it")
-    if not np.isfinite(use.u_m).any() or not np.isfinite(use.u_c).any():
-        return Refusal("memory bandwidth or tensor activity was not measured")
+    refused = not_measured(use, "u_c", "u_m")
+    if refused is not None:
+        return refused
     slower = 1.0 / clock_share
     ratio = time_ratio(use, phase, Factors(c=slower, latency=slower))
     # The further from today's clock, the less is known.

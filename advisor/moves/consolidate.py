@@ -9,6 +9,7 @@ import numpy as np
 
 from ..model import Configuration, Recommendation, WorkloadVerdict, Yardstick
 from ..verdicts.facts import NodeFacts
+from .evidence import WORK, Claim
 from .found import Found, listed
 from .groups import AVAILABLE, HOURS_PER_MONTH, JOBS, Group
 from .ids import stable_id
@@ -150,6 +151,7 @@ def _option(
         draws,
         exclusive=f"pool:{first.cluster}/{first.node_sku}",
         also=frozenset(f"{way}:{g.series_id}" for g in groups for way in ("place", "count")),
+        claim=Claim(tuple(n.node for n in nodes), WORK, whole=True),
     )
 
 

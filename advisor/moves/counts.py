@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from .prediction import SIGMA_CHANGED_PARALLELISM, SIGMA_SAME_GPU, Factors, Phase, Prediction, Refusal, Use, time_ratio
+from .prediction import (
+    SIGMA_CHANGED_PARALLELISM,
+    SIGMA_SAME_GPU,
+    Factors,
+    Phase,
+    Prediction,
+    Refusal,
+    Use,
+    not_measured,
+    time_ratio,
+)
 
 
 def ring_share(gpus: int) -> float:
@@ -28,8 +36,9 @@ def predict_count(use: Use, phase: Phase, here: int, there: int) -> Prediction |
     """
     if here == there:
         return Prediction(1.0, SIGMA_SAME_GPU, "same count")
-    if not np.isfinite(use.u_m).any() or not np.isfinite(use.u_c).any():
-        return Refusal("memory bandwidth or tensor activity was not measured on the present GPUs")
+    refused = not_measured(use, "u_c", "u_m", "u_n", "u_i", "u_p")
+    if refused is not None:
+        return refused
     if here == 1:
         return Refusal("what several GPUs would exchange cannot be seen on one")
     ratio = time_ratio(use, phase, count_factors(here, there))

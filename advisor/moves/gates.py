@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from ...rules.catalog import GpuSku, NodeSku
 from .groups import Group
-from .prediction import LINK_IN_USE
+from .prediction import LINK_IN_USE, USE_NAMES
 
 # Memory a target must leave free: a tenth for growth, then the driver and the CUDA context.
 MEMORY_SHARE = 0.90
@@ -44,8 +45,9 @@ def fewer_gpus_gates(group: Group, gpus: int) -> tuple[str, ...]:
     if group.phase == "training":
         reasons.append("training on fewer GPUs runs longer by as much: nothing is saved")
     if group.demand_p95 is None:
-        reasons.append("neither tensor activity nor memory bandwidth was measured, so the demand is not known")
-    elif gpus % max(group.gpus_per_replica, 1) and group.uses_nvlink:
+        lacking = " and ".join(USE_NAMES[name] for name in group.lacking)
+        reasons.append(f"{lacking or 'its use'} was not measured, so the demand is not known")
+    elif gpus % max(group.gpus_per_replica, 1) and group.may_use_nvlink:
         reasons.append(
             "the GPUs of a replica talk over NVLink (tensor parallelism): whether the model fits on fewer is not "
             "known (memory needed unknown)"
@@ -132,9 +134,14 @@ def _memory(group: Group, source: GpuSku, target: GpuSku) -> str | None:
 
 
 def _nvlink(group: Group, source_node: NodeSku | None, node: NodeSku) -> str | None:
-    if not group.uses_nvlink:
+    had = group.gpus_per_replica > 1 and source_node is not None and source_node.intra_node_link in NVLINK
+    if not group.uses_nvlink and not (had and group.may_use_nvlink):
         return None
     if node.intra_node_link not in NVLINK:
+        if not group.uses_nvlink:
+            return (
+                "what its GPUs say to one another over NVLink was not measured, and this node joins them by PCIe only"
+            )
         return "its GPUs talk over NVLink, and this node joins them by PCIe only"
     in_one_node = group.gpus_per_replica if source_node is None else min(group.gpus_per_replica, source_node.gpu_count)
     if node.gpu_count < in_one_node:
@@ -147,16 +154,21 @@ def _fabric(group: Group, source_node: NodeSku | None, node: NodeSku) -> str | N
     if excused is not None and not node.fabric.rdma and (source_node is None or source_node.fabric.rdma is not False):
         return f"it may need its fabric, by the exception {excused.id}, and this node has none"
     spans = group.phase == "training" and any(len(w.nodes) > 1 for w in group.workloads)
-    busy = group.use.matters("i")
-    if not spans and not busy:
+    had = source_node is not None and source_node.fabric.rdma is True
+    unknown = had and math.isnan(group.use.link_p95["i"])
+    if not spans and not unknown and not group.use.matters("i"):
         return None
     if not node.fabric.rdma:
+        if unknown and not spans:
+            return "what its fabric carries was not measured, and this node has none"
         what = "training that spans nodes" if spans else "work that uses the fabric"
         return f"{what} never loses its fabric, and this node has none"
     if source_node is None or not source_node.fabric.bytes_per_second:
         return None
     here = source_node.fabric.bytes_per_second / source_node.gpu_count
-    there = (node.fabric.bytes_per_second or 0.0) / node.gpu_count
+    if not node.fabric.bytes_per_second:
+        return "how fast its fabric is per GPU is not known"
+    there = node.fabric.bytes_per_second / node.gpu_count
     if there < here:
         return f"its fabric is slower per GPU ({there * 8e-9:.0f} against {here * 8e-9:.0f} Gb/s)"
     return None

@@ -110,14 +110,19 @@ class Group:
     @cached_property
     def uses_nvlink(self) -> bool:
         """Whether its GPUs talk over NVLink: by the hours' means, or by the seconds that a quiet hour's mean hides."""
-        return self.use.matters("n") or (self.feature("n_p995") or 0.0) > LINK_SILENT
+        seconds = self.feature("n_p995")
+        return self.use.matters("n") or (seconds is not None and seconds > LINK_SILENT)
+
+    @cached_property
+    def may_use_nvlink(self) -> bool:
+        """Whether its GPUs talk over NVLink, or nobody measured whether they do."""
+        return self.uses_nvlink or self.use.may_matter("n")
 
     @property
     def unit(self) -> int:
         """GPUs that come and go together: a replica where its GPUs talk over NVLink, else one."""
         # NVLink not measured: a replica of several GPUs is kept whole.
-        talks = self.uses_nvlink or math.isnan(self.use.link_p95["n"])
-        return max(self.gpus_per_replica, 1) if talks else 1
+        return max(self.gpus_per_replica, 1) if self.may_use_nvlink else 1
 
     def right_size(self, demand: float, headroom: float, rho: float = 1.0) -> int:
         """GPUs that carry the 95th percentile of demand at `headroom`, in whole replicas, two at least where people
@@ -143,7 +148,8 @@ class Group:
         """
         if self.preallocates or self.mem_used_max is None:
             return None
-        return max(self.mem_used_max, self.feature("mem_max") or 0.0)
+        most = self.feature("mem_max")
+        return self.mem_used_max if most is None else max(self.mem_used_max, most)
 
     @property
     def observed_hours(self) -> float:
@@ -156,13 +162,21 @@ class Group:
 
     @property
     def fault_share(self) -> float:
-        """Share of its time in which the signals contradict one another."""
-        return self.feature("fault_share") or 0.0
+        """Share of its time in which the signals contradict one another; 0 of what was never observed, of which nothing
+        is claimed."""
+        share = self.feature("fault_share")
+        return 0.0 if share is None else share
 
     @cached_property
     def demand_p95(self) -> float | None:
-        """95th percentile over the window of the load on the GPUs held now; None: not measured."""
-        return float(np.percentile(self.load, 95)) if len(self.load) else None
+        """95th percentile over the window of the load on the GPUs held now; None: compute or memory was not measured
+        in a part of its time."""
+        return float(np.percentile(self.load, 95)) if len(self.load) and not self.lacking else None
+
+    @cached_property
+    def lacking(self) -> tuple[str, ...]:
+        """Of compute and memory, what was not measured in a part of its time (`prediction.USE_NAMES`)."""
+        return self.use.lacking("u_c", "u_m")
 
     def demand_draws(self, rng: np.random.Generator, n: int) -> Array:
         """`n` values of that percentile, by drawing whole days anew (a day is what repeats)."""
@@ -229,7 +243,12 @@ def _group(
     names = sorted({n for w in now for n in w.nodes})
     nodes = tuple(facts for facts in (verdicts.node(n) for n in names) if facts is not None)
     frame = pd.concat([verdicts.usage_of((w.id,)) for w in members], ignore_index=True)
-    use = use_of(frame)
+    apart: set[str] = set()
+    if max((len(w.gpus) for w in members), default=0) == 1:
+        apart.add("u_n")  # one GPU has no peer
+    if all(len(w.nodes) == 1 for w in members) and all(n.fabric is None for n in nodes):
+        apart.add("u_i")  # work within nodes that show no fabric; where one should be seen, the evidence gate asks
+    use = use_of(frame, frozenset(apart))
     load_ts, load = _load(frame, use)
     memory = frame["mem_used_ratio"].max() if len(frame) else math.nan
     return Group(
@@ -272,33 +291,49 @@ def _shares(workloads: Iterable[WorkloadVerdict]) -> dict[str, float]:
     return {label: value / total for label, value in shares.items()} if total > 0 else {}
 
 
-def use_of(frame: pd.DataFrame) -> Use:
-    """Rows of `Verdicts.usage` as arrays."""
+def use_of(frame: pd.DataFrame, apart: frozenset[str] = frozenset()) -> Use:
+    """The observed rows of `Verdicts.usage` as arrays. `apart`: as in `Use`.
+
+    Where a metric was measured and nobody published what the GPU sustains of it, its use is bounded by the engine's
+    time: nothing is used for longer than that.
+    """
+    observed = frame["seconds"] > 0 if "seconds" in frame else pd.Series(False, index=frame.index)
+    frame = frame[observed]
 
     def column(name: str) -> Array:
         if name not in frame:
             return np.full(len(frame), math.nan)
         return frame[name].to_numpy(dtype=float, na_value=math.nan)
 
+    def sustained(used: str, measured: str) -> Array:
+        use, engine = column(used), column("g")
+        return np.where(np.isnan(use) & np.isfinite(column(measured)), np.where(np.isnan(engine), 1.0, engine), use)
+
     return Use(
-        u_c=column("u_c"),
-        u_m=column("u_m"),
+        u_c=sustained("u_c", "c"),
+        u_m=sustained("u_m", "m"),
         u_n=column("u_n"),
         u_i=column("u_i"),
         u_p=column("u_p"),
         g=column("g"),
-        seconds=np.nan_to_num(column("seconds")),
-        exposed_nvlink=np.nan_to_num(column("tensor_nvlink_correlation")) < EXPOSED,
-        exposed_network=np.nan_to_num(column("tensor_fabric_correlation")) < EXPOSED,
+        seconds=column("seconds"),
+        # NaN compares as false: without a correlation the link's time is folded into the rest, which is what links that
+        # hide behind compute do. What a slower link would cost is refused where its traffic was not measured.
+        exposed_nvlink=column("tensor_nvlink_correlation") < EXPOSED,
+        exposed_network=column("tensor_fabric_correlation") < EXPOSED,
+        apart=apart,
     )
 
 
 def _load(frame: pd.DataFrame, use: Use) -> tuple[Array, Array]:
-    if not len(frame):
+    """Load by moment, of the rows in which it is known. `frame`: the rows that `use` was made of, and those that were
+    not observed."""
+    if not len(use.seconds):
         return np.empty(0), np.empty(0)
-    measured = np.isfinite(use.u_c) | np.isfinite(use.u_m)
-    told = measured & (use.seconds > 0)
-    ts, at = np.unique(frame["ts"].to_numpy(dtype=float)[told], return_inverse=True)
+    asked = demand(use)
+    told = np.isfinite(asked)
+    moments = frame.loc[frame["seconds"] > 0, "ts"].to_numpy(dtype=float)
+    ts, at = np.unique(moments[told], return_inverse=True)
     seconds = use.seconds[told]
-    work = np.bincount(at, weights=demand(use)[told] * seconds, minlength=len(ts))
+    work = np.bincount(at, weights=asked[told] * seconds, minlength=len(ts))
     return ts, work / np.bincount(at, weights=seconds, minlength=len(ts))

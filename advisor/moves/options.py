@@ -9,6 +9,7 @@ from ..model import COUNTED_RISKS, Decision, Interval, Recommendation
 from ..verdicts.facts import Verdicts
 from .clocking import slower_clock
 from .consolidate import consolidate
+from .evidence import Gate, gated, with_gap
 from .found import Found
 from .groups import Group
 from .mend import mend, mend_first
@@ -60,7 +61,18 @@ def enumerate_options(
             continue
         options += _ways_out(scene, verdicts, group, mine, swaps.get(group.series_id))
     options += consolidate(scene, groups, found)
-    return _exclusive(options), tuple(notes)
+    gate = Gate(verdicts, scene.floor_hours)
+    return _exclusive([_through(gate, option) for option in options]), tuple(notes)
+
+
+def _through(gate: Gate, option: Option) -> Option:
+    """The option as the evidence leaves it: every option passes here, whatever its action."""
+    if option.claim is None:
+        return option
+    missing = gate.missing(option.claim)
+    if missing:
+        return replace(option, recommendation=gated(option.recommendation, missing), draws=None)
+    return replace(option, recommendation=with_gap(option.recommendation, gate.gap(option.claim)))
 
 
 def decided(options: Sequence[Option], decisions: Mapping[str, Decision]) -> tuple[Option, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..model import Configuration, Recommendation
 from ..verdicts.facts import NodeFacts
+from .evidence import WORK, Claim
 from .found import Found, called, node_words
 from .groups import HOURS_PER_MONTH, TRAINING, Group
 from .ids import stable_id
@@ -185,7 +186,11 @@ def _option(
         ),
         None,
         exclusive=f"place:{serving.series_id}",
-    )
+        claim=Claim(
+            tuple(dict.fromkeys(n.node for n in (*serving.nodes, *training.nodes))), WORK, whole=True,
+            fabric=frozenset(n.node for n in serving.nodes),
+        ),
+    )  # fmt: skip
 
 
 def _blocked(group: Group, findings: tuple[str, ...], blocked: tuple[str, ...]) -> Option:

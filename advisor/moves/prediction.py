@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Literal
 
@@ -43,12 +43,25 @@ SIGMA_CHANGED_PARALLELISM = 0.40
 _MODERN = ("hopper", "blackwell")
 
 
+# A use counts as measured where it is known in this share of the observed time.
+KNOWN_MIN = 0.99
+# What each use is called in a reason, and the metric that tells it.
+USE_NAMES: Mapping[str, str] = {
+    "u_c": "tensor activity",
+    "u_m": "memory bandwidth",
+    "u_n": "NVLink traffic",
+    "u_i": "network traffic between nodes",
+    "u_p": "PCIe traffic",
+}
+
+
 @dataclass(frozen=True)
 class Use:
     """Rows of use of one workload on its source, equal lengths: relative to what the SKU sustains, NaN: not measured.
 
     `g` is the share of time the engine was active, `seconds` each row's weight, `exposed_nvlink` and `exposed_network`
-    say in which rows the link's traffic stood in the way of compute.
+    say in which rows the link's traffic stood in the way of compute. `apart`: links (of `USE_NAMES`) that the work
+    cannot use where it runs: a GPU without peers, a node without a fabric. They carry nothing, measured or not.
     """
 
     u_c: Array
@@ -60,6 +73,21 @@ class Use:
     seconds: Array
     exposed_nvlink: NDArray[np.bool_]
     exposed_network: NDArray[np.bool_]
+    apart: frozenset[str] = frozenset()
+
+    def of(self, name: str) -> Array:
+        """Use of one resource by row; zero of a link that the work cannot use, NaN where it was not measured."""
+        values: Array = getattr(self, name)
+        return np.zeros_like(values) if name in self.apart else values
+
+    def lacking(self, *names: str) -> tuple[str, ...]:
+        """Which of these uses were not measured in (nearly) all of the observed time; all of them of no time at all."""
+        total = float(self.seconds.sum())
+        return tuple(
+            name
+            for name in names
+            if not total or float(self.seconds[np.isfinite(self.of(name))].sum()) < KNOWN_MIN * total
+        )
 
     @classmethod
     def of_profile(
@@ -73,13 +101,17 @@ class Use:
     @cached_property
     def link_p95(self) -> Mapping[str, float]:
         """95th percentile of the use of NVLink (n), the network (i) and PCIe (p); NaN: not measured."""
-        found = {"n": self.u_n, "i": self.u_i, "p": self.u_p}
+        found = {"n": self.of("u_n"), "i": self.of("u_i"), "p": self.of("u_p")}
         known = {name: values[np.isfinite(values)] for name, values in found.items()}
         return {name: float(np.percentile(values, 95)) if values.size else math.nan for name, values in known.items()}
 
     def matters(self, link: str) -> bool:
-        """Whether a link is in use at all (n, i or p): 5 % at the 95th percentile."""
+        """Whether a link (n, i or p) was measured and is in use at all: 5 % at the 95th percentile."""
         return self.link_p95[link] >= LINK_IN_USE
+
+    def may_matter(self, link: str) -> bool:
+        """Whether a link is in use, or was not measured: what was not measured is not quiet."""
+        return not self.link_p95[link] < LINK_IN_USE
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +167,17 @@ def predict(
     `model`: the calibration whose residuals give the spread; None: the one that ships.
     """
     same_network = network[0] == network[1]
-    if source.name == target.name and (same_network or not use.matters("i")):
+    if source.name == target.name and (same_network or not use.may_matter("i")):
         return Prediction(1.0, SIGMA_SAME_GPU, SAME_GPU)
     rho = factors_between(source, target, network)
     if isinstance(rho, Refusal):
         return rho
-    if not np.isfinite(use.u_m).any() or not np.isfinite(use.u_c).any():
-        return Refusal("memory bandwidth or tensor activity was not measured on the present GPUs")
+    # A link that is as fast there, or faster, takes no more time there, whatever it carried.
+    slower = {"u_n": rho.n, "u_i": 1.0 if same_network else rho.i, "u_p": rho.p}
+    links = [name for name, rate in slower.items() if rate is None or rate > 1.0]
+    refused = not_measured(use, "u_c", "u_m", *links)
+    if refused is not None:
+        return refused
     if use.matters("n") and rho.n is None:
         return Refusal(f"the work uses NVLink, and {target.name} has none")
     if use.matters("i") and rho.i is None and not same_network:
@@ -155,10 +191,56 @@ def predict(
     return Prediction(max(ratio, 1e-6), sigma, basis)
 
 
+def not_measured(use: Use, *names: str) -> Refusal | None:
+    """The refusal that names what a prediction needs and nobody measured; None: all of it was measured."""
+    lacking = use.lacking(*names)
+    if not lacking:
+        return None
+    return Refusal(f"{' and '.join(USE_NAMES[name] for name in lacking)} not measured on the present GPUs")
+
+
 def demand(use: Use) -> Array:
-    """Per row: share of what the present GPUs sustain that the work asked for (the soft maximum of all u_k, 0..1)."""
-    parts = [np.nan_to_num(u) for u in (use.u_c, use.u_m, use.u_n, use.u_i, use.u_p)]
-    return np.minimum(_norm(parts), 1.0)
+    """Per row: share of what the present GPUs sustain that the work asked for (the soft maximum of all u_k, 0..1).
+
+    NaN where compute or memory was not measured. A link that was not measured is taken to be as busy as the engine:
+    nothing runs over it for longer than that.
+    """
+    links = [np.where(np.isnan(u), _engine(use), u) for u in (use.of("u_n"), use.of("u_i"), use.of("u_p"))]
+    return np.minimum(_norm([use.of("u_c"), use.of("u_m"), *links]), 1.0)
+
+
+def _engine(use: Use) -> Array:
+    """Share of time in which the engine was active; all of it where that was not measured."""
+    return np.where(np.isfinite(use.g), np.clip(use.g, 0.0, 1.0), 1.0)
+
+
+Rates = Mapping[str, float]
+
+
+def _rates(use: Use, factors: Factors) -> Rates:
+    """By how much longer each use takes there.
+
+    A link that is not there stays at today's rate (callers refuse where it matters), and so does one that was not
+    measured and is faster there: no gain is claimed of it.
+    """
+    there = {"u_c": factors.c, "u_m": factors.m, "u_p": factors.p, "u_n": factors.n, "u_i": factors.i}
+    lacking = use.lacking("u_p", "u_n", "u_i")
+    return {
+        name: 1.0 if rate is None or (name in lacking and rate < 1.0) else rate for name, rate in there.items()
+    }  # fmt: skip
+
+
+def _measured(use: Use, rates: Rates) -> Use:
+    """The rows in which everything was measured that takes longer or shorter there; callers have refused where those
+    are not nearly all. What takes as long there as here needs no measurement."""
+    known = np.ones(len(use.seconds), dtype=np.bool_)
+    for name, rate in rates.items():
+        if rate != 1.0:
+            known &= np.isfinite(use.of(name))
+    if known.all():
+        return use
+    rows = {f.name: getattr(use, f.name)[known] for f in fields(use) if f.name != "apart"}
+    return Use(**rows, apart=use.apart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +258,9 @@ class Factors:
 
 def time_ratio(use: Use, phase: Phase, factors: Factors, floor: float = 0.0) -> float:
     """Time there over time here, weighted by time (of services by busy time). `floor`: least share that is latency."""
-    engine, there = _engine_time(use, factors, floor)
+    rates = _rates(use, factors)
+    use = _measured(use, rates)
+    engine, there = _engine_time(use, rates, factors.latency, floor)
     # Absence of demand does not shrink on a faster GPU, and is no part of a service's speed.
     rest = np.zeros_like(engine) if phase == "serving" else 1.0 - engine
     here = engine + rest
@@ -191,50 +275,52 @@ def time_ratio(use: Use, phase: Phase, factors: Factors, floor: float = 0.0) -> 
 
 
 def busy_there(use: Use, factors: Factors) -> Array:
-    """Per row: share of time in which the engine would be busy there with today's work; above 1 it falls behind."""
-    return _engine_time(use, factors, 0.0)[1]
+    """Per row: share of time in which the engine would be busy there with today's work; above 1 it falls behind. Rows
+    in which a use that matters there was not measured are left out."""
+    rates = _rates(use, factors)
+    return _engine_time(_measured(use, rates), rates, factors.latency, 0.0)[1]
 
 
 def exposed_share(use: Use, factors: Factors) -> float:
     """Share of the engine's time there that is communication which nothing hides."""
+    rates = _rates(use, factors)
+    use = _measured(use, rates)
     if not (use.exposed_nvlink.any() or use.exposed_network.any()):
         return 0.0
     added = np.zeros_like(use.g)
-    for values, rate, exposed in (
-        (use.u_n, factors.n, use.exposed_nvlink), (use.u_i, factors.i, use.exposed_network),
-    ):  # fmt: skip
-        u = np.clip(np.nan_to_num(values), 0.0, 1.0)
-        added += np.where(exposed, u * (1.0 if rate is None else rate), 0.0)
-    total = float(np.sum(_engine_time(use, factors, 0.0)[1] * use.seconds))
+    for name, exposed in (("u_n", use.exposed_nvlink), ("u_i", use.exposed_network)):
+        added += np.where(exposed & np.isfinite(use.of(name)), np.clip(use.of(name), 0.0, 1.0) * rates[name], 0.0)
+    total = float(np.sum(_engine_time(use, rates, factors.latency, 0.0)[1] * use.seconds))
     return float(np.sum(added * use.seconds)) / total if total > 0 else 0.0
 
 
-def _engine_time(use: Use, factors: Factors, floor: float) -> tuple[Array, Array]:
-    """Per row: engine time here (share of the wall), and the time that the same work takes there."""
+def _engine_time(use: Use, rates: Rates, latency: float, floor: float) -> tuple[Array, Array]:
+    """Per row: engine time here (share of the wall), and the time that the same work takes there.
+
+    A link that was not measured is left out of both: it takes as long there as here (`_measured`), so it is a part of
+    the engine's remaining time.
+    """
     inside_s: list[Array] = []
     inside_t: list[Array] = []
     added_s = np.zeros_like(use.g)
     added_t = np.zeros_like(use.g)
-    for values, rate, exposed in (
-        (use.u_c, factors.c, None), (use.u_m, factors.m, None), (use.u_p, factors.p, None),
-        (use.u_n, factors.n, use.exposed_nvlink), (use.u_i, factors.i, use.exposed_network),
-    ):  # fmt: skip
-        u = np.clip(np.nan_to_num(values), 0.0, 1.0)
-        factor = 1.0 if rate is None else rate
-        if exposed is None:
-            inside_s.append(u)
-            inside_t.append(u * factor)
-            continue
+    no = np.zeros(len(use.seconds), dtype=np.bool_)
+    exposure = {"u_n": use.exposed_nvlink, "u_i": use.exposed_network}
+    for name, rate in rates.items():
+        values = use.of(name)
+        known = np.isfinite(values)
+        u = np.clip(np.where(known, values, 0.0), 0.0, 1.0)
+        exposed = exposure.get(name, no) & known
         inside_s.append(np.where(exposed, 0.0, u))
-        inside_t.append(np.where(exposed, 0.0, u * factor))
+        inside_t.append(np.where(exposed, 0.0, u * rate))
         added_s += np.where(exposed, u, 0.0)
-        added_t += np.where(exposed, u * factor, 0.0)
-    engine = np.where(np.isfinite(use.g), np.clip(use.g, 0.0, 1.0), 1.0)
+        added_t += np.where(exposed, u * rate, 0.0)
+    engine = _engine(use)
     own = _norm(inside_s) + added_s
     # What the counters say cannot exceed the time the engine ran: clip, and scale the target's part alike.
     clipped = np.minimum(own, engine * (1.0 - floor))
     scale = np.divide(clipped, own, out=np.ones_like(own), where=own > 0)
-    there = (_norm(inside_t) + added_t) * scale + (engine - clipped) * factors.latency
+    there = (_norm(inside_t) + added_t) * scale + (engine - clipped) * latency
     return engine, there
 
 

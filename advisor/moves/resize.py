@@ -12,6 +12,7 @@ from ...rules.interconnect import twins_without_fabric
 from ..model import Configuration, Recommendation, Risk, Yardstick
 from ..verdicts.facts import NodeFacts
 from ..words import usd
+from .evidence import REST, Claim
 from .found import Found, called, node_words
 from .gates import fewer_gpus_gates
 from .groups import HOURS_PER_MONTH, Group
@@ -81,6 +82,7 @@ def reduce_gpus(scene: Scene, base: Baseline, findings: tuple[str, ...]) -> Opti
         ),
         draws,
         exclusive=f"count:{group.series_id}",
+        claim=base.claim(whole=draws is not None, fabric=base.has_fabric),
     )
 
 
@@ -135,6 +137,7 @@ def without_fabric(scene: Scene, base: Baseline, found: Found, findings: tuple[s
         ),
         draws,
         exclusive=f"place:{group.series_id}",
+        claim=base.claim(whole=True, fabric=True),
     )
 
 
@@ -158,7 +161,8 @@ def _release_bare(scene: Scene, found: Found, span_end: float) -> Option | None:
     whole = 1 if len(free) >= node.gpu_count else 0
     who = f"{node.node} did nothing" if whole else f"{len(free)} GPUs of {node.node} did nothing"
     what = f"{who} in {node.span_hours / 24:.0f} days."
-    return _release(scene, found, None, (node,), gpus=len(free), whole=whole, what=what)
+    released = frozenset(b.gpu_uuid for b in free)
+    return _release(scene, found, None, (node,), released=released, whole=whole, what=what)
 
 
 def _release_held(scene: Scene, found: Found, group: Group) -> Option | None:
@@ -166,13 +170,15 @@ def _release_held(scene: Scene, found: Found, group: Group) -> Option | None:
         return None
     whole = 0 if group.shared else sum(1 for n in group.nodes if n.node in group.alone)
     what = f"{called(group)} holds {group.gpu_count} GPUs on {node_words(group.nodes)} and does not use them."
-    return _release(scene, found, group, group.nodes, gpus=group.gpu_count, whole=whole, what=what)
+    released = frozenset(group.gpus)
+    return _release(scene, found, group, group.nodes, released=released, whole=whole, what=what)
 
 
 def _release(
-    scene: Scene, found: Found, group: Group | None, nodes: Sequence[NodeFacts], *, gpus: int, whole: int, what: str
-) -> Option:
-    node = nodes[0]
+    scene: Scene, found: Found, group: Group | None, nodes: Sequence[NodeFacts], *, released: frozenset[str], whole: int,
+    what: str,
+) -> Option:  # fmt: skip
+    node, gpus = nodes[0], len(released)
     price = scene.book.of(node)
     realised, date = realisation(price, whole, scene.at)
     draws = None
@@ -212,6 +218,7 @@ def _release(
         ),
         draws,
         exclusive=f"release:{key}",
+        claim=Claim(tuple(n.node for n in nodes), REST, released, whole=draws is not None),
     )
 
 
@@ -288,7 +295,9 @@ def _growth_limit(scene: Scene, base: Baseline) -> str | None:
 
 def _count_risk(scene: Scene, base: Baseline) -> Risk:
     """How likely the demand needs a tenth more than the GPUs that are left carry at the headroom."""
-    if base.demand is None or base.right_gpus >= base.gpus:
+    if base.demand is None:
+        return "high"
+    if base.right_gpus >= base.gpus:
         return "very-low"
     needed = gpus_needed(base, base.demand_draws / 1.1, scene.headroom)
     short = float(np.mean(nodes_for(needed, 1) > base.right_gpus))

@@ -13,6 +13,7 @@ from ...rules.catalog_loader import Catalog
 from ...rules.thresholds import WasteRule
 from ..model import Configuration, Interval, Realisation, Recommendation
 from ..words import dated, spread, usd
+from .evidence import WORK, Claim
 from .gates import fewer_gpus_gates
 from .groups import AVAILABLE, HOURS_PER_MONTH, TRAINING, Group
 from .money import PriceBook
@@ -28,7 +29,7 @@ class Scene:
     `sizing`: the rule that sets the headroom, which teams may change for their work (None: one headroom for all).
 
     `window_hours`: length of the window, from which a month's hours of a job are reckoned. `site`: what moves that were
-    done here say of predictions.
+    done here say of predictions. `floor_hours`: observed hours of a GPU below which nothing is claimed of it.
     """
 
     catalog: Catalog
@@ -39,6 +40,7 @@ class Scene:
     rng: np.random.Generator
     sizing: WasteRule | None = None
     site: Site = NO_SITE
+    floor_hours: float = 30.0
 
     def predicted(
         self, source: GpuSku, target: GpuSku, group: Group, network: tuple[Link, Link]
@@ -59,13 +61,14 @@ class Option:
     """A recommendation with the joint draws of its monthly saving (US dollars; None: it claims none).
 
     Options with the same `exclusive` key cannot be combined: the best of them counts. `also`: more such keys, of work
-    that the option moves besides.
+    that the option moves besides. `claim`: what it rests on; None: it claims nothing.
     """
 
     recommendation: Recommendation
     draws: Array | None
     exclusive: str
     also: frozenset[str] = frozenset()
+    claim: Claim | None = None
 
     @property
     def keys(self) -> frozenset[str]:
@@ -106,6 +109,16 @@ class Baseline:
     def floor(self) -> int:
         """The least GPUs: two replicas where people wait and there are two, else one."""
         return self.unit * (min(2, self.gpus // self.unit) if self.group.kind in AVAILABLE else 1)
+
+    @property
+    def has_fabric(self) -> bool:
+        """Whether the SKU of its nodes has an RDMA fabric, so that what it carries is a part of the demand."""
+        return self.sku is not None and self.sku.fabric.rdma is True
+
+    def claim(self, *, whole: bool, fabric: bool = False, measures: frozenset[str] = WORK) -> Claim:
+        """What a change of it rests on: its GPUs, or where whole nodes fall free or change hands all of its nodes."""
+        names = tuple(n.node for n in self.group.nodes)
+        return Claim(names, measures, frozenset(self.group.gpus), whole, frozenset(names) if fabric else frozenset())
 
     @property
     def configuration(self) -> Configuration:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from ..model import Recommendation, Risk, Yardstick
 from ..verdicts.facts import Verdicts
+from .evidence import REST
 from .found import called
 from .groups import AVAILABLE, HOURS_PER_MONTH
 from .ids import stable_id
@@ -134,4 +135,5 @@ def schedule_off(scene: Scene, base: Baseline, verdicts: Verdicts, findings: tup
         ),
         draws,
         exclusive=f"place:{group.series_id}",
+        claim=base.claim(whole=saving is not None, measures=REST),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,13 +19,15 @@ from .prediction import (
     Refusal,
     Use,
     busy_there,
+    not_measured,
     time_ratio,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SliceFit:
-    """One profile weighed: `load` is the 95th percentile of the share of time its engine would be busy (1: all of it).
+    """One profile weighed: `load` is the 95th percentile of the share of time its engine would be busy (1: all of it;
+    NaN: not measured, and then it is blocked).
 
     `blocked_by`: every reason against it, in words; empty: nothing speaks against it. `prediction` None: refused.
     """
@@ -44,8 +47,9 @@ def slice_factors(sku: GpuSku, profile: MigProfile) -> Factors:
 
 def predict_slice(sku: GpuSku, profile: MigProfile, use: Use, phase: Phase) -> Prediction | Refusal:
     """Time on the instance over time on the whole GPU, for work that has the instance to itself."""
-    if not np.isfinite(use.u_m).any() or not np.isfinite(use.u_c).any():
-        return Refusal("memory bandwidth or tensor activity was not measured on the present GPUs")
+    refused = not_measured(use, "u_c", "u_m", "u_n")
+    if refused is not None:
+        return refused
     if use.matters("n"):
         return Refusal("the work uses NVLink, and MIG instances have none")
     ratio = time_ratio(use, phase, slice_factors(sku, profile))
@@ -79,7 +83,7 @@ def weigh_slices(
         mem = sku.mem_bytes * profile.memory_slices / MEMORY_SLICES
         found = predict_slice(sku, profile, use, phase)
         rows = load_on_slice(sku, profile, use)
-        load = float(np.percentile(rows, 95)) if rows.size else 0.0
+        load = float(np.percentile(rows, 95)) if rows.size else math.nan
         blocked = []
         if isinstance(found, Refusal):
             blocked.append(found.reason)

@@ -107,6 +107,7 @@ def mig_slice(scene: Scene, base: Baseline, findings: tuple[str, ...]) -> Option
         ),
         draws,
         exclusive=f"place:{group.series_id}",
+        claim=base.claim(whole=draws is not None, fabric=base.has_fabric),
     )
 
 

@@ -225,6 +225,7 @@ def move_option(
         ),
         best.draws if claims else None,
         exclusive=f"place:{group.series_id}",
+        claim=base.claim(whole=True, fabric=base.has_fabric),
     )
 
 

@@ -8,7 +8,7 @@ that it is a part of.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -33,6 +33,9 @@ MEASURED: Mapping[str, tuple[str, ...]] = {
     "pcie": ("pcie_tx_bytes_per_second_mean", "pcie_rx_bytes_per_second_mean"),
 }
 HOUR_SECONDS = 3600.0
+_DAY_SECONDS = 86400.0
+# Share of a row from which on it counts as wholly observed.
+WHOLE_ROW_MIN = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,8 @@ class NodeInventory:
     """One node. `gpu_count`: physical GPUs known to exist, by `source` (node SKU, declared, named, requested).
 
     `gpus`: those that something names, observed or not. `unobserved`: those of which nothing was observed in the
-    window. `surplus`: how many more GPUs were seen at once than the node's SKU has.
+    window. `surplus`: how many more GPUs were seen at once than the node's SKU has. `unaccounted_pods`: those that
+    requested GPUs of it in the last day of the window (``namespace/pod``) and that no metric names as holders.
     """
 
     node: str
@@ -64,6 +68,7 @@ class NodeInventory:
     gpus: tuple[GpuCoverage, ...]
     unobserved: tuple[Unobserved, ...]
     surplus: int = 0
+    unaccounted_pods: tuple[str, ...] = ()
 
     @property
     def observed(self) -> tuple[GpuCoverage, ...]:
@@ -76,19 +81,15 @@ class NodeInventory:
 
 @dataclass(frozen=True)
 class Inventory:
-    """All nodes by name. `begin`: where the fleet's telemetry begins within the window, Unix seconds: the window that
-    was asked for is no proof of data. `end`: the window's end. `observed_hours`: hours of the window in which anything
-    of any GPU was observed."""
+    """All nodes by name. `hours`: from the fleet's first telemetry in the window to the window's end: the window that was
+    asked for is no proof of data. `end`: the window's end, Unix seconds. `observed_hours`: hours of the window in which anything
+    of any GPU was observed. `parents`: each MIG instance and the GPU it is a part of, by (node, id)."""
 
     nodes: Mapping[str, NodeInventory] = field(default_factory=dict)
-    begin: float = 0.0
+    hours: float = 0.0
     end: float = 0.0
     observed_hours: float = 0.0
-
-    @property
-    def hours(self) -> float:
-        """Hours from the first telemetry to the window's end."""
-        return max(self.end - self.begin, 0.0) / HOUR_SECONDS
+    parents: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
 
     @property
     def gpu_count(self) -> int:
@@ -111,7 +112,7 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None]) -> Inve
     for node, uuid in zip(frame.gpus["node"], frame.gpus["gpu_uuid"], strict=True):
         key = (str(node), str(uuid))
         named.setdefault(key[0], {})[parent_of.get(key, key)[1]] = None
-    requested = _requested(frame)
+    requested, waiting = _requested(frame), _unaccounted(frame)
     nodes: dict[str, NodeInventory] = {}
     for row in records(frame.nodes):
         name = str(row["node"])
@@ -125,10 +126,33 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None]) -> Inve
             name, own, of_sku, int(declared) if declared == declared and declared is not None else None,  # noqa: PLR0124
             requested.get(name, 0), frame,
         )  # fmt: skip
+        if name in waiting:
+            nodes[name] = replace(nodes[name], unaccounted_pods=waiting[name])
+    return Inventory(nodes, _hours(frame), frame.window.end, _observed_hours(frame), parent_of)
+
+
+def _hours(frame: Frame) -> float:
+    """Hours that a GPU can have been observed in: from the first that any node was seen to the window's end.
+
+    The first and the last row may begin and end within an hour; of them as much counts as the fullest GPU tells.
+    """
     firsts = frame.nodes["first_seen"].to_numpy(dtype=float) if len(frame.nodes) else np.empty(0)
     known = firsts[np.isfinite(firsts)]
     begin = max(frame.window.start, float(known.min())) if len(known) else frame.window.start
-    return Inventory(nodes, min(begin, frame.window.end), frame.window.end, _observed_hours(frame))
+    seconds = max(frame.window.end - begin, 0.0)
+    gpu = frame.gpu
+    seen = gpu[gpu["observed_seconds"] > 0] if not gpu.empty else gpu
+    if seen.empty:
+        return seconds / HOUR_SECONDS
+    stop, length = seen["ts"].to_numpy(dtype=float), seen["interval_seconds"].to_numpy(dtype=float)
+    observed = np.minimum(seen["observed_seconds"].to_numpy(dtype=float), length)
+    for edge in (begin, frame.window.end):
+        inside = (stop - length <= edge + 1.0) & (stop > edge + 1.0) if edge == begin else stop >= edge - 1.0
+        if inside.any():
+            # What of the row lies after `begin` is all that can be missing in it.
+            room = np.minimum(length[inside], stop[inside] - begin)
+            seconds -= float(np.clip(room - observed[inside], 0.0, None).min())
+    return max(seconds, 0.0) / HOUR_SECONDS
 
 
 def _observed_hours(frame: Frame) -> float:
@@ -223,6 +247,26 @@ def _requested(frame: Frame) -> dict[str, int]:
     return out
 
 
+def _unaccounted(frame: Frame) -> dict[str, tuple[str, ...]]:
+    """Node -> pods that requested its GPUs (whole or instances) in the last day and that no use of a GPU names."""
+    requests = frame.requests
+    if requests.empty:
+        return {}
+    late = requests[requests["ts_end"] >= frame.window.end - _DAY_SECONDS]
+    named: set[tuple[str, str]] = set()
+    if not frame.workloads.empty:
+        about = frame.workloads
+        named = {
+            (str(space), str(pod)) for space, pod in zip(about["namespace"], about["pod"], strict=True)
+            if isinstance(pod, str)
+        }  # fmt: skip
+    out: dict[str, dict[str, None]] = {}
+    for node, space, pod in zip(late["node"], late["namespace"], late["pod"], strict=True):
+        if (str(space), str(pod)) not in named:
+            out.setdefault(str(node), {})[f"{space}/{pod}"] = None
+    return {node: tuple(sorted(pods)) for node, pods in out.items()}
+
+
 def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
     """What was observed of each physical GPU."""
     gpu = frame.gpu
@@ -233,6 +277,9 @@ def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
     whole = pd.Series([parent_of.get(key, key)[1] for key in keys], index=gpu.index)
     observed = gpu["observed_seconds"].to_numpy(dtype=float)
     seconds = np.where(np.isfinite(observed), observed, 0.0)
+    # A sample or two that came late leave a row whole: scrapes and ticks are not exact to the second.
+    length = gpu["interval_seconds"].to_numpy(dtype=float)
+    seconds = np.where(seconds >= WHOLE_ROW_MIN * length, length, seconds)
     table = pd.DataFrame(
         {
             "node": gpu["node"], "whole": whole, "ts": gpu["ts"], "interval_seconds": gpu["interval_seconds"],

@@ -121,7 +121,7 @@ def inventory(nodes) -> Inventory:
     """Every GPU of these nodes observed for as long as its node says, by every measure."""
     of = {n.node: tuple(_covered(n, uuid) for uuid in gpus_of(n.node, n.gpu_count)) for n in nodes}
     counted = {n.node: NodeInventory(n.node, n.gpu_count, "declared", of[n.node], ()) for n in nodes}
-    return Inventory(counted, START, END, max((n.hours_observed for n in nodes), default=0.0))
+    return Inventory(counted, DAYS * 24.0, END, max((n.hours_observed for n in nodes), default=0.0))
 
 
 def _covered(n: NodeFacts, uuid: str) -> GpuCoverage:
