@@ -6,7 +6,7 @@ truth about them: written from documented facts alone, apart from the code that 
     known = truth(fleet)
 """
 
-from .blocks import Part, compose
+from .blocks import Part, compose, only
 from .description import Fleet, Hold, Node, Observed, Slice, Workload
 from .generate import series
 from .ready import FLEETS
@@ -15,5 +15,5 @@ from .truth import Truth, truth
 
 __all__ = [
     "FLEETS", "Fleet", "Hold", "Node", "Observed", "Part", "Removal", "Slice", "Truth", "Workload", "compose",
-    "removals", "series", "truth",
+    "only", "removals", "series", "truth",
 ]  # fmt: skip

@@ -7,11 +7,11 @@ Kubeflow notebook, a Job of a fine-tuning image; profiles and instance ids are t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
 from . import hardware as hw
-from .description import Fleet, Hold, Node, Observed, Slice, Workload
+from .description import USUAL, Fleet, Hold, Node, Observed, Slice, Workload
 from .hardware import GpuModel, Machine
 
 VLLM, SGLANG = "vllm/vllm-openai:v0.6.3", "lmsysorg/sglang:v0.3.5-cu124"
@@ -31,6 +31,13 @@ def compose(name: str, *parts: Part, days: float = 4.0, interval_s: float = 120.
     return Fleet(name, nodes, tuple(one for part in parts for one in part.workloads), days, interval_s)
 
 
+def only(fleet: Fleet, *names: str) -> Fleet:
+    """Some nodes of a fleet, with the workloads that lie on them wholly: a smaller server to fill."""
+    nodes = tuple(node for node in fleet.nodes if node.name in names)
+    work = tuple(one for one in fleet.workloads if all(hold.node in names for hold in one.holds))
+    return replace(fleet, nodes=nodes, workloads=work)
+
+
 def gpus(node: Node, *indexes: int) -> tuple[Hold, ...]:
     """Some GPUs of a node, or all of them."""
     return tuple(Hold(node.name, index) for index in indexes or range(node.machine.gpus))
@@ -47,10 +54,10 @@ def layout(
 
 def training(
     name: str, behavior: str, machine: Machine, nodes: int = 1, count: int | None = None,
-    observed: Observed = Observed(), job: str = "", namespace: str = "research", owner: str = "PyTorchJob",
+    observed: Observed = USUAL, job: str = "", namespace: str = "research", owner: str = "PyTorchJob",
     begin_day: float = 0.0, end_day: float | None = None,
 ) -> Part:  # fmt: skip
-    """One job on all (or the first `count`) GPUs of its nodes; `job` is its Slurm id, which takes it out of Kubernetes."""
+    """One job on all (or the first `count`) GPUs of its nodes; its Slurm id `job` takes it out of Kubernetes."""
     made = tuple(Node(f"{name}-{number:02d}", machine, observed) for number in range(1, nodes + 1))
     holds = tuple(hold for node in made for hold in gpus(node, *range(count or machine.gpus)))
     outside = job or not observed.kube
@@ -63,7 +70,7 @@ def training(
 
 def serving(
     name: str, behavior: str, machine: Machine, replica_gpus: int = 1, replicas: int | None = None,
-    observed: Observed = Observed(), image: str = VLLM, namespace: str = "serving",
+    observed: Observed = USUAL, image: str = VLLM, namespace: str = "serving",
 ) -> Part:  # fmt: skip
     """Replicas on one node: a Deployment each where a replica has several GPUs, else one Deployment of all."""
     node = Node(name, machine, observed)
@@ -80,16 +87,16 @@ def serving(
     return Part((node,), work)
 
 
-def founding(name: str, machine: Machine = hw.ND_H100, observed: Observed = Observed()) -> Part:
+def founding(name: str, machine: Machine = hw.ND_H100, observed: Observed = USUAL) -> Part:
     """The founding case: decode in two replicas of four GPUs on an InfiniBand H100 node, its fabric silent."""
     return serving(name, "decode", machine, replica_gpus=4, observed=observed)
 
 
-def idle(name: str, machine: Machine, observed: Observed = Observed()) -> Part:
+def idle(name: str, machine: Machine, observed: Observed = USUAL) -> Part:
     return Part((Node(name, machine, observed),))
 
 
-def office(name: str, machine: Machine, observed: Observed = Observed()) -> Part:
+def office(name: str, machine: Machine, observed: Observed = USUAL) -> Part:
     """A node of small things: notebooks, GPUs held and idle in three ways, a fine-tuning, work bound by launches and
     by its input; what is left is free."""
     node = Node(name, machine, observed)
@@ -106,7 +113,7 @@ def office(name: str, machine: Machine, observed: Observed = Observed()) -> Part
     return Part((node,), work)
 
 
-def workshop(name: str, machine: Machine, observed: Observed = Observed()) -> Part:
+def workshop(name: str, machine: Machine, observed: Observed = USUAL) -> Part:
     """Trainings of some GPUs each on one node: launches (4 GPUs), input (2), a nightly batch job (1); one is free."""
     node = Node(name, machine, observed)
     space = "research" if observed.kube else ""
@@ -118,7 +125,7 @@ def workshop(name: str, machine: Machine, observed: Observed = Observed()) -> Pa
     ))  # fmt: skip
 
 
-def shared(name: str, machine: Machine = hw.G6, pods: int = 3, observed: Observed = Observed()) -> Part:
+def shared(name: str, machine: Machine = hw.G6, pods: int = 3, observed: Observed = USUAL) -> Part:
     """Time slicing: each GPU is given to several pods, and the exporter repeats its values for each."""
     node = Node(name, machine, observed)
     work = tuple(
@@ -143,7 +150,7 @@ _BUSY = (("api", "light", "Deployment", TRITON), ("llm", "decode", "Deployment",
 
 def instances(
     name: str, machine: Machine, layouts: Sequence[str], busy: int, held: int = 0,
-    observed: Observed = Observed(), whole: str = "", job: int = 0, later: Sequence[tuple[int, str, float]] = (),
+    observed: Observed = USUAL, whole: str = "", job: int = 0, later: Sequence[tuple[int, str, float]] = (),
 ) -> Part:  # fmt: skip
     """A node with MIG: one text of digits for each GPU ("" is a whole one). The first `busy` instances work, the next
     `held` are held and idle for the whole time, the others are nobody's. `whole` is the behavior of whole GPUs

@@ -69,11 +69,14 @@ class Observed:
     """(GPU, day): from that day its profiling fields stay at 0, after an XID. A true telemetry fault."""
 
 
+USUAL = Observed()
+
+
 @dataclass(frozen=True)
 class Node:
     name: str
     machine: Machine
-    observed: Observed = Observed()
+    observed: Observed = USUAL
     slices: tuple[Slice, ...] = ()
 
     @property

@@ -29,11 +29,11 @@ class Readings:
 
 def together(count: int, parts: Iterable[tuple[Activity, float, float]]) -> Activity:
     """What several do on one GPU: each with its share of the compute and of the memory."""
-    total = {one.name: np.zeros(count) for one in fields(Activity)}
+    total: dict[str, Floats] = {one.name: np.zeros(count) for one in fields(Activity)}
     for activity, compute, memory in parts:
-        for name, values in total.items():
+        for name, so_far in total.items():
             share = memory if name in ("dram", "memory") else compute if name in ("engine", "sm", "tensor") else 1.0
-            values += share * getattr(activity, name)
+            total[name] = so_far + share * getattr(activity, name)
     unbounded = ("disk_read", "disk_write", "web")
     return Activity(**{name: v if name in unbounded else np.clip(v, 0, 1) for name, v in total.items()})
 

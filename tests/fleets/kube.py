@@ -2,12 +2,12 @@
 
 Rests on: kube-state-metrics' docs/metrics (pod, replicaset, job, node): names and labels; resources named
 nvidia_com_gpu and nvidia_com_mig_1g_10gb with unit "integer"; Kubernetes' provider ids; label names as its
-allow-list turns them (label_topology_kubernetes_io_region).
+allow-list turns them (label_topology_kubernetes_io_region). Simplified: of phases those that occur, and Pending at 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 from skuwise.advisor.simulate.series import Series
@@ -98,7 +98,8 @@ def _workload(world: World, workload: Workload, at: Target) -> Iterator[Series]:
         for name, labels in _pod(workload, node, pod).items():
             yield at.series(name, key | labels, 1.0, listed)
         yield at.series("kube_pod_start_time", key, np.floor(world.fleet.at(workload.begin_day)) - 45.0, listed)
-        for phase, values in {"Running": running, "Succeeded": finished, "Pending": np.zeros(len(running))}.items():
+        phases = {"Running": running, "Pending": np.zeros(len(running)), **({"Succeeded": finished} if finite else {})}
+        for phase, values in phases.items():
             yield at.series("kube_pod_status_phase", key | {"phase": phase}, values.astype(float), listed)
         wanted: dict[str, float] = {}
         for hold in mine:
@@ -109,11 +110,12 @@ def _workload(world: World, workload: Workload, at: Target) -> Iterator[Series]:
         for name in ("kube_pod_container_resource_requests", "kube_pod_container_resource_limits"):
             for resource, amount in wanted.items():
                 yield at.series(name, labels | {"resource": resource, "unit": "integer"}, amount, listed)
-            yield at.series(name, labels | {"resource": "cpu", "unit": "core"}, wanted_cpu, listed)
+        cpu = labels | {"resource": "cpu", "unit": "core"}
+        yield at.series("kube_pod_container_resource_requests", cpu, wanted_cpu, listed)
     yield from _owners(workload, at, listed)
 
 
-def _pod(workload: Workload, node: Node, pod: str) -> dict[str, Mapping[str, object]]:
+def _pod(workload: Workload, node: Node, pod: str) -> dict[str, dict[str, str]]:
     kind, name = {
         "Deployment": ("ReplicaSet", workload.replica_set),
         "CronJob": ("Job", workload.job),

@@ -1,9 +1,9 @@
 """node_exporter: its names, labels and units for what an adviser needs of a host.
 
-Rests on: node_exporter's collectors uname, dmi, cpu, meminfo, diskstats, infiniband and netclass (InfiniBand counters in
-bytes, rate in bytes per second; node_network_speed_bytes -125000 where a speed is unknown, its issue 1967; absent where
-the driver gives none, amzn-drivers issue 289). Simplified: CORES logical processors whatever the machine has, and the
-four modes of time that are not nearly 0.
+Rests on: node_exporter's collectors uname, dmi, cpu, meminfo, diskstats, infiniband and netclass (InfiniBand counters
+in bytes, rate in bytes per second; node_network_speed_bytes -125000 where a speed is unknown, its issue 1967; absent
+where the driver gives none, amzn-drivers issue 289). Simplified: CORES logical processors whatever the machine has, and
+the four modes of time that are not nearly 0.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def node_exporter(world: World, node: Node, rng: np.random.Generator) -> Iterato
 
 def _busy(world: World, node: Node) -> dict[str, Floats]:
     """Sums over the GPUs of a node. A slice is charged as a seventh or more of its GPU."""
-    total = {one.name: np.zeros(world.clock.count) for one in fields(Activity)}
+    total: dict[str, Floats] = {one.name: np.zeros(world.clock.count) for one in fields(Activity)}
     for hold, held in world.on(node):
         share = 1.0
         if hold.instance is not None:
             share = max(node.gpu.slices[s.profile][0] for s in node.sliced(hold.gpu) if s.instance == hold.instance) / 7
-        for name, values in total.items():
-            values += share * getattr(held.activity, name)
+        for name, so_far in total.items():
+            total[name] = so_far + share * getattr(held.activity, name)
     return total
 
 
@@ -125,7 +125,6 @@ def _infiniband(
             yield at.series(f"node_infiniband_port_data_{name}_bytes_total", port, counter)
         yield at.series("node_infiniband_rate_bytes_per_second", port, machine.port_bytes_per_second)
         yield at.series("node_infiniband_state_id", port, 4.0)
-        yield at.series("node_infiniband_physical_state_id", port, 5.0)
         info = {"device": port["device"], "board_id": "MT_0000000838", "firmware_version": "28.39.2048",
                 "hca_type": "MT4129"}  # fmt: skip
         yield at.series("node_infiniband_info", info, 1.0)

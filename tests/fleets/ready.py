@@ -28,6 +28,7 @@ LABELED = Observed(node_labels=True)
 MORE = Observed(more_prof=True, node_labels=True)
 DEV_ONLY = Observed(prof=False)
 SLURM = Observed(kube=False, pods="none", hpc_job=True)
+STUCK = Observed(stuck_prof=tuple((gpu, 2.0) for gpu in range(8)))
 NO_LABELS = Observed(kube=False, pods="none")
 MIXED = ("1111111", "33", "2221", "3211", "223", "33", "1111111", "2221")
 """33 instances on eight GPUs."""
@@ -44,7 +45,7 @@ def everything(days: float = 4.0, interval_s: float = 120.0) -> Fleet:
         instances("mig-01", hw.P4DE, ("", "", *MIXED[2:]), busy=12, held=4, whole="decode", observed=LABELED),
         shared("shared-01"),
         dark("dark-01"),
-        training("stuck", "train_compute", hw.DGX_H100, observed=Observed(stuck_prof=tuple((g, 2.0) for g in range(8)))),
+        training("stuck", "train_compute", hw.DGX_H100, observed=STUCK),
         serving("light-01", "light", hw.G5, replicas=6, image=TRITON, observed=EXPORTED),
         days=days, interval_s=interval_s,
     )  # fmt: skip
@@ -110,8 +111,9 @@ def founding_alone(days: float = 4.0, interval_s: float = 120.0) -> Fleet:
 def forty(days: float = 4.0, interval_s: float = 300.0) -> Fleet:
     """Forty nodes; six of them are bare metal without any workload label."""
     parts: tuple[Part, ...] = (
-        training("az-net", "train_network", hw.ND_H100, 3, observed=LABELED),
-        training("az-compute", "train_compute", hw.ND_H100, 2, observed=MORE),
+        training("az-net", "train_network", hw.ND_H100, 2, observed=LABELED),
+        training("az-compute", "train_compute", hw.ND_H100, observed=MORE),
+        training("gcp-net", "train_network", hw.A2, 2, observed=LABELED),
         training("az-eth", "train_network", hw.ND_H100_ETHERNET, 2, observed=PLAIN),
         training("az-hbm", "train_hbm", hw.ND_A100, observed=EXPORTED),
         founding("az-serve-01", hw.ND_H100, LABELED),
@@ -137,7 +139,7 @@ def forty(days: float = 4.0, interval_s: float = 300.0) -> Fleet:
         training("own-pcie", "train_pcie", hw.SUPERMICRO_L40S),
         serving("own-prefill-01", "prefill", hw.SUPERMICRO_L40S),
         serving("own-batch-01", "batch_decode", hw.SUPERMICRO_L40S, image=SGLANG),
-        training("own-stuck", "train_compute", hw.DGX_H100, observed=Observed(stuck_prof=tuple((g, 2.0) for g in range(8)))),
+        training("own-stuck", "train_compute", hw.DGX_H100, observed=STUCK),
         training("own-dev", "train_compute", hw.DGX_A100, observed=DEV_ONLY),
         training("slurm-ib", "train_network", hw.DGX_H100, 2, observed=SLURM, job="52001"),
         training("slurm-input", "train_input", hw.DGX_A100, observed=SLURM, job="52002"),

@@ -114,8 +114,10 @@ class Truth:
 
 
 def truth(fleet: Fleet) -> Truth:
+    """Of its own days alone: what begins after them does not exist."""
     nodes = tuple(_node(fleet, node) for node in fleet.nodes)
-    return Truth(nodes, tuple(_workload(fleet, one) for one in fleet.workloads), fleet.start, fleet.end)
+    present = (one for one in fleet.workloads if fleet.at(one.begin_day) < fleet.at(one.end_day))
+    return Truth(nodes, tuple(_workload(fleet, one) for one in present), fleet.start, fleet.end)
 
 
 def _node(fleet: Fleet, node: Node) -> NodeTruth:
@@ -125,6 +127,7 @@ def _node(fleet: Fleet, node: Node) -> NodeTruth:
     instances = tuple(
         InstanceTruth(node.uuid(s.gpu), s.gpu, s.instance, s.profile, fleet.at(s.begin_day), fleet.at(s.end_day))
         for s in node.slices
+        if fleet.at(s.begin_day) < fleet.at(s.end_day)
     )
     whole = [gpu for gpu in range(machine.gpus) if gpu not in divided]
     free = tuple(node.uuid(gpu) for gpu in whole if Hold(node.name, gpu) not in taken)

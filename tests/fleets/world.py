@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +59,7 @@ class Target:
     """One endpoint that is scraped: its labels, the moments of its scrapes, and which of them succeed."""
 
     labels: Mapping[str, str]
-    ts: Floats
+    ts: npt.NDArray[np.float64]
     up: Mask
 
     def series(
@@ -81,15 +81,29 @@ def world(fleet: Fleet, rng: np.random.Generator) -> World:
         end = np.inf if workload.end_day is None else fleet.at(workload.end_day)
         mask = (clock.ts >= fleet.at(workload.begin_day)) & (clock.ts < end)
         for number, (hold, pod) in enumerate(zip(workload.holds, workload.pods, strict=True)):
-            one = Held(workload, pod, mask, activity.row(number).during(mask))
+            mine = _rough(activity.row(number), len(fleet.holders(fleet.node(hold.node), hold.gpu, hold.instance)), own)
+            one = Held(workload, pod, mask, mine.during(mask))
             held[hold] = (*held.get(hold, ()), one)
     return World(fleet, clock, held)
+
+
+def _rough(activity: Activity, sharing: int, rng: np.random.Generator) -> Activity:
+    """What keeps step with the engine does so roughly; those who share a GPU fit into its memory together."""
+    rough = {
+        name: np.clip(getattr(activity, name) * (1 + 0.05 * rng.standard_normal(len(activity.engine))), 0.0, 1.0)
+        for name in ("sm", "tensor", "dram", "pcie_tx", "pcie_rx")
+    }
+    return replace(activity, memory=activity.memory / sharing, **rough)
 
 
 def target(fleet: Fleet, clock: Clock, job: str, instance: str, rng: np.random.Generator) -> Target:
     """Prometheus scrapes each target at its own offset within the interval; a few scrapes fail."""
     offset = np.round(rng.uniform(0, min(fleet.interval_s, 60.0)), 3)
-    return Target({"job": job, "instance": instance}, clock.ts + offset, rng.random(clock.count) >= fleet.missed)
+    return Target(
+        {"job": job, "instance": instance},
+        (clock.ts + offset).astype(np.float64),
+        rng.random(clock.count) >= fleet.missed,
+    )
 
 
 def address(*parts: object) -> str:
