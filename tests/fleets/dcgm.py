@@ -1,9 +1,10 @@
 """dcgm-exporter: its default metrics and labels, MIG instances, shared GPUs, and its known faults.
 
-Rests on: dcgm-exporter's default-counters.csv and dcp-metrics-included.csv; sample outputs in its issues 68, 544, 713
-and in dra-driver-nvidia-gpu issue 166 (instances carry the parent's gpu and UUID, GPU_I_ID, GPU_I_PROFILE); issues 50,
-105, 216, 430 (GPU_UTIL of instances absent or 0), 151, 201, 587 (one value for each pod that shares a GPU); DCGM issues
-152 (SM_ACTIVE of an instance above 1) and 303 (profiling fields at 0 after an XID). Without a job, hpc_job is "0".
+Rests on: dcgm-exporter's default-counters.csv, with the four profiling fields that are on by default; sample outputs
+in its issues 68, 544, 713 and in dra-driver-nvidia-gpu issue 166 (instances carry the parent's gpu and UUID,
+GPU_I_ID, GPU_I_PROFILE); issues 50, 105, 216, 430 (GPU_UTIL of instances absent or 0), 151, 201, 587 (one value for
+each pod that shares a GPU); DCGM issues 152 (SM_ACTIVE of an instance above 1) and 303 (profiling fields at 0 after
+an XID). Without a job, hpc_job is "0".
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What a fleet is: nodes, how each is observed, and workloads on GPUs or their MIG instances.
 
-Rests on: dcgm-exporter's README and issues (15: labels renamed by Prometheus to exported_*; 50, 105, 216, 430: GPU_UTIL
-of MIG instances absent or 0; 68: Hostname is the exporter's pod; 151, 201, 587: a value repeated for each pod that
-shares a GPU); DCGM issue 303 (profiling fields at 0 after an XID); kube-state-metrics' documentation.
+Rests on: dcgm-exporter's labels as Prometheus renames them without honor_labels (exported_*), and its issues (50,
+105, 216, 430: GPU_UTIL of MIG instances absent or 0; 68: Hostname is the exporter's pod; 151, 201, 587: a value
+repeated for each pod that shares a GPU); DCGM issue 303 (profiling fields at 0 after an XID); kube-state-metrics'
+documentation.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 Rests on: NVIDIA's data sheets (memory, bandwidth, links, power limits); what nvidia-smi and dcgm-exporter print as
 model names and memory; powers at rest with a CUDA context: arXiv 2605.23918 (H100 71.8 to 121.7 W, A100 53.7 to 80.0,
-L40S 35.6 to 102.1) and ollama issue 8591 (V100 27 to 40), the smaller ones taken as alike in share; clouds' DMI texts
-as cloud-init's ds-identify looks for them; EC2's network driver gives no speed (amzn-drivers issue 289) and virtual
-interfaces without one read -125000 in node_exporter (its issue 1967); providers' pages for instance types.
+L40S 35.6 to 102.1) and ollama issue 8591 (V100 27 to 40), those of A10G, L4 and T4 are estimates, alike in share;
+clouds' DMI texts as cloud-init and other detectors look for them (EC2 on Nitro and on Xen, Azure's asset tag, Google,
+DGX); EC2's network driver gives no speed (amzn-drivers issue 289) and virtual interfaces without one read -125000 in
+node_exporter (its issue 1967); providers' pages for instance types.
 """
 
 from __future__ import annotations

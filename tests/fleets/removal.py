@@ -1,6 +1,6 @@
 """What goes missing or bad in a real Prometheus: each a pure function over series, with a readable name.
 
-Rests on: DCGM's blank values (dcgm_fields.h: 2147483632 for 32 bits, 9223372036854775792 for 64, 140737488355328 for
+Rests on: DCGM's blank values (2147483632 for 32 bits, 9223372036854775792 for 64, 140737488355328 for
 floating point, each with neighbors for "not found", "not supported", "not permitted"; -10 of an unsigned counter);
 DCGM issue 303 (stuck at 0); exporters that repeat their last value when the host engine hangs; metric_relabel_configs
 that drop labels; a server that was down for hours.
