@@ -78,7 +78,7 @@ class Gate:
         return tuple(dict.fromkeys(reasons))
 
     def gap(self, claim: Claim) -> float:
-        """Share of the window of which the claim's worst observed GPU tells nothing; at most `GAP_MAX` where it stands."""
+        """Share of the window of which the claim's least observed GPU tells nothing: `GAP_MAX` at most where it stands."""
         hours = self.verdicts.inventory.hours
         seen = [gpu.hours for name in claim.nodes for gpu in self._gpus(name, claim)]
         return max(1.0 - min(seen) / hours, 0.0) if seen and hours > 0 else 0.0
@@ -104,7 +104,7 @@ class Gate:
             reasons.append(f"{node.node} shows {node.surplus} more GPUs than its SKU has, so its SKU is in doubt")
         reasons += self._observed(node, claim)
         if claim.whole:
-            reasons += self._accounted(node, claim)
+            reasons += self._accounted(node)
         if node.node in claim.fabric:
             reasons += self._fabric(node)
         return reasons
@@ -132,7 +132,7 @@ class Gate:
                 reasons.append(f"{NAMES[measure]} was not measured on {which}{node.node}")
         return reasons
 
-    def _accounted(self, node: NodeInventory, claim: Claim) -> list[str]:
+    def _accounted(self, node: NodeInventory) -> list[str]:
         """Whether every GPU of the node is the claim's or nobody's."""
         reasons = []
         if node.unaccounted_pods:

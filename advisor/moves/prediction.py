@@ -61,7 +61,7 @@ class Use:
 
     `g` is the share of time the engine was active, `seconds` each row's weight, `exposed_nvlink` and `exposed_network`
     say in which rows the link's traffic stood in the way of compute. `apart`: links (of `USE_NAMES`) that the work
-    cannot use where it runs: a GPU without peers, a node without a fabric. They carry nothing, measured or not.
+    cannot use where it runs: a GPU without peers, a node without a fabric. Unmeasured, they carry nothing.
     """
 
     u_c: Array
@@ -76,9 +76,9 @@ class Use:
     apart: frozenset[str] = frozenset()
 
     def of(self, name: str) -> Array:
-        """Use of one resource by row; zero of a link that the work cannot use, NaN where it was not measured."""
+        """Use of one resource by row; NaN where it was not measured, but zero of a link that the work cannot use."""
         values: Array = getattr(self, name)
-        return np.zeros_like(values) if name in self.apart else values
+        return np.where(np.isnan(values), 0.0, values) if name in self.apart else values
 
     def lacking(self, *names: str) -> tuple[str, ...]:
         """Which of these uses were not measured in (nearly) all of the observed time; all of them of no time at all."""
@@ -196,7 +196,8 @@ def not_measured(use: Use, *names: str) -> Refusal | None:
     lacking = use.lacking(*names)
     if not lacking:
         return None
-    return Refusal(f"{' and '.join(USE_NAMES[name] for name in lacking)} not measured on the present GPUs")
+    names_ = " and ".join(USE_NAMES[name] for name in lacking)
+    return Refusal(f"{names_} {'was' if len(lacking) == 1 else 'were'} not measured on the present GPUs")
 
 
 def demand(use: Use) -> Array:

@@ -175,9 +175,15 @@ def _release_held(scene: Scene, found: Found, group: Group) -> Option | None:
 
 
 def _release(
-    scene: Scene, found: Found, group: Group | None, nodes: Sequence[NodeFacts], *, released: frozenset[str], whole: int,
+    scene: Scene,
+    found: Found,
+    group: Group | None,
+    nodes: Sequence[NodeFacts],
+    *,
+    released: frozenset[str],
+    whole: int,
     what: str,
-) -> Option:  # fmt: skip
+) -> Option:
     node, gpus = nodes[0], len(released)
     price = scene.book.of(node)
     realised, date = realisation(price, whole, scene.at)

@@ -81,9 +81,10 @@ class NodeInventory:
 
 @dataclass(frozen=True)
 class Inventory:
-    """All nodes by name. `hours`: from the fleet's first telemetry in the window to the window's end: the window that was
-    asked for is no proof of data. `end`: the window's end, Unix seconds. `observed_hours`: hours of the window in which anything
-    of any GPU was observed. `parents`: each MIG instance and the GPU it is a part of, by (node, id)."""
+    """All nodes by name. `hours`: from the fleet's first telemetry in the window to the window's end: the window that
+    was asked for is no proof of data. `end`: the window's end, Unix seconds. `observed_hours`: hours of the window in
+    which anything of any GPU was observed. `parents`: each MIG instance and the GPU it is a part of, by (node, id).
+    """
 
     nodes: Mapping[str, NodeInventory] = field(default_factory=dict)
     hours: float = 0.0

@@ -169,7 +169,7 @@ def test_a_service_that_waits_for_requests_is_not_held_idle():
 
 def test_too_many_gpus_says_how_many_would_do():
     pods = [workload("api", (n,), id=f"w-api-{n}") for n in ("n1", "n2", "n3", "n4")]
-    nodes = [node(w.nodes[0], fabric=None) for w in pods]
+    nodes = [node(w.nodes[0], fabric=fabric(util_p995=0.5)) for w in pods]
     uses = [usage(w, u_c=0.05, u_m=0.15, u_n=0.3) for w in pods]
     advice = advice_of(verdicts(nodes, pods, uses=[u.assign(u_n=0.2) for u in uses]))
     found = one(advice, "too-many-gpus")

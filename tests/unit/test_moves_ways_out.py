@@ -32,7 +32,7 @@ def session(w, **changes) -> pd.DataFrame:
 
 def test_work_that_fills_nothing_gets_a_slice_and_no_dollars_for_part_of_a_node():
     w = tables()
-    (way,) = ways(advice_of(verdicts([node(fabric=None)], [w], uses=[session(w)])), "mig-slice")
+    (way,) = ways(advice_of(verdicts([node(fabric=fabric(util_p995=0.5))], [w], uses=[session(w)])), "mig-slice")
     assert not way.blocked_by
     assert way.risk in {"very-low", "low"}
     assert way.saving_usd_per_month is None

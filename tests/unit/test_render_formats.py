@@ -11,7 +11,7 @@ from pathlib import Path
 import jsonschema
 import pandas as pd
 import pytest
-from moves_builders import DAYS, END, START, advice_of, bare, founding, node, usage, verdicts, workload
+from moves_builders import DAYS, END, START, advice_of, bare, founding, inventory, node, usage, verdicts, workload
 from skuwise.advisor import words
 from skuwise.advisor.model import Advice, Evidence, Interval, Owner, Reconciliation, Summary
 from skuwise.advisor.render import FORMATS, render
@@ -213,6 +213,7 @@ def test_what_saves_most_is_read_first_and_runs_of_a_series_are_one_line():
     spare = node("spare", fabric=None)
     advice = advice_of(
         replace(quiet, nodes=(*quiet.nodes, spare), bare=tuple(bare("spare", i) for i in range(8)),
+                inventory=inventory((*quiet.nodes, spare)),
                 occupancy=pd.concat([quiet.occupancy, verdicts([spare]).occupancy], ignore_index=True))
     )  # fmt: skip
     page = render_overview(advice, width=120)
