@@ -152,8 +152,8 @@ def scene_of(
     sizing = rules["too-many-gpus"]
     return Scene(
         catalog=book.catalog, book=book, headroom=sizing.value("headroom"), sizing=sizing,
-        at=max(generated_at, window.end), window_hours=window.hours, rng=rng, site=site or NO_SITE,
-        floor_hours=_floor_hours(rules),
+        at=max(generated_at, window.end), window_hours=window.hours, seed=int(rng.integers(2**63)),
+        site=site or NO_SITE, floor_hours=_floor_hours(rules),
     )  # fmt: skip
 
 

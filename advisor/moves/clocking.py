@@ -21,7 +21,9 @@ def slower_clock(scene: Scene, base: Baseline, found: Found) -> Option | None:
     price = scene.book.power_of(group.nodes[0])
     draws, paid = None, None
     if price is not None:
-        ratio = move.watts_after * move.prediction.draw(scene.rng, DRAWS) / move.watts_before
+        ratio = (
+            move.watts_after * move.prediction.draw(scene.draws("clock", group.series_id), DRAWS) / move.watts_before
+        )
         at_work = move.watts_before * change.work_hours * 3600 / JOULES_PER_KILOWATT_HOUR
         paid = at_work * price.usd_per_kwh
         draws = (1 - ratio) * paid

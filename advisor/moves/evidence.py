@@ -23,9 +23,6 @@ from .found import listed
 GAP_MAX = 0.01
 # Rows are up to an hour long, and nodes write them at moments of their own.
 END_TOLERANCE_SECONDS = 2 * 3600.0
-# Share of a GPU's memory that the driver and a display may take without any work on it.
-HELD_MEMORY_MIN = 0.01
-_DAY_SECONDS = 86400.0
 # What the words for a measure are, and how each is exported.
 NAMES: Mapping[str, str] = {
     "engine_active": "engine activity",
@@ -78,7 +75,7 @@ class Gate:
         return tuple(dict.fromkeys(reasons))
 
     def gap(self, claim: Claim) -> float:
-        """Share of the window of which the claim's least observed GPU tells nothing: `GAP_MAX` at most where it stands."""
+        """Share of the window of which the claim's least observed GPU tells nothing."""
         hours = self.verdicts.inventory.hours
         seen = [gpu.hours for name in claim.nodes for gpu in self._gpus(name, claim)]
         return max(1.0 - min(seen) / hours, 0.0) if seen and hours > 0 else 0.0
@@ -141,10 +138,10 @@ class Gate:
                 f"{'it' if len(node.unaccounted_pods) == 1 else 'them'}"
             )
         inventory = self.verdicts.inventory
-        bare = [one for one in self._bare.get(node.node, ()) if one.hours > GAP_MAX * inventory.hours]
-        if any(one.hours - one.idle_hours > GAP_MAX * inventory.hours for one in bare):
+        bare, most = self._bare.get(node.node, ()), GAP_MAX * inventory.hours
+        if any(one.busy_hours > most for one in bare):
             reasons.append(f"GPUs of {node.node} worked for nobody that a label names")
-        held = [one for one in bare if _held(one, inventory.end)]
+        held = [one for one in bare if one.held_hours > most]
         if held:
             reasons.append(f"memory of {len(held)} GPUs of {node.node} is held by work that no label names")
         return reasons
@@ -170,12 +167,6 @@ class Gate:
         for one in self.verdicts.bare:
             found.setdefault(one.node, []).append(one)
         return {name: tuple(own) for name, own in found.items()}
-
-
-def _held(one: BareGpu, end: float) -> bool:
-    """Whether somebody's memory lies on a GPU that no workload accounts for, in the last day."""
-    ratio = one.mem_used_ratio
-    return ratio is not None and ratio >= HELD_MEMORY_MIN and one.last_ts >= end - _DAY_SECONDS
 
 
 # What each action is called where it is not advised.

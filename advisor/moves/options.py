@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..model import COUNTED_RISKS, Decision, Interval, Recommendation
 from ..verdicts.facts import Verdicts
+from .choice import best_together
 from .clocking import slower_clock
 from .consolidate import consolidate
 from .evidence import Gate, gated, with_gap
@@ -84,16 +85,12 @@ def decided(options: Sequence[Option], decisions: Mapping[str, Decision]) -> tup
 
 
 def recoverable(options: Sequence[Option]) -> tuple[float, Interval | None]:
-    """Cash a month that can be had: the best of each exclusive set, summed draw by draw, not by percentiles.
+    """Cash a month that can be had: of options that exclude one another those that bring most together, summed draw by
+    draw, not by percentiles.
 
     None for the interval: nothing is recoverable.
     """
-    claimed: set[str] = set()
-    draws = []
-    for option in sorted((o for o in options if o.counts), key=lambda o: (-_p50(o), o.recommendation.id)):
-        if option.draws is not None and not claimed & option.keys:
-            claimed |= option.keys
-            draws.append(option.draws)
+    draws = [option.draws for option in best_together([o for o in options if o.counts]) if option.draws is not None]
     if not draws:
         return 0.0, None
     total = percentiles(sum(draws[1:], start=draws[0]))
@@ -154,11 +151,6 @@ def _exclusive(options: Sequence[Option]) -> tuple[Option, ...]:
         rivals = dict.fromkeys(one for key in sorted(option.keys) for one in by_key[key] if one != r.id)
         out.append(replace(option, recommendation=replace(r, excludes=tuple(rivals))))
     return tuple(out)
-
-
-def _p50(option: Option) -> float:
-    saving = option.recommendation.saving_usd_per_month
-    return saving.p50 if saving else 0.0
 
 
 def order(options: Sequence[Option]) -> tuple[Recommendation, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ DRAWS = 500
 
 @dataclass(frozen=True)
 class Scene:
-    """`headroom`: the load that fewer or other GPUs may reach; `at`: now, Unix seconds; `rng` is injected.
+    """`headroom`: the load that fewer or other GPUs may reach; `at`: now, Unix seconds; `seed`: of all draws.
     `sizing`: the rule that sets the headroom, which teams may change for their work (None: one headroom for all).
 
     `window_hours`: length of the window, from which a month's hours of a job are reckoned. `site`: what moves that were
@@ -37,7 +38,7 @@ class Scene:
     headroom: float
     at: float
     window_hours: float
-    rng: np.random.Generator
+    seed: int
     sizing: WasteRule | None = None
     site: Site = NO_SITE
     floor_hours: float = 30.0
@@ -48,6 +49,11 @@ class Scene:
         """The time of a group's work on another GPU over its time today, as moves that were done here bear it out."""
         found = predict(source, target, group.use, group.phase, network=network)
         return found if source.name == target.name else self.site.applied(found)
+
+    def draws(self, *key: str) -> np.random.Generator:
+        """A generator of its own for each question, so that what is asked of one series changes no answer of another."""
+        digest = hashlib.sha256("\x1f".join(key).encode("utf-8", "surrogatepass")).digest()
+        return np.random.default_rng([self.seed, int.from_bytes(digest[:8], "big")])
 
     def of(self, group: Group) -> Scene:
         """The scene with the headroom that the group's team keeps."""
@@ -134,7 +140,7 @@ def baseline(scene: Scene, group: Group, unit: int, fewer_forbidden: bool) -> Ba
     first = group.nodes[0]
     per_node = max(first.gpu_count, 1)
     gpus = group.gpu_count
-    draws = group.demand_draws(scene.rng, DRAWS)
+    draws = group.demand_draws(scene.draws("demand", group.series_id), DRAWS)
     demand = group.demand_p95
     base = Baseline(
         group=group,

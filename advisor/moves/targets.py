@@ -131,7 +131,7 @@ def _weigh(  # noqa: PLR0917
         predicted[gpu.name, link] = prediction
     if isinstance(prediction, Refusal):
         return prediction.reason
-    ratio = prediction.draw(scene.rng, len(base.demand_draws))
+    ratio = prediction.draw(scene.draws("move", base.group.series_id, target.name), len(base.demand_draws))
     assert base.price is not None
     if base.group.phase == "training":
         gpus = base.gpus

@@ -20,6 +20,8 @@ from .workloads import Attribution
 
 # A port that was ACTIVE in less than this share of its observed time was down: its silence proves nothing.
 ACTIVE_SHARE_MIN = 0.99
+# Share of a GPU's memory that the driver and a display may take without any work on it.
+HELD_MEM_RATIO = 0.01
 _EDGES = np.array(BIN_EDGES)
 
 
@@ -79,6 +81,9 @@ def bare_gpus(frame: Frame, index: GpuIndex, attribution: Attribution, measures:
     rows = measures.iloc[at].reset_index(drop=True)
     gpu = frame.gpu.iloc[at]
     rows["weight"] = nobody["seconds"].to_numpy(float)
+    # What a row tells that somebody held for a part of it may be theirs.
+    whole = rows["weight"] >= 0.98 * gpu["observed_seconds"].to_numpy(float)
+    rows["unnamed"] = rows["weight"].where(whole, 0.0)
     rows["node"], rows["gpu_uuid"] = gpu["node"].to_numpy(), gpu["gpu_uuid"].to_numpy()
     rows["ts"], rows["begin"] = gpu["ts"].to_numpy(), (gpu["ts"] - gpu["interval_seconds"]).to_numpy()
     out = []
@@ -99,6 +104,8 @@ def bare_gpus(frame: Frame, index: GpuIndex, attribution: Attribution, measures:
                 power_mean_watts=_average(own["power"], w),
                 idle_power_watts=_average(own["idle_power"], w),
                 mem_used_ratio=_average(own["mem"], w),
+                busy_hours=_hours_of(own["unnamed"], ~own["idle"]),
+                held_hours=_hours_of(own["unnamed"], own["mem"] >= HELD_MEM_RATIO),
                 first_ts=float(own["begin"].min()),
                 last_ts=float(own["ts"].max()),
                 telemetry_fault=(
@@ -110,6 +117,10 @@ def bare_gpus(frame: Frame, index: GpuIndex, attribution: Attribution, measures:
             )
         )
     return tuple(out)
+
+
+def _hours_of(seconds: pd.Series, chosen: pd.Series) -> float:
+    return float(seconds[chosen.to_numpy(bool)].sum()) / 3600
 
 
 def _observed_hours(frame: Frame, attribution: Attribution) -> dict[str, float]:
