@@ -126,7 +126,8 @@ def test_a_gpu_without_gpm_leaves_reasons_and_no_proxies(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_dcgm_exporter_stands_in_for_gpm_once_a_page(tmp_path: Path) -> None:
-    env, paths = node(tmp_path, HOPPER.replace("H100 80GB HBM3", "A100-SXM4-80GB") + "gpm = no\n")
+    scenario = HOPPER.replace("H100 80GB HBM3", "A100-SXM4-80GB") + "gpm = no\npcie_start_bytes = 1e10\n"
+    env, paths = node(tmp_path, scenario)
     db = tmp_path / "node.db"
     uuids = [f"GPU-00000000-0000-4000-8000-{i:012d}" for i in range(2)]
     values = {"DCGM_FI_PROF_SM_ACTIVE": 0.61, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": "9223372036854775794"}
