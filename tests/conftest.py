@@ -1,4 +1,4 @@
-"""What holds for every test: nobody's own ledger is touched, and the quick suite always draws the same cases."""
+"""What holds for every test: nobody's own files count, and the quick suite always draws the same cases."""
 
 from __future__ import annotations
 
@@ -23,5 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_ledger_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
+def _no_files_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Neither the settings nor the ledger of whoever runs the tests."""
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
