@@ -99,14 +99,16 @@ class _Counters:
 def _wrap_seconds(session: NvmlSession, device: NvmlDevice) -> float:
     """The time of 2^32 bytes at what the link can do at most: it slows down at rest and speeds up within an interval.
 
-    The link as it is counts too, because a virtual machine's ports may claim to be slower than it.
+    The link as it is counts where it is faster: a virtual machine's ports may claim to be slower than it.
     """
     ask, handle = session.ask, device.handle
-    generations = (pynvml.nvmlDeviceGetMaxPcieLinkGeneration, pynvml.nvmlDeviceGetCurrPcieLinkGeneration)
-    widths = (pynvml.nvmlDeviceGetMaxPcieLinkWidth, pynvml.nvmlDeviceGetCurrPcieLinkWidth)
-    generation = max(ask(one, handle) or 0 for one in generations)
-    lanes = max(ask(one, handle) or 0 for one in widths) or _MOST_LANES
-    return _32_BITS / (lanes * _LANE_BYTES_PER_SECOND.get(generation, _LANE_BYTES_PER_SECOND[7]))
+    generation = ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle) or 0
+    lanes = ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle) or _MOST_LANES
+    if generation:
+        generation = max(generation, ask(pynvml.nvmlDeviceGetCurrPcieLinkGeneration, handle) or 0)
+    lanes = max(lanes, ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle) or 0)
+    fastest = max(_LANE_BYTES_PER_SECOND.values())
+    return _32_BITS / (lanes * _LANE_BYTES_PER_SECOND.get(generation, fastest))
 
 
 class NvlinkSource:
