@@ -225,8 +225,9 @@ class Absence:
 
     `subject` is a GPU's uuid, a fabric port as ``device/port``, or a source's name; empty for the host.
     `metric` is a metric's name or ``*`` for all of the subject's. `reason` is a stable kebab-case code
-    (``no-driver``, ``not-supported``, ``no-permission``, ``gpu-lost``, ``counter-reset``, ``long-gap``,
-    ``port-not-active``, ``no-pma``, ``no-fabric``, ...), `detail` the sentence a person reads, `remedy` what to do.
+    (``no-driver``, ``not-supported``, ``no-permission``, ``gpu-lost``, ``counter-reset``, ``counter-wrap``,
+    ``long-gap``, ``port-not-active``, ``no-pma``, ``no-fabric``, ...), `detail` the sentence a person reads, `remedy`
+    what to do.
     """
 
     scope: Scope

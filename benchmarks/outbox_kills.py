@@ -98,7 +98,7 @@ def work(path: Path, password: Path, port: int, ca_file: Path) -> None:
     """What `skuwise report --send` does but for reading."""
     settings = ReportSettings(
         sender=Address("GPU report", addr_spec="gpus@example.org"), administrators=(ADDRESSES[0],),
-        smtp_host="localhost", smtp_port=port, smtp_username=USER, smtp_password_file=str(password),
+        smtp_host="127.0.0.1", smtp_port=port, smtp_username=USER, smtp_password_file=str(password),
         smtp_ca_file=str(ca_file),
     )  # fmt: skip
     routes = Routes(teams=tuple(Team(address.partition("@")[0], (address,)) for address in ADDRESSES[1:]))

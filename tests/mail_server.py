@@ -31,6 +31,7 @@ class Received:
     content: bytes
     encrypted: bool
     user: str | None
+    hello: str  # what the client called itself
 
     @property
     def message(self) -> EmailMessage:
@@ -88,7 +89,8 @@ class _Handler:
         assert isinstance(content, bytes)
         assert server.transport is not None
         encrypted = server.transport.get_extra_info("ssl_object") is not None
-        self.received.append(Received(str(envelope.mail_from), tuple(envelope.rcpt_tos), content, encrypted, user))
+        sender, to = str(envelope.mail_from), tuple(envelope.rcpt_tos)
+        self.received.append(Received(sender, to, content, encrypted, user, str(session.host_name)))
         await asyncio.sleep(self.behaviour.accept_after_seconds)
         return self.behaviour.after_data(number) or "250 accepted"
 

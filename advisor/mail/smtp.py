@@ -121,10 +121,13 @@ class SmtpCarrier:
         s = self._settings
         smtp: smtplib.SMTP | None = None
         try:
+            # Without a name smtplib would look ours up, which no deadline bounds.
+            name = socket.gethostname()
             if s.smtp_security == "tls":
-                smtp = _LimitedTLS(s.smtp_host, s.port, timeout=s.smtp_timeout_seconds, context=self._context)
+                smtp = _LimitedTLS(s.smtp_host, s.port, name, timeout=s.smtp_timeout_seconds, context=self._context)
             else:
-                smtp = _Limited(s.smtp_host, s.port, timeout=s.smtp_timeout_seconds)
+                smtp = _Limited(s.smtp_host, s.port, name, timeout=s.smtp_timeout_seconds)
+            smtp.local_hostname = _own_name(name, smtp)
             with _deadline(smtp, s.smtp_timeout_seconds * _ANSWERS_A_MAIL):
                 if s.smtp_security == "starttls":
                     smtp.starttls(context=self._context)
@@ -178,6 +181,14 @@ class _Limited(smtplib.SMTP):
 
 class _LimitedTLS(_Limited, smtplib.SMTP_SSL):
     """The same, with TLS from the start."""
+
+
+def _own_name(name: str, smtp: smtplib.SMTP) -> str:
+    """What we call ourselves to the server: the machine's name where it is a full one, else our address (RFC 5321)."""
+    if "." in name or smtp.sock is None:
+        return name
+    address = str(smtp.sock.getsockname()[0])
+    return f"[IPv6:{address}]" if ":" in address else f"[{address}]"
 
 
 def _context(settings: ReportSettings) -> ssl.SSLContext | None:

@@ -24,7 +24,9 @@ def _both(option: str) -> _Options:
 
 
 _OPTIONS: dict[str, _Options] = {
-    **dict.fromkeys(("sshpass", "mysql", "mysqldump", "mysqladmin", "mariadb", "mongo", "mongosh", "7z"), _both("-p")),
+    **dict.fromkeys(("sshpass", "7z", "rar", "unrar", "cqlsh"), _both("-p")),
+    **dict.fromkeys(("mysql", "mysqldump", "mysqladmin", "mysqlimport", "mariadb", "mariadb-dump"), _both("-p")),
+    **dict.fromkeys(("mongo", "mongosh", "mongodump", "mongorestore", "mongoimport", "mongoexport"), _both("-p")),
     **dict.fromkeys(("zip", "unzip", "sqlcmd", "mosquitto_pub", "mosquitto_sub"), _both("-P")),
     **dict.fromkeys(("ldapsearch", "ldapmodify", "ldapadd"), _both("-w")),
     "redis-cli": _both("-a"),
@@ -42,7 +44,10 @@ _USER_FLAGS = frozenset({"-u", "--user", "-U", "--proxy-user"})
 _USER_IN_CLUSTER = re.compile(r"-[A-Za-z#]*[uU]")  # curl -su user:password
 # Bounded: a word of nothing but "u" would be tried from each of them on.
 _USER_OPTION = re.compile(r"((?:-[A-Za-z]{0,15}u|--user=|--proxy-user=)[^\s:/@=-][^\s:/@]{0,255}):.+", re.DOTALL)
-_NUMBER = re.compile(r"[\d.]{1,8}")
+# What -k counts (top-k, folds) is a short number without leading zeros; all other digits may be a key.
+_COUNT = re.compile(r"0|[1-9][0-9]{0,4}|0?\.[0-9]{1,4}|[1-9][0-9]?\.[0-9]{1,2}")
+# A key attached to -k. Few letters are a cluster of options, small ones a longer option's name.
+_KEY_ATTACHED = re.compile(r"(-k=?)(?![A-Za-z]{1,7}$|[a-z_-]+$|[A-Za-z][\w.-]*=)(.+)", re.DOTALL)
 # "aws configure set aws_secret_access_key VALUE": a bare name of several parts, one of which can only be a secret's.
 _BARE_NAME = re.compile(r"(?i)(?=\w*(?:secret|password|passwd|access_key|api_key))[a-z]\w*_\w+")
 
@@ -90,11 +95,14 @@ class Places:
             user = _USER_OPTION.fullmatch(word)
             if user is not None:
                 return f"{user[1]}:{MASK}"
+            key = _KEY_ATTACHED.fullmatch(word)
+            if key is not None and not _COUNT.fullmatch(key[2]):
+                return key[1] + MASK
             return word[:2] + MASK if len(word) > 2 and word[:2] in self._attached else None
         if self._after_login or _BARE_NAME.fullmatch(previous):
             return MASK
         if previous == "-k":  # a key, where it is no count (top-k) and no address (curl -k)
-            return None if _NUMBER.fullmatch(word) or "://" in word else MASK
+            return None if _COUNT.fullmatch(word) or "://" in word else MASK
         if previous in _USER_FLAGS or ("curl" in self._programs and _USER_IN_CLUSTER.fullmatch(previous)):
             user_name, separator, _ = word.partition("%" if previous == "-U" and "%" in word else ":")
             return f"{user_name}{separator}{MASK}" if separator and "://" not in word else None

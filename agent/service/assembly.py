@@ -78,7 +78,7 @@ def assemble(
     gpu_sources: tuple[Source, ...] = (
         NvmlSource(session, config.max_gap_seconds),
         GpmSource(session, config.max_gap_seconds),
-        NvlinkSource(session, config.max_gap_seconds),
+        NvlinkSource(session, config.max_gap_seconds, config.interval_seconds),
     )
     events = EventSource(session)  # not one of them: it waits on a thread of its own, and tells while the driver hangs
     driver = GuardedDriver(session, gpu_sources, config.interval_seconds, config.max_gap_seconds, sysfs=config.sysfs)

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """No rate for this interval. `reason`: first-reading, counter-reset or long-gap."""
+    """No rate for this interval. `reason`: first-reading, counter-reset, long-gap or counter-wrap."""
 
     reason: str
 
 
 _FIRST_READING, _COUNTER_RESET, _LONG_GAP = Gap("first-reading"), Gap("counter-reset"), Gap("long-gap")
+_COUNTER_WRAP = Gap("counter-wrap")
 
 
 class CounterRate:
     """Remembers the last value of one counter and turns deltas into rates.
 
     A negative delta is a reset or a wrap: the two cannot be told apart, so it is a gap. A delta over more than
-    `max_gap_seconds` is a gap too, because a mean over it would hide what happened.
+    `max_gap_seconds` is a gap too, because a mean over it would hide what happened; so is one over a time in which the
+    counter can wrap, because a delta that looks sound may lack whole turns.
     """
 
     __slots__ = ("_at", "_last", "max_gap_seconds")
@@ -29,8 +32,8 @@ class CounterRate:
         self._last: float | None = None
         self._at = 0.0
 
-    def rate(self, value: float, monotonic_seconds: float) -> float | Gap:
-        """Per-second rate since the last value, or a `Gap`."""
+    def rate(self, value: float, monotonic_seconds: float, wrap_seconds: float = math.inf) -> float | Gap:
+        """Per-second rate since the last value, or a `Gap`. `wrap_seconds`: the shortest time of one whole turn."""
         last, elapsed = self._last, monotonic_seconds - self._at
         self._last, self._at = value, monotonic_seconds
         if last is None:
@@ -39,6 +42,8 @@ class CounterRate:
             return _COUNTER_RESET
         if elapsed <= 0 or elapsed > self.max_gap_seconds:
             return _LONG_GAP
+        if elapsed >= wrap_seconds:
+            return _COUNTER_WRAP
         return (value - last) / elapsed
 
     def forget(self) -> None:
@@ -53,12 +58,12 @@ class CounterRates:
         self.max_gap_seconds = max_gap_seconds
         self._counters: dict[object, CounterRate] = {}
 
-    def rate(self, key: object, value: float, monotonic_seconds: float) -> float | Gap:
-        """Per-second rate of counter `key` since its last value, or a `Gap`."""
+    def rate(self, key: object, value: float, monotonic_seconds: float, wrap_seconds: float = math.inf) -> float | Gap:
+        """Per-second rate of counter `key` since its last value, or a `Gap`; see `CounterRate.rate`."""
         counter = self._counters.get(key)
         if counter is None:
             counter = self._counters[key] = CounterRate(self.max_gap_seconds)
-        return counter.rate(value, monotonic_seconds)
+        return counter.rate(value, monotonic_seconds, wrap_seconds)
 
     def forget(self, key: object) -> None:
         """Drop what is known of `key` (its device went away)."""

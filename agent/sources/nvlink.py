@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
+
+import pynvml
 
 from ..model import Absence, Capability, Instant, Probe, Reading
 from . import nvml_fields as fields
 from .counters import CounterRates, Gap
-from .nvml_reasons import GAPS, INVALID_ARGUMENT, NO_COUNTER, NO_NVLINK, NOT_SUPPORTED, AbsenceSet, Fault
+from .nvml_reasons import (
+    GAPS,
+    INVALID_ARGUMENT,
+    NO_COUNTER,
+    NO_NVLINK,
+    NOT_SUPPORTED,
+    AbsenceSet,
+    Fault,
+    counter_wrap,
+)
 from .nvml_session import NvmlDevice, NvmlSession
 
 _KIB = 1024.0
 _UNKNOWN = frozenset({NOT_SUPPORTED, INVALID_ARGUMENT})  # this GPU has no such counter or no such link
+_32_BITS = 1 << 32
+# What a lane moves one way, by PCIe generation (PCI-SIG): transfers a second over 8, with nothing taken off for
+# encoding, because it bounds what a counter can show. A link that is not known is taken for the fastest.
+_LANE_BYTES_PER_SECOND = {1: 2.5e9 / 8, 2: 5e9 / 8, 3: 1e9, 4: 2e9, 5: 4e9, 6: 8e9, 7: 16e9}
+_MOST_LANES = 16
 
 
 class _Counted(NamedTuple):
@@ -21,6 +38,7 @@ class _Counted(NamedTuple):
     places: tuple[int, ...]
     scale: float  # bytes per count
     origin: str
+    may_wrap: bool  # at 32 bits
 
 
 class _Counters:
@@ -33,11 +51,14 @@ class _Counters:
         self._device = device
         self._call = session.function("nvmlDeviceGetFieldValues")
         self._asked: list[tuple[int, int]] = []
+        # The shortest time in which a PCIe counter can turn once; infinite once one has shown more than 32 bits.
+        self.wrap_seconds = _wrap_seconds(session, device)
+        self.wrap = counter_wrap(self.wrap_seconds)
         for metric, field in (
             ("pcie_tx_bytes_per_second", fields.PCIE_TX_BYTES),
             ("pcie_rx_bytes_per_second", fields.PCIE_RX_BYTES),
         ):
-            if not self._count(metric, [(field, 0)], 1.0):
+            if not self._count(metric, [(field, 0)], 1.0, may_wrap=True):
                 self.never.append(NO_COUNTER.of("gpu", device.uuid, metric))
         for metric, total_kib, link_bytes in (
             ("nvlink_tx_bytes_per_second", fields.NVLINK_DATA_TX_KIB, fields.NVLINK_XMIT_BYTES),
@@ -51,30 +72,57 @@ class _Counters:
         asked = self._asked
         self.block = fields.FieldBlock(self._call, device.handle, asked) if self._call is not None and asked else None
 
-    def _count(self, metric: str, asked: list[tuple[int, int]], scale: float) -> bool:
+    def note_width(self, number: float) -> None:
+        """A reading that 32 bits cannot hold proves the GPU's PCIe counters wider."""
+        if number >= _32_BITS:
+            self.wrap_seconds = math.inf
+
+    def _count(self, metric: str, asked: list[tuple[int, int]], scale: float, may_wrap: bool = False) -> bool:
         """Take those of `asked` that answer, for `metric`. False: this GPU knows none of them."""
         if self._call is None or not asked:
             return False
         block = fields.FieldBlock(self._call, self._device.handle, asked)
         refused = block.read()
-        codes = [refused] * len(asked) if refused else [code for code, _ in block.values()]
+        answers = [(refused, 0)] * len(asked) if refused else block.values()
         # A link that is not there is left out for good; with any other error the tick will say so.
-        taken = [field for field, code in zip(asked, codes, strict=True) if code not in _UNKNOWN]
+        taken = [field for field, (code, _) in zip(asked, answers, strict=True) if code not in _UNKNOWN]
         if taken:
             places = tuple(range(len(self._asked), len(self._asked) + len(taken)))
             self._asked += taken
-            self.counted.append(_Counted(metric, places, scale, f"NVML field {asked[0][0]}"))
+            self.counted.append(_Counted(metric, places, scale, f"NVML field {asked[0][0]}", may_wrap))
+            for code, number in answers:
+                if may_wrap and code == 0:
+                    self.note_width(number)
         return bool(taken)
 
 
+def _wrap_seconds(session: NvmlSession, device: NvmlDevice) -> float:
+    """The time of 2^32 bytes at what the link can do at most: it slows down at rest and speeds up within an interval.
+
+    The link as it is counts where it is faster: a virtual machine's ports may claim to be slower than it.
+    """
+    ask, handle = session.ask, device.handle
+    generation = ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle) or 0
+    lanes = ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle) or _MOST_LANES
+    if generation:
+        generation = max(generation, ask(pynvml.nvmlDeviceGetCurrPcieLinkGeneration, handle) or 0)
+    lanes = max(lanes, ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle) or 0)
+    fastest = max(_LANE_BYTES_PER_SECOND.values())
+    return _32_BITS / (lanes * _LANE_BYTES_PER_SECOND.get(generation, fastest))
+
+
 class NvlinkSource:
-    """Rates of the link counters, where GPM is missing. On GPUs with GPM it says nothing at all."""
+    """Rates of the link counters, where GPM is missing. On GPUs with GPM it says nothing at all.
+
+    `interval_seconds`: at which it is going to be read, so that a probe knows which counters may wrap in between.
+    """
 
     name = "nvlink"
 
-    def __init__(self, session: NvmlSession, max_gap_seconds: float) -> None:
+    def __init__(self, session: NvmlSession, max_gap_seconds: float, interval_seconds: float = 0.0) -> None:
         self._session = session
         self._max_gap = max_gap_seconds
+        self._interval = interval_seconds
         self._rates = CounterRates(max_gap_seconds)
         self._counters: dict[str, _Counters] = {}
         self._absent = AbsenceSet()
@@ -91,7 +139,7 @@ class NvlinkSource:
                 lines.append(Capability(self.name, "gpu", device.uuid, "*", "NVML fields", absence))
             elif device.no_gpm is not None and device.instance is None:
                 counters = self._prepare(device)
-                lines += [Capability(self.name, "gpu", device.uuid, c.metric, c.origin) for c in counters.counted]
+                lines += [self._line(device, counters, counted) for counted in counters.counted]
                 lines += [Capability(self.name, "gpu", device.uuid, a.metric, "NVML fields", a) for a in counters.never]
         return Probe(capabilities=tuple(lines))
 
@@ -115,6 +163,11 @@ class NvlinkSource:
         """Forget the counters; the handles are the session's."""
         self._counters.clear()
         self._rates = CounterRates(self._max_gap)
+
+    def _line(self, device: NvmlDevice, counters: _Counters, counted: _Counted) -> Capability:
+        wraps = counted.may_wrap and self._interval >= counters.wrap_seconds
+        absence = counters.wrap.of("gpu", device.uuid, counted.metric) if wraps else None
+        return Capability(self.name, "gpu", device.uuid, counted.metric, counted.origin, absence)
 
     def _prepare(self, device: NvmlDevice) -> _Counters:
         known = self._counters.get(device.uuid)
@@ -140,7 +193,7 @@ class NvlinkSource:
         values: dict[str, float] = {}
         numbers = counters.block.values()
         for counted in counters.counted:
-            rate = self._rate(device, counted, numbers, instant.monotonic_seconds)
+            rate = self._rate(device, counters, counted, numbers, instant.monotonic_seconds)
             if isinstance(rate, Fault):
                 self._absent.gpu(device.uuid, counted.metric, rate)
             else:
@@ -148,7 +201,12 @@ class NvlinkSource:
         return values
 
     def _rate(
-        self, device: NvmlDevice, counted: _Counted, numbers: list[tuple[int, int | float]], monotonic: float
+        self,
+        device: NvmlDevice,
+        counters: _Counters,
+        counted: _Counted,
+        numbers: list[tuple[int, int | float]],
+        monotonic: float,
     ) -> float | Fault:
         total, why = 0.0, None
         for place in counted.places:
@@ -158,9 +216,12 @@ class NvlinkSource:
                 self._rates.forget(key)
                 why = self._session.meaning(code)
                 continue
-            rate = self._rates.rate(key, number, monotonic)
+            if counted.may_wrap:
+                counters.note_width(number)
+            wrap_seconds = counters.wrap_seconds if counted.may_wrap else math.inf
+            rate = self._rates.rate(key, number, monotonic, wrap_seconds)
             if isinstance(rate, Gap):
-                why = why or GAPS[rate.reason]
+                why = why or (counters.wrap if rate.reason == "counter-wrap" else GAPS[rate.reason])
             else:
                 total += rate * counted.scale
         return why or total  # a sum that lacks one of its links would be too low, not approximate

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 ENERGY = 83  # mJ since driver load
 NVLINK_MB_PER_SECOND, NVLINK_LINK_COUNT = 90, 91  # speed of one link one way, in MB/s; links of the GPU
 NVLINK_DATA_TX_KIB, NVLINK_DATA_RX_KIB = 138, 139  # scope: link, or ALL_LINKS
-PCIE_TX_BYTES, PCIE_RX_BYTES = 197, 198
+PCIE_TX_BYTES, PCIE_RX_BYTES = 197, 198  # may wrap at 32 bits
 NVLINK_XMIT_BYTES, NVLINK_RCV_BYTES = 202, 204  # NVLink5, scope: link
 ALL_LINKS = 0xFFFFFFFF
 

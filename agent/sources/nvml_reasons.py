@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -107,6 +108,17 @@ GAPS = {
         "long-gap", "Nobody looked for too long; a mean over that time would hide what happened.", COMES_BACK
     ),
 }
+
+
+def counter_wrap(wrap_seconds: float) -> Fault:
+    """A counter of perhaps 32 bits, read at intervals that are no shorter than `wrap_seconds`, its fastest turn."""
+    detail = (
+        "The counter may have 32 bits, and this link can move more than 4 GiB between two readings: "
+        "a wrap cannot be excluded."
+    )
+    shorter = math.ceil(10 * wrap_seconds) - 1  # tenths of a second; the agent's shortest interval is one
+    remedy = f"{_DCGM_REMEDY} Or sample every {shorter / 10:g} s." if shorter >= 1 else _DCGM_REMEDY
+    return Fault("counter-wrap", detail, remedy)
 
 
 def fault_of(code: int, text: str = "") -> Fault:

@@ -153,7 +153,7 @@ def test_output_never_turns_a_pipe_or_a_device_into_a_file(tmp_path) -> None:
     reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
     reader.start()
     write_whole(pipe, "report")
-    reader.join(timeout=10)
+    reader.join(timeout=60)
     assert read == ["report"] and pipe.is_fifo()
     null = tmp_path / "null"
     null.symlink_to("/dev/null")

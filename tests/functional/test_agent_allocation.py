@@ -21,7 +21,7 @@ def test_an_allocated_gpu_that_nobody_uses_is_in_the_database_and_so_is_the_drai
     (tmp_path / "sys/block").mkdir(exist_ok=True)
     told = {"SKUWISE_ALLOCATIONS": str(tmp_path / "allocations"), "SKUWISE_DRAINED_MARKER": str(tmp_path / "drained")}
     job = {"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "1", "SLURM_JOB_NAME": "llama", "SLURM_JOB_USER": "ada"}
-    subprocess.run(["/bin/sh", str(PROLOG)], env=told | job, check=True, timeout=10)
+    subprocess.run(["/bin/sh", str(PROLOG)], env=told | job, check=True, timeout=60)
     (tmp_path / "drained").write_text("bad DIMM\n")
     db = tmp_path / "node.db"
     options = ["--db", str(db), "--interval", "0.2s", "--duration", "1s", "--path.sysfs", str(tmp_path / "sys")]

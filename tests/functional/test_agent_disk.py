@@ -75,7 +75,7 @@ class Running:
         return json.loads(done.stdout)
 
     def rows(self, sql: str) -> list[tuple[object, ...]]:
-        with contextlib.closing(sqlite3.connect(f"file:{self.db}?mode=ro", uri=True, timeout=10)) as connection:
+        with contextlib.closing(sqlite3.connect(f"file:{self.db}?mode=ro", uri=True, timeout=60)) as connection:
             return connection.execute(sql).fetchall()
 
     def stop(self) -> int:
@@ -94,7 +94,7 @@ def start(tmp_path: Path, disk: Path) -> Iterator[Callable[[], Running]]:
     yield begin
     for one in running:
         one.process.kill()
-        one.process.wait(timeout=10)
+        one.process.wait(timeout=60)
         assert one.process.stderr is not None
         one.process.stderr.close()
 
@@ -123,7 +123,7 @@ def test_a_start_on_a_disk_that_takes_nothing_samples_and_recovers(
     agent.said(f"nothing is written ({fault})")
     until(lambda: int(str(agent.status()["waiting_ticks"])) >= 5)
     assert agent.status()["store"] == fault
-    with urllib.request.urlopen(page, timeout=10) as answer:
+    with urllib.request.urlopen(page, timeout=60) as answer:
         assert f'reason="{fault}"'.encode() in answer.read()
     mended_at = time.time()
     if fault == "disk-full":

@@ -39,7 +39,7 @@ class Agent:
             return []  # not there yet
 
     def until(self, true: Callable[[], bool]) -> None:
-        ends = time.monotonic() + 30
+        ends = time.monotonic() + 60
         while not true():
             assert time.monotonic() < ends, (self.folder / "said").read_text()
             time.sleep(0.1)
@@ -69,7 +69,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Agent]]:
     yield begin
     for one in running:
         one.process.kill()
-        one.process.wait(timeout=10)
+        one.process.wait(timeout=60)
 
 
 @pytest.mark.slow

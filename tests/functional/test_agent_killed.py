@@ -44,7 +44,7 @@ def command(tmp_path: Path) -> tuple[list[str], dict[str, str]]:
 
 def ticks(db: Path) -> set[int]:
     """The ids of all committed ticks, read as a stranger would while the agent is still writing."""
-    connection = sqlite3.connect(f"file:{db}?mode=ro", uri=True, timeout=10)
+    connection = sqlite3.connect(f"file:{db}?mode=ro", uri=True, timeout=60)
     try:
         return {row[0] for row in connection.execute("SELECT id FROM tick")}
     finally:
@@ -52,7 +52,7 @@ def ticks(db: Path) -> set[int]:
 
 
 def check_whole(db: Path) -> None:
-    connection = sqlite3.connect(db, timeout=10)
+    connection = sqlite3.connect(db, timeout=60)
     try:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
@@ -71,7 +71,7 @@ def killed(command: list[str], env: dict[str, str], folder: Path, chance: random
         time.sleep(chance.uniform(0.0, 2.5))
         before = ticks(db)
         process.send_signal(signal.SIGKILL)
-        process.wait(timeout=10)
+        process.wait(timeout=60)
     assert before <= ticks(db)
     return len(before)
 
@@ -120,7 +120,7 @@ def test_a_stop_and_go_leaves_a_gap_and_no_invented_tick(command, tmp_path: Path
         os.kill(process.pid, signal.SIGCONT)
         time.sleep(0.8)
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=20)
+        process.wait(timeout=60)
     assert process.returncode == 0
     connection = sqlite3.connect(tmp_path / "node.db")
     stamps = [row[0] for row in connection.execute("SELECT ts FROM tick ORDER BY ts").fetchall()]

@@ -37,7 +37,7 @@ class Running:
         if supervised:
             self.manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             self.manager.bind(str(folder / "notify"))
-            self.manager.settimeout(20)
+            self.manager.settimeout(60)
             self.env |= {"NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": "2000000"}
         self.command = [sys.executable, "-m", "skuwise", "agent", "run", "--config", str(self.config), "--db"]
         self.command += [str(self.db), "--interval", "0.2s", "--path.sysfs", str(folder / "sys"), *arguments]
@@ -91,7 +91,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     yield begin
     for one in running:
         one.process.kill()
-        one.process.wait(timeout=10)
+        one.process.wait(timeout=60)
         if one.process.stderr is not None:
             one.process.stderr.close()
         if one.manager is not None:
@@ -99,7 +99,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 
 
 def until(true: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 30
+    ends = time.monotonic() + 60
     while not true():
         assert time.monotonic() < ends, "it did not come about"
         time.sleep(0.1)
@@ -174,7 +174,7 @@ def test_a_pause_outlives_a_restart(start: Callable[..., Running], tmp_path: Pat
     agent.said("2 GPUs")
     agent.ask("pause")
     agent.process.kill()
-    agent.process.wait(timeout=10)
+    agent.process.wait(timeout=60)
     again = start()
     again.said("sampling")
     assert again.state() == "paused"
@@ -197,7 +197,7 @@ def test_the_socket_is_for_the_owner_and_the_group_alone(start: Callable[..., Ru
         b"x" * 9000,
     ):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.settimeout(20)
+            client.settimeout(60)
             client.connect(str(path))
             with contextlib.suppress(BrokenPipeError):
                 client.sendall(nonsense)

@@ -79,7 +79,7 @@ class Node:
 
 def script(folder: Path, name: str, **environ: str) -> None:
     subprocess.run(
-        ["/bin/sh", str(SCRIPTS / name)], env={"SKUWISE_ALLOCATIONS": str(folder), **environ}, check=True, timeout=10
+        ["/bin/sh", str(SCRIPTS / name)], env={"SKUWISE_ALLOCATIONS": str(folder), **environ}, check=True, timeout=60
     )
 
 
@@ -309,7 +309,7 @@ def test_the_scripts_write_nowhere_that_a_link_leads_to(node: Node, tmp_path: Pa
     node.marker.symlink_to(elsewhere)
     node.prolog("42", "0")
     environ = {"SKUWISE_DRAINED_MARKER": str(node.marker)}
-    subprocess.run(["/bin/sh", str(SCRIPTS / "drained.sh"), "DIMM"], env=environ, check=True, timeout=10)
+    subprocess.run(["/bin/sh", str(SCRIPTS / "drained.sh"), "DIMM"], env=environ, check=True, timeout=60)
     assert list(elsewhere.iterdir()) == [] and elsewhere.stat().st_mode & 0o777 == 0o700
     assert not node.marker.is_symlink() and node.marker.read_text() == "DIMM\n"
     node.folder.unlink()
@@ -326,11 +326,11 @@ def test_the_scripts_write_nowhere_that_a_link_leads_to(node: Node, tmp_path: Pa
 def test_a_drained_node_says_so_and_why(node: Node) -> None:
     environ = {"SKUWISE_DRAINED_MARKER": str(node.marker)}
     run = ["/bin/sh", str(SCRIPTS / "drained.sh")]
-    subprocess.run([*run, "bad\nDIMM", "\x1b[31m", "x" * 900], env=environ, check=True, timeout=10)
+    subprocess.run([*run, "bad\nDIMM", "\x1b[31m", "x" * 900], env=environ, check=True, timeout=60)
     node.attribution.look_at_node()
     (absence,) = [a for a in node.attribution.absences if a.reason == "drained"]
     assert absence.detail.startswith("The node is out of service: badDIMM [31m xxx") and len(absence.detail) < 300
-    subprocess.run([*run, "--clear"], env=environ, check=True, timeout=10)
+    subprocess.run([*run, "--clear"], env=environ, check=True, timeout=60)
     node.see()
     assert "drained" not in node.reasons()
 

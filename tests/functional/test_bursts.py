@@ -100,11 +100,11 @@ def test_an_agents_burst_finds_the_step_that_a_second_hides(tmp_path: Path) -> N
     command += ["--path.sysfs", str(tmp_path / "sys"), "--duration", "60s"]
     environment = stub_env(tmp_path, STEPS + places)
     with subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as agent:
-        until = time.monotonic() + 50
+        until = time.monotonic() + 60
         while time.monotonic() < until and not (db.exists() and rows(db, "SELECT count(*) FROM gpu_burst")[0][0]):
             time.sleep(0.5)
         agent.send_signal(signal.SIGTERM)
-        assert agent.wait(20) == 0
+        assert agent.wait(60) == 0
     bursts = rows(
         db,
         "SELECT gpu_uuid, burst_period_seconds, burst_tensor_nvlink_correlation, period_seconds FROM gpu_minutes "

@@ -20,7 +20,7 @@ session = NvmlSession(retry_seconds=30.0)
 source = EventSource(session)
 answer = {"opened": session.open(Instant(1.8e9, 0.0)) is None}
 answer["lines"] = [[c.subject, c.origin, c.absence.reason if c.absence else None] for c in source.probe().capabilities]
-events, ends, wanted = [], time.monotonic() + 20, int(sys.argv[1])
+events, ends, wanted = [], time.monotonic() + 60, int(sys.argv[1])
 while sum(one["count"] for one in events) < wanted and time.monotonic() < ends:
     reading = source.read(Instant(0.0, 0.0))
     events += [dataclasses.asdict(one) for one in reading.events]

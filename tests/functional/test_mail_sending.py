@@ -62,7 +62,7 @@ class Desk:
         self.slept: list[float] = []
         self.said: list[str] = []
         given = {
-            "sender": SENDER, "smtp_host": "localhost", "smtp_port": server.port, "smtp_username": USER,
+            "sender": SENDER, "smtp_host": "127.0.0.1", "smtp_port": server.port, "smtp_username": USER,
             "smtp_ca_file": str(server.ca_file), "smtp_timeout_seconds": 30.0, **changes,
         }  # fmt: skip
         self.settings = ReportSettings(**given)  # type: ignore[arg-type]
@@ -98,6 +98,7 @@ def test_mails_arrive_once_encrypted_and_are_written_down(tmp_path: Path, server
     assert (first.sender, first.to, first.encrypted, first.user) == (
         "gpus@example.org", ("a@example.org", "b@example.org"), True, USER,
     )  # fmt: skip
+    assert first.hello == (socket.gethostname() if "." in socket.gethostname() else "[127.0.0.1]")
     assert second.to == ("c@example.org",)
     assert first.message["Message-ID"] == message_id(WEEK, "search", SENDER)
     text = first.message.get_body(("plain",))
@@ -297,9 +298,14 @@ def talker(says: bytes, *, forever: bool = False) -> Iterator[int]:
 
         thread = threading.Thread(target=talk, daemon=True)
         thread.start()
-        yield listening.getsockname()[1]
-        over.set()
-        thread.join()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            over.set()
+            # Where nobody called, we do: the thread waits for a caller.
+            with contextlib.suppress(OSError):
+                socket.create_connection(listening.getsockname()).close()
+            thread.join()
 
 
 def test_a_server_that_is_down_all_day_loses_nothing(tmp_path: Path, server: MailServer, nobody: int) -> None:

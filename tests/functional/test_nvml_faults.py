@@ -169,6 +169,76 @@ pcie_reset_at = 2.5
     assert after["nvml"]["gpus"][A]["energy_joules"] == pytest.approx(100.0)
 
 
+PCIE = ("pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second")
+
+
+def _pcie(reading):
+    """What the counters say of PCIe: a rate, or the reason for none."""
+    seen = reading["nvlink"]["gpus"].get(A, {}) | _absent(reading["nvlink"], A)
+    return [seen[metric] for metric in PCIE]
+
+
+@pytest.mark.parametrize(
+    ("link", "longest_seconds"),
+    [
+        ("pcie_gen = 5", 0.0671),
+        ("pcie_gen = 4", 0.134),
+        ("pcie_gen = 3\npcie_width = 8", 0.536),
+        ("pcie_gen = 3\npcie_width = 4", 1.073),
+        ("pcie_gen = 9\npcie_width = 4", 0.0671),
+        # What the link is now says nothing of what it can be: at rest it slows down.
+        ("pcie_gen = 3\npcie_width = 4\nfault.nvmlDeviceGetMaxPcieLinkWidth = !3", 0.268),
+        ("pcie_gen = 1\nfault.nvmlDeviceGetMaxPcieLinkGeneration = !3", 0.01677),
+    ],
+)
+def test_a_pcie_counter_that_may_have_wrapped_has_no_rate(tmp_path, link, longest_seconds):
+    scenario = f"[gpu 0]\ngpm = no\npcie_counter_bits = 32\npcie_tx_bytes_per_second = 1e6\n{link}"
+    short, long = 0.99 * longest_seconds, 1.01 * longest_seconds
+    steps = [["open", 0], ["probe"], ["read", 1], ["read", 1 + short], ["read", 1 + short + long]]
+    first, sound, doubtful = drive(tmp_path, scenario, steps)[2:]
+    assert _pcie(first) == ["first-reading"] * 2
+    assert _pcie(sound) == [pytest.approx(1e6, rel=1e-3), 0.0]
+    assert _pcie(doubtful) == ["counter-wrap"] * 2
+
+
+def test_no_rate_is_made_of_what_a_wrap_leaves(tmp_path):
+    """4.4 GB/s in a second would leave 0.1 GB/s of 32 bits, and 4.2 GB/s a counter that went back."""
+    scenario = """
+[gpu 0]
+gpm = no
+pcie_counter_bits = 32
+pcie_tx_bytes_per_second = 4.4e9
+pcie_rx_bytes_per_second = 4.2e9
+"""
+    reads = drive(tmp_path, scenario, [["open", 0], ["probe"], *(["read", t] for t in range(1, 12))])[2:]
+    assert {reason for read in reads[1:] for reason in _pcie(read)} == {"counter-wrap", "counter-reset"}
+
+
+def test_a_pcie_counter_that_shows_more_than_32_bits_is_believed(tmp_path):
+    scenario = "[gpu 0]\ngpm = no\npcie_tx_bytes_per_second = 1.5e9\npcie_rx_bytes_per_second = 1e6"
+    reads = drive(tmp_path, scenario, [["open", 0], ["probe"], *(["read", t] for t in (1, 2, 3, 4))])[2:]
+    assert [_pcie(read) for read in reads[:2]] == [["first-reading"] * 2, ["counter-wrap"] * 2]
+    # One counter of the GPU proves the other, and what was counted before counts.
+    assert _pcie(reads[2]) == _pcie(reads[3]) == [pytest.approx(1.5e9), pytest.approx(1e6)]
+
+
+@pytest.mark.parametrize(
+    ("start_bytes", "interval", "absent"), [("1e9", 1.0, "counter-wrap"), ("1e9", 0.06, None), ("1e10", 1.0, None)]
+)
+def test_a_probe_knows_whether_the_interval_lets_a_pcie_counter_wrap(tmp_path, start_bytes, interval, absent):
+    scenario = f"[gpu 0]\ngpm = no\npcie_start_bytes = {start_bytes}"
+    _, probe = drive(tmp_path, scenario, [["pace", interval], ["open", 0], ["probe"]])
+    lines = {metric: reason for _, metric, _, reason in probe["nvlink"]["capabilities"]}
+    assert [lines[metric] for metric in PCIE] == [absent] * 2
+
+
+def test_gpm_tells_pcie_traffic_whatever_the_counters_hold(tmp_path):
+    scenario = "[gpu 0]\npcie_counter_bits = 32\npcie_tx_bytes_per_second = 4.4e9"
+    read = drive(tmp_path, scenario, [["open", 0], ["probe"], ["read", 1], ["read", 2]])[-1]
+    assert read["gpm"]["gpus"][A]["pcie_tx_bytes_per_second"] == pytest.approx(4.4e9, rel=1e-6)
+    assert read["nvlink"] == {"gpus": {}, "processes": None, "absences": []}
+
+
 def test_a_link_counter_that_fails_leaves_no_sum_of_the_rest(tmp_path):
     scenario = "[gpu 0]\ngpm = no\nnvlink_links = 4\nnvlink_tx_bytes_per_second = 1e9\nnvlink_status = ok 2:!4 3:ok"
     *_, failed, back, after = drive(

@@ -62,7 +62,7 @@ def site(tmp_path: Path, fleet: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
         given: dict[str, object] = {"db": [str(fleet)], "teams": str(teams), **settings}
         if server is not None:
             given |= {
-                "from": "GPU report <gpus@example.org>", "smtp_host": "localhost", "smtp_port": server.port,
+                "from": "GPU report <gpus@example.org>", "smtp_host": "127.0.0.1", "smtp_port": server.port,
                 "smtp_username": USER, "smtp_password_file": str(password), "smtp_ca_file": str(server.ca_file),
             }  # fmt: skip
         file = tmp_path / "config/skuwise/skuwise.toml"

@@ -179,9 +179,9 @@ def test_the_reader_reads_in_its_own_thread_and_never_twice_within_ten_seconds()
     with serving("up 1\n") as (one, asked), serving("up 2\n") as (two, _):
         reader = PageReader()
         reader.start((Target(one, {"up"}, locate=lambda port: frozenset({port})),))
-        assert reader.wait((one,), 10)
+        assert reader.wait((one,), 60)
         reader.start((Target(one, {"up"}, 0.001), Target(two, {"up"})))
-        assert reader.wait((one, two), 10)
+        assert reader.wait((one, two), 60)
         page = reader.latest(one)
         reader.close()
     assert page is not None
@@ -198,7 +198,7 @@ def test_a_page_that_cannot_be_read_keeps_its_reason_and_the_others_go_on() -> N
     with serving("<html>\n") as (bad, _), serving("up 2\n") as (good, _), serving("up 3\n") as (odd, _):
         reader = PageReader()
         reader.start((Target(bad, {"up"}), Target(odd, {"up"}, locate=broken), Target(good, {"up"})))
-        assert reader.wait((bad, good, odd), 10)
+        assert reader.wait((bad, good, odd), 60)
         reader.close()
         pages = [reader.latest(url) for url in (bad, odd, good)]
     assert [page.fault.reason if page and page.fault else None for page in pages] == [

@@ -287,7 +287,8 @@ static nvmlReturn_t link_counter(nvmlDevice_t gpu, nvmlFieldValue_t *field, seri
 static nvmlReturn_t pcie_counter(nvmlDevice_t gpu, nvmlFieldValue_t *field, series_id rate) {
     double ignored;
     nvmlReturn_t code = gpu_value(gpu, S_pcie_status, &ignored);
-    return code ? code : set_ull(field, counter_at(&gpu->pcie, &gpu->series[rate], node_now()));
+    double bytes = counter_at(&gpu->pcie, &gpu->series[rate], node_now());
+    return code ? code : set_ull(field, gpu->pcie_counter_bits < 64 ? fmod(bytes, ldexp(1, gpu->pcie_counter_bits)) : bytes);
 }
 
 static nvmlReturn_t read_field(nvmlDevice_t gpu, nvmlFieldValue_t *field) {

@@ -1,8 +1,9 @@
 """Drives the NVML sources through a scenario, step by step, and prints what they read as JSON lines.
 
 A process of its own, because LD_LIBRARY_PATH counts at start only. Reads one JSON array of steps from stdin:
-``["open", t]``, ``["probe"]``, ``["read", t]``, ``["close"]``, ``["live"]`` (GPM sample buffers held) and
-``["calls", name]`` (how often an NVML function was called so far).
+``["open", t]``, ``["probe"]``, ``["read", t]``, ``["close"]``, ``["live"]`` (GPM sample buffers held),
+``["calls", name]`` (how often an NVML function was called so far) and ``["pace", seconds]``, before all others: the
+interval at which the counters are said to be read.
 At ``t`` seconds of the scenario the sources' monotonic clock stands at 1000 + t.
 """
 
@@ -48,8 +49,11 @@ def _probe(probe: Probe) -> dict[str, object]:
 def main() -> None:
     clock = StubClock(Path(os.environ["SKUWISE_NVML_CLOCK"])) if "SKUWISE_NVML_CLOCK" in os.environ else None
     session = NvmlSession(retry_seconds=30.0)
-    sources = [kind(session, MAX_GAP_SECONDS) for kind in (NvmlSource, GpmSource, NvlinkSource)]
-    for name, *arguments in json.load(sys.stdin):
+    steps = json.load(sys.stdin)
+    pace = steps.pop(0)[1] if steps[0][0] == "pace" else 0.0
+    links = NvlinkSource(session, MAX_GAP_SECONDS, pace)
+    sources = [NvmlSource(session, MAX_GAP_SECONDS), GpmSource(session, MAX_GAP_SECONDS), links]
+    for name, *arguments in steps:
         answer: object = None
         if name in ("open", "read") and clock is not None:
             clock.set(arguments[0])

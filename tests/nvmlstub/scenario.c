@@ -194,6 +194,7 @@ static const char *set_number(gpu_t *gpu, const char *key, const char *value) {
         {"event_types", NULL, NULL, &gpu->event_types},
         {"pcie_gen", &gpu->pcie_gen, NULL, NULL},
         {"pcie_width", &gpu->pcie_width, NULL, NULL},
+        {"pcie_counter_bits", &gpu->pcie_counter_bits, NULL, NULL},
         {"nvlink_links", &gpu->links, NULL, NULL},
         {"nvlink_links_active", &gpu->links_active, NULL, NULL},
         {"nvlink_mb_per_second", &gpu->link_mb_per_second, NULL, NULL},
@@ -264,6 +265,7 @@ static gpu_t *new_gpu(int index) {
     gpu->sms = 132;
     gpu->pcie_gen = 5;
     gpu->pcie_width = 16;
+    gpu->pcie_counter_bits = 64;
     gpu->nvlink_counters = COUNTERS_KIB;
     gpu->event_types = 0x10f; /* ECC single and double bit, P-state, XID, MIG configuration: a choice of the stub */
     gpu->energy.start = 1e6;

@@ -67,7 +67,7 @@ typedef struct gpu {
     unsigned long long memory_total, memory_reserved;
     double power_limit_watts, sm_clock_max_hertz, mem_clock_max_hertz;
     int gpm, minor, links, links_active, link_mb_per_second, architecture, compute_major, compute_minor, cores, sms;
-    int pcie_gen, pcie_width;
+    int pcie_gen, pcie_width, pcie_counter_bits;
     nvlink_counters_t nvlink_counters;
     counter_t energy, nvlink, pcie;
     series_t series[SERIES_COUNT];

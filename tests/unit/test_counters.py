@@ -62,3 +62,17 @@ def test_rates_times_their_intervals_give_back_what_was_counted(steps):
         assert rate >= 0
         counted += rate * (now - before)
     assert counted == pytest.approx(value, rel=1e-6)
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(0.001, 9.0)), min_size=1, max_size=30), st.floats(1e6, 1e11))
+def test_a_counter_of_32_bits_gives_the_true_rate_or_none(steps, most_per_second):
+    rates, now, counted = CounterRates(10.0), 0.0, 0
+    rates.rate("a", 0.0, 0.0)
+    for share, seconds in steps:
+        delta, before, now = int(share * most_per_second * seconds), now, now + seconds
+        counted += delta
+        rate = rates.rate("a", float(counted % 2**32), now, 0.999 * 2**32 / most_per_second)
+        if isinstance(rate, Gap):
+            assert rate.reason in ("counter-wrap", "counter-reset")
+        else:
+            assert rate * (now - before) == pytest.approx(delta, rel=1e-6, abs=1e-6)

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import sqlite3
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +28,7 @@ from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema, to_dict
 from skuwise.rules.errors import NothingToDo, StoreError
 from skuwise.rules.thresholds import load_waste_rules
+from skuwise.tests.rights import bound_by_modes
 
 NOW = 1_790_000_000.0
 DAY = 86400.0
@@ -215,36 +214,22 @@ def test_a_ledger_that_another_process_holds_is_told(ledger: Ledger) -> None:
     assert refused.value.remedy.startswith("Try again")
 
 
-@contextmanager
-def without_rights() -> Iterator[None]:
-    """As a user who owns nothing: root may write everywhere."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
+def test_a_ledger_that_may_not_be_written_is_still_read(ledger: Ledger) -> None:
+    ledger.path.chmod(0o444)
+    ledger.path.parent.chmod(0o555)
+    said: list[str] = []
     try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
-
-
-def test_a_ledger_that_may_not_be_written_is_still_read() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        kept = Ledger(Path(folder) / "ledger.db")
-        kept.propose([MOVE], NOW)
-        kept.path.chmod(0o444)
-        Path(folder).chmod(0o555)
-        said: list[str] = []
-        with without_rights():
-            assert only(kept).state == "proposed"
+        with bound_by_modes():
+            assert only(ledger).state == "proposed"
             with pytest.raises(StoreError, match="may not be written"):
-                kept.add(MOVE.id, Event("accepted", NOW, "ann"))
-            beside = Beside(kept.path, True, said.append)
+                ledger.add(MOVE.id, Event("accepted", NOW, "ann"))
+            beside = Beside(ledger.path, True, said.append)
             assert beside.decisions(NOW) == {}
             beside.note(advice_of(founding()), NOW)
-        Path(folder).chmod(0o755)
-        assert said[0].startswith("not noted in the ledger")
-        assert len(kept.entries()) == 1
+    finally:
+        ledger.path.parent.chmod(0o755)
+    assert said[0].startswith("not noted in the ledger")
+    assert len(ledger.entries()) == 1
 
 
 def test_where_nothing_can_be_written_the_reason_is_told(tmp_path: Path) -> None:

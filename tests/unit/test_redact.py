@@ -6,7 +6,7 @@ import json
 import shlex
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from skuwise.agent.inventory.redact import COMMAND_LIMIT, is_secret_name, redact_command
 
@@ -54,6 +54,9 @@ SECRET = "tr0ub4dor-and-3"
         ["/usr/bin/sshpass", "-p", SECRET, "ssh", "host"],
         ["docker", "login", "-p", SECRET],
         ["redis-cli", "-a", SECRET],
+        ["mongodump", f"-p{SECRET}"],
+        ["server", f"-k{SECRET}"],
+        ["server", f"-k={SECRET}"],
         ["bash", "-c", f"wandb login --relogin {SECRET} && python x.py"],
         ["python", "-c", f"import os; os.environ['OPENAI_API_KEY'] = '{SECRET}'"],
         ["python", "-c", f"os.environ.setdefault('HF_TOKEN', '{SECRET}')"],
@@ -122,6 +125,21 @@ def test_a_numeric_password_is_a_password() -> None:
     assert redact_command(["x", "--password", "123456"]) == "x --password ***"
 
 
+@pytest.mark.parametrize("secret", ["00000000", "12345678", "123456", "007", "1.9.0.1", "019.0000", "QQQQQQQQ"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "server -k {}", "server -k={}", "server -k{}", "server --key {}", "server --key={}", "server -key {}",
+        "KEY={} server", "server KEY={}", "mysql -p {}", "mysql -p{}", "curl -H 'Authorization: {}' host",
+        "curl '-HAuthorization: Basic {}' host", "curl '-HX-Api-Key: {}' host", "curl https://me:{}@host/",
+        "curl https://{}@host/", "curl -u me:{} host", "curl -ume:{} host", "wandb login {}",
+    ],
+)  # fmt: skip
+def test_no_secret_is_taken_for_a_count(place: str, secret: str) -> None:
+    assert secret not in redact_command(shlex.split(place.replace("{}", secret)))
+    assert secret not in redact_command(["bash", "-c", place.replace("{}", secret)])
+
+
 def test_control_characters_and_length() -> None:
     line = redact_command(["a\x1b[31mb\n\u202ec\x00", *["y" * 500] * 9])
     assert line.startswith("a[31mb c")
@@ -183,6 +201,8 @@ ONE_WORD = st.text(alphabet="abcXYZ019!#^*_-+.", min_size=8, max_size=40).filter
 
 
 @given(st.sampled_from(PLACES), ONE_WORD, FILLERS, FILLERS, st.integers(0, 2))
+@example("server -k {}", "00000000", [], [], 0)
+@example("server -k {}", "19.01901", ["nice"], ["-v"], 2)
 def test_no_secret_survives_behind_what_takes_one(
     place: str, secret: str, before: list[str], after: list[str], shells: int
 ) -> None:
@@ -199,7 +219,10 @@ def test_no_secret_survives_behind_what_takes_one(
     [
         "docker run -p 8080:80 --gpus all image",
         "torchrun --nproc_per_node 8 train.py -k 50",
+        "python eval.py -k 0.95 --topk -k100 -k=5 -k .5 -k 0",
         "curl -k https://host/v1/models",
+        "curl -kLsS https://host/v1/models",
+        "server -kubeconfig=/etc/kube -kv_cache_dtype=fp8 -keep-alive 5 -kernel fused",
         "mysqltuner -p 3306",
         "python train.py --wandb-project login --lr 1",
         "python -m torch.distributed.run --rdzv-backend c10d train.py x=1",

@@ -17,16 +17,16 @@ def test_steps_give_way_to_every_other_job() -> None:
         for number in range(3):
             done.append(f"step {number}")
             first_step.set()
-            assert go_on.wait(10)
+            assert go_on.wait(60)
             yield
         return "all"
 
-    worker.start(lambda: None).wait(10)
+    worker.start(lambda: None).wait(60)
     aside = worker.aside(steps())
-    assert aside is not None and first_step.wait(10)
+    assert aside is not None and first_step.wait(60)
     calls = [worker.start(lambda n=n: done.append(f"job {n}")) for n in range(2)]
     go_on.set()
-    assert aside.wait(10) and all(call.done for call in calls)
+    assert aside.wait(60) and all(call.done for call in calls)
     assert done == ["step 0", "job 0", "job 1", "step 1", "step 2"]
     assert aside.result == "all"
     worker.stop()
@@ -36,16 +36,16 @@ def test_what_is_dropped_or_fails_ends_and_the_worker_goes_on() -> None:
     worker = Worker("test")
     assert worker.aside(iter(())) is None  # its thread does not run
     hold = threading.Event()
-    worker.start(lambda: hold.wait(10))
+    worker.start(lambda: hold.wait(60))
     taken: list[int] = []
     dropped = worker.aside(taken.append(n) for n in range(3))
     assert dropped is not None
     dropped.dropped = True
     hold.set()
-    assert dropped.wait(10) and taken == []
+    assert dropped.wait(60) and taken == []
     failed = worker.aside(1 // n for n in (1, 0))
-    assert failed is not None and failed.wait(10)
+    assert failed is not None and failed.wait(60)
     assert isinstance(failed.error, ZeroDivisionError)
     last = worker.start(lambda: 7)
-    assert last.wait(10) and last.result == 7
+    assert last.wait(60) and last.result == 7
     worker.stop()
