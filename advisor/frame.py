@@ -39,7 +39,7 @@ class Frame:
     hours``; empty where the road cannot look back.
     `serving`: what inference servers told, ``node, workload_id, engine, kv_percent, samples, preemptions, seconds,
     generated_tokens``: how many samples fell on each percent of KV cache in use; empty where the road or no server
-    tells.
+    tells. `external_labels`: by which a server says who it is; empty where the road or the server tells none.
     `source`: how the data was reached, for the advice's ``source`` field. `notes`: what the reader could not read.
     """
 
@@ -56,3 +56,4 @@ class Frame:
     notes: tuple[str, ...] = ()
     fabric_history: pd.DataFrame = field(default_factory=pd.DataFrame)
     serving: pd.DataFrame = field(default_factory=pd.DataFrame)
+    external_labels: Mapping[str, str] = field(default_factory=dict)
