@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 
@@ -19,8 +20,8 @@ _NAMED = 3
 def fleet_of(frame: Frame) -> Fleet:
     """The identity of the fleet in a frame.
 
-    GPUs are known by their UUIDs, which are unique everywhere and the same through databases and servers. A node without
-    any is known by its machine id (not more: machines of one image may share it), else by its name.
+    GPUs are known by their UUIDs, which are unique everywhere and the same through databases and servers. A node
+    without any is known by its machine id (not more: machines of one image may share it), else by its name.
     """
     source, nodes = frame.source, frame.nodes
     names = [str(name) for name in nodes["node"]]
@@ -32,7 +33,8 @@ def fleet_of(frame: Frame) -> Fleet:
         if node not in known:
             members[f"machine {id_}" if isinstance(id_, str) and id_ else f"node {node}"] = node
     clusters = {str(name) for name in nodes["cluster"] if isinstance(name, str) and name} if len(nodes) else set()
-    databases = source.get("databases", ())
+    files = source.get("databases")
+    places = frozenset(map(str, files)) if isinstance(files, list | tuple) else frozenset()
     url = str(source.get("url", ""))
     match = source.get("match", ())
     labels = {name: value for name, value in frame.external_labels.items() if not _REPLICAS.fullmatch(name)}
@@ -44,9 +46,7 @@ def fleet_of(frame: Frame) -> Fleet:
         clusters=frozenset(clusters),
         members=members,
         nodes=frozenset(names),
-        sources=frozenset(map(str, databases))
-        if isinstance(databases, list | tuple) and databases
-        else frozenset({url}),
+        sources=places or frozenset({url}),
         server=url,
         labels=labels,
         start=frame.window.start,
@@ -73,7 +73,7 @@ def _is_simulated(uuid: str, node: str, index: object) -> bool:
     """Whether the simulator made this GPU: it derives UUIDs from the node's name and the index, and no driver does."""
     from .simulate.hardware import gpu_uuid  # noqa: PLC0415
 
-    return isinstance(index, int | float) and index == index and uuid == gpu_uuid(node, int(index))
+    return isinstance(index, int | float) and math.isfinite(index) and uuid == gpu_uuid(node, int(index))
 
 
 def _name(clusters: Iterable[str], labels: Mapping[str, str], nodes: Iterable[str], *, simulated: bool) -> str:

@@ -296,8 +296,9 @@ class Fleet:
     """Whose telemetry it is, for the ledger; no part of the JSON. `name`: for people.
 
     `match`: the label matchers that cut it out of its server; `clusters`: as the agents are told, by name. `members`:
-    UUID of a GPU -> its node; a node without a UUID stands by itself. `sources`: where the telemetry lay (files, or the server's URL); `server`:
-    its URL, empty for databases; `labels`: the external labels it tells. `start`, `end`: of the window (Unix seconds).
+    UUID of a GPU -> its node; a node without a UUID stands by itself. `sources`: where the telemetry lay (files, or the
+    server's URL); `server`: its URL, empty for databases; `labels`: the external labels it tells. `start`, `end`: of
+    the window (Unix seconds).
     """
 
     name: str

@@ -134,9 +134,8 @@ class SourceLoader:
             tell(f"reading {FINDINGS_WINDOW.name} of telemetry")
             frame = self._source.read(book.catalog, since=FINDINGS_WINDOW.seconds, until=None, now=loaded.at)
         at = loaded.advice.generated_at
-        return workbench(
-            frame, loaded.advice.workloads, workload, book, at, site=self._beside().of(loaded.advice.fleet).site(at)
-        )
+        own = self._beside().of(loaded.advice.fleet)
+        return workbench(frame, loaded.advice.workloads, workload, book, at, site=own.site(at))
 
     def _beside(self) -> Beside:
         from ..advisor.ledger.advising import Beside  # noqa: PLC0415

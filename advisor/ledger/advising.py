@@ -50,8 +50,8 @@ class Beside:
             self._own()
 
     def of(self, fleet: Fleet | None) -> Beside:
-        """The ledger of a fleet; as it is where its fleet is known already. Raises UsageError where the ledger that was named is
-        another fleet's, StoreError where it cannot be read."""
+        """The ledger of a fleet; as it is where its fleet is known already. Raises UsageError where the ledger that was
+        named is another fleet's, StoreError where it cannot be read."""
         if fleet is None or self.fleet is not None:
             return self
         if self.home is None:

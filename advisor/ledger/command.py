@@ -195,10 +195,9 @@ def ledgers(asked: Path | None) -> list[Held]:
     if found:
         return found
     where = folder_of(home) if home is not None else asked
-    nothing = NothingToDo(
+    raise first or NothingToDo(
         f"There is no ledger in {where} yet.", "'skuwise advise' begins one and notes what it proposes."
     )
-    raise first or nothing
 
 
 def held(every: Sequence[Held], asked: str) -> tuple[Ledger, Entry]:

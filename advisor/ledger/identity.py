@@ -85,8 +85,7 @@ def file_stem(fleet: Fleet) -> str:
     """What a new ledger of this fleet is called: readable, and another one for every other fleet."""
     readable = re.sub(r"[^a-z0-9]+", "-", " ".join((fleet.name, *fleet.match)).lower()).strip("-")[:40].rstrip("-")
     told = [fleet.simulated, fleet.match, sorted(fleet.clusters), sorted(fleet.members)]
-    digest = hashlib.sha256(json.dumps(told).encode("utf-8", "backslashreplace")).hexdigest()[:8]
-    return f"{readable or 'fleet'}-{digest}"
+    return f"{readable or 'fleet'}-{_digest(told, 8)}"
 
 
 def belonging(entries: Sequence[Entry], fleet: Fleet) -> tuple[Entry, ...]:
@@ -121,19 +120,15 @@ def begin_fleets(db: Database) -> None:
 
 def note_fleet(db: Database, fleet: Fleet) -> None:
     """Record that the ledger is this fleet's: what was known of it stays, what is new is added."""
-    id_ = hashlib.sha256(json.dumps([fleet.simulated, fleet.match]).encode("utf-8", "backslashreplace")).hexdigest()[
-        :12
-    ]
+    id_ = _digest([fleet.simulated, fleet.match], 12)
     before = next((k for key, k in _read(db) if key == id_), None)
     seen = max(fleet.end, before.last_seen) if before else fleet.end
     clusters = fleet.clusters | before.clusters if before else fleet.clusters
-    first = next(
-        (row["first_seen"] for row in db.query("SELECT first_seen FROM fleets WHERE id = ?", [id_])), fleet.end
-    )
+    held = next(db.query("SELECT first_seen FROM fleets WHERE id = ?", [id_]), {"first_seen": fleet.end})
     row = {
         "id": id_, "name": _storable(fleet.name), "simulated": int(fleet.simulated), "match": json.dumps(fleet.match),
         "clusters": json.dumps(sorted(clusters)), "server": _storable(fleet.server),
-        "labels": json.dumps(dict(sorted(fleet.labels.items()))), "first_seen": first, "last_seen": seen,
+        "labels": json.dumps(dict(sorted(fleet.labels.items()))), "first_seen": held["first_seen"], "last_seen": seen,
     }  # fmt: skip
     db.table("fleets").upsert(row, pk="id")
     db.conn.executemany(
@@ -162,13 +157,10 @@ def _read(db: Database) -> list[tuple[str, Known]]:
         for name, kind in _FLEETS.items():
             if not isinstance(row[name], (int, float) if kind is float else kind):
                 raise sqlite3.DataError(f"fleets.{name} holds what is of another kind")
-        match, clusters, labels = (_json(row[name], name) for name in ("match", "clusters", "labels"))
-        if (
-            not _texts(match)
-            or not _texts(clusters)
-            or not (isinstance(labels, dict) and _texts(list(labels.values())))
-        ):
-            raise sqlite3.DataError("fleets holds lists of what is no text")
+        match, clusters = (_texts(_json(row[name], name)) for name in ("match", "clusters"))
+        labels = _json(row["labels"], "labels")
+        if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
+            raise sqlite3.DataError("fleets.labels holds what is no table of texts")
         known = Known(
             row["name"], bool(row["simulated"]), tuple(match), frozenset(clusters), members.get(row["id"], {}),
             row["server"], labels, row["last_seen"],
@@ -184,8 +176,14 @@ def _json(text: str, name: str) -> object:
         raise sqlite3.DataError(f"fleets.{name} holds what cannot be read") from error
 
 
-def _texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+def _texts(value: object) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise sqlite3.DataError("fleets holds a list of what is no text")
+    return value
+
+
+def _digest(told: object, length: int) -> str:
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:length]
 
 
 def _nodes(entry: Entry) -> frozenset[str]:

@@ -92,7 +92,7 @@ def put_aside(home: Path, now: float) -> Path:
 
 @contextmanager
 def one_at_a_time(home: Path) -> Iterator[None]:
-    """Of several processes one begins or splits ledgers at a time. Raises StoreError where the folder cannot be made."""
+    """Of several processes one begins or splits ledgers at a time. Raises StoreError where there can be no folder."""
     folder = folder_of(home)
     try:
         # Who decided what, and why, is the user's own (XDG: a folder that is not there is made so).

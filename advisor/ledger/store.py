@@ -105,7 +105,7 @@ class Ledger:
             return len(new)
 
     def recover(self) -> None:
-        """Undo what a process that was killed left half written, which a reader may not. Raises NothingToDo, StoreError."""
+        """Undo what a killed process left half written, which a reader may not. Raises NothingToDo, StoreError."""
         if not self.path.exists():
             raise self._nothing()
         with self._told("written"):

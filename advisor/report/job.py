@@ -96,7 +96,8 @@ class Job:
             )[1]  # fmt: skip
 
     def _before(self, own: Beside) -> Advice | None:
-        """The week before, by the ledger of this one; None where nothing of it is known, or its beginning is not: that compares with no week."""
+        """The week before, by the ledger of this one; None where nothing of it is known, or its beginning is not: that
+        compares with no week."""
         try:
             before = self._read(Week(self.week.start - WEEK_SECONDS), own)
         except NothingToDo:
