@@ -9,8 +9,9 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,13 @@ from skuwise.advisor.frame import Frame
 from skuwise.advisor.ledger.advising import Beside, proposals
 from skuwise.advisor.ledger.entries import Event
 from skuwise.advisor.ledger.store import Ledger
+from skuwise.advisor.model import Fleet
 from skuwise.advisor.moments import parse_moment
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.source import Databases, PrometheusServer
 from skuwise.advisor.telemetry.sqlite import read_frame
 from skuwise.rules.catalog_loader import load_catalog
+from skuwise.rules.errors import UsageError
 from skuwise.tests.fake_prometheus import GPU, DcgmServer, FakePrometheus, Reply, Request, error, matrix, success
 from skuwise.tui.loading import SourceLoader
 from skuwise.tui.state import FINDINGS_WINDOW
@@ -34,7 +37,7 @@ DAY = 86400.0
 NOW = 1_790_000_000.0 // DAY * DAY
 UNTIL = parse_moment("2026-03-09")
 CATALOG = load_catalog()
-OTHER = {**GPU, "UUID": "GPU-b"}
+OTHER: Mapping[str, str] = {**GPU, "UUID": "GPU-b"}
 BOTH = ({**GPU}, {**GPU, "UUID": "GPU-a2", "Hostname": "n2", "instance": "n2:9400"})
 
 
@@ -52,7 +55,7 @@ def measures(requests: Sequence[Request]) -> list[Request]:
 
 
 def test_another_server_behind_the_same_address_is_not_told_from_the_answers_of_the_first(tmp_path: Path) -> None:
-    server, said = DcgmServer(), []
+    server, said = DcgmServer(), list[str]()
     with FakePrometheus(server).running() as fake:
         first = read(fake, tmp_path, said)
         server.series = [OTHER]
@@ -273,11 +276,11 @@ def test_a_ledger_that_was_named_is_its_fleets(run, simulated: Path, tmp_path: P
 
 
 def test_shards_of_one_server_may_share_a_ledger_that_is_named(tmp_path: Path) -> None:
-    def fleet(uuid: str, match: Sequence[str], url: str = "http://mimir"):
+    def fleet(uuid: str, match: Sequence[str], url: str = "http://mimir") -> Fleet:
         with FakePrometheus(DcgmServer(series=[{**GPU, "UUID": uuid}])).running() as fake:
             frame = read(fake, tmp_path / uuid, [])
         source = {"kind": "prometheus", "url": url, "match": list(match)}
-        return fleet_of(Frame(**{**{n: getattr(frame, n) for n in frame.__dataclass_fields__}, "source": source}))
+        return fleet_of(replace(frame, source=source))
 
     path = tmp_path / "shared.db"
     Ledger(path).adopt(fleet("GPU-1", ['rack=~"r1"']))
@@ -289,12 +292,9 @@ def test_shards_of_one_server_may_share_a_ledger_that_is_named(tmp_path: Path) -
             "'t', 's', 1.0, 1.0, NULL)"
         )
     beside.of(fleet("GPU-2", ['rack=~"r2"']))
-    for stranger in (
-        fleet("GPU-3", ['rack=~"r2"'], "http://elsewhere"),
-        fleet("GPU-3", ['pool="x"']),
-        fleet("GPU-3", []),
-    ):
-        with pytest.raises(Exception, match="belongs to another fleet"):
+    elsewhere = fleet("GPU-3", ['rack=~"r2"'], "http://elsewhere")
+    for stranger in (elsewhere, fleet("GPU-3", ['pool="x"']), fleet("GPU-3", [])):
+        with pytest.raises(UsageError, match="belongs to another fleet"):
             beside.of(stranger)
 
 
@@ -318,9 +318,7 @@ def test_a_moved_node_does_not_make_one_fleet_of_two(simulated: Path, tmp_path: 
     second = fleet_of(read_frame([as_if_real(simulated, tmp_path / "b.db", "us")]))
     one = Beside(None, False, said.append, home).of(first).written(0.0).path
     gpu, node = next(iter(first.members.items()))
-    moved = type(second)(
-        **{n: getattr(second, n) for n in second.__slots__ if n != "members"}, members={**second.members, gpu: node}
-    )
+    moved = replace(second, members={**second.members, gpu: node})
     other = Beside(None, False, said.append, home).of(moved).written(0.0).path
     assert one != other
     assert Beside(None, False, said.append, home).of(first).path == one
@@ -335,7 +333,7 @@ def old_ledger(home: Path, *databases: tuple[Path, str]) -> dict[str, list[str]]
     for database, prefix in databases:
         _, told = read_and_advise([database], now=UNTIL)
         found = proposals(told)
-        named = [type(p)(**{n: getattr(p, n) for n in p.__slots__} | {"id": f"{prefix}{p.id}"}) for p in found]
+        named = [replace(p, id=f"{prefix}{p.id}") for p in found]
         Ledger(home).propose(named, UNTIL)
         Ledger(home).add(named[0].id, Event("dismissed", UNTIL, "ann", None, "a standby"))
         Ledger(home).note_mailed("the fleet", [named[0].id], UNTIL)
