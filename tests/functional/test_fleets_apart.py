@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +37,6 @@ DAY = 86400.0
 NOW = 1_790_000_000.0 // DAY * DAY
 UNTIL = parse_moment("2026-03-09")
 CATALOG = load_catalog()
-OTHER: Mapping[str, str] = {**GPU, "UUID": "GPU-b"}
 BOTH = ({**GPU}, {**GPU, "UUID": "GPU-a2", "Hostname": "n2", "instance": "n2:9400"})
 
 
@@ -58,7 +57,7 @@ def test_another_server_behind_the_same_address_is_not_told_from_the_answers_of_
     server, said = DcgmServer(), list[str]()
     with FakePrometheus(server).running() as fake:
         first = read(fake, tmp_path, said)
-        server.series = [OTHER]
+        server.series = [{**GPU, "UUID": "GPU-b"}]
         asked = len(fake.requests)
         second = read(fake, tmp_path, said)
         assert measures(fake.requests[asked:])
@@ -236,6 +235,7 @@ def test_an_id_of_one_fleet_is_found_in_its_ledger(run, simulated: Path, tmp_pat
     assert id_ in out and said.startswith("left out: The ledger")
 
 
+@pytest.mark.slow
 def test_the_screens_and_the_report_tell_of_their_fleet_alone(run, simulated: Path, tmp_path: Path) -> None:
     real = as_if_real(simulated, tmp_path / "real.db")
     home = tmp_path / "state/skuwise/ledger.db"
@@ -406,6 +406,7 @@ def test_a_ledger_whose_identity_is_damaged_is_left_out_untouched(run, simulated
     assert f"The ledger {own} cannot be read: " in said and "Name another file with --ledger" in said
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_split_the_old_ledger_once(simulated: Path, tmp_path: Path) -> None:
     real = as_if_real(simulated, tmp_path / "real.db")
     home = tmp_path / "state" / "skuwise" / "ledger.db"
