@@ -57,11 +57,12 @@ def test_another_server_behind_the_same_address_is_not_told_from_the_answers_of_
     server, said = DcgmServer(), list[str]()
     with FakePrometheus(server).running() as fake:
         first = read(fake, tmp_path, said)
-        server.series = [{**GPU, "UUID": "GPU-b"}]
+        server.series[:] = [{**GPU, "UUID": "GPU-b"}]
         asked = len(fake.requests)
         second = read(fake, tmp_path, said)
         assert measures(fake.requests[asked:])
-        server.series, before, heard = [GPU], len(fake.requests), list(said)
+        server.series[:] = [GPU]
+        before, heard = len(fake.requests), list(said)
         again = read(fake, tmp_path, said)
         assert not measures(fake.requests[before:])  # what was kept of the first is still there
     assert first.gpus["gpu_uuid"].tolist() == again.gpus["gpu_uuid"].tolist() == ["GPU-a"]
