@@ -9,8 +9,9 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,7 @@ from .source import Databases, Source, add_source_choice, source_of
 if TYPE_CHECKING:
     from .frame import Frame
     from .ledger.advising import Beside
-    from .model import Advice, Decision
-    from .moves.site import Site
+    from .model import Advice
 
 WIDTH_OF_A_PIPE = 120
 # One seed for all runs: the same data give the same intervals.
@@ -104,7 +104,8 @@ def add_ledger(parser: argparse.ArgumentParser) -> None:
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument(
         "--ledger", type=Path, metavar="PATH",
-        help="what was decided on recommendations (default: $XDG_STATE_HOME/skuwise/ledger.db, where that can be used)",
+        help="what was decided on recommendations (default: the fleet's own in $XDG_STATE_HOME/skuwise/ledgers, where "
+        "that can be used)",
     )  # fmt: skip
     choice.add_argument("--no-ledger", action="store_true", help="mark no decisions and note nothing")
 
@@ -114,8 +115,9 @@ def ledger_beside(options: argparse.Namespace) -> Beside:
     from .ledger.advising import Beside  # noqa: PLC0415
     from .ledger.place import default_path  # noqa: PLC0415
 
-    path = None if options.no_ledger else options.ledger or default_path(os.environ)
-    return Beside(path, options.ledger is not None, say)
+    named = None if options.no_ledger else options.ledger
+    home = None if options.no_ledger or named is not None else default_path(os.environ)
+    return Beside(named, named is not None, say, home)
 
 
 def _duration(text: str) -> float:
@@ -135,12 +137,12 @@ def _moment(text: str) -> float:
 def run_advise(options: argparse.Namespace) -> int:
     """Read, judge, weigh, print. The only place of `advise` that knows the clock."""
     now, ledger = time.time(), ledger_beside(options)
-    decisions = ledger.decisions(now)
+    ledger.check()
     say("reading telemetry ...")
     with no_garbage_collection():
         _, advice = read_and_advise(
             source_of(options, say, cores()), since=options.since, until=options.until, rules_dir=options.rules,
-            prices=options.prices, now=now, decisions=decisions, with_market=options.market, site=ledger.site(now),
+            prices=options.prices, now=now, ledger=ledger, with_market=options.market,
         )  # fmt: skip
     print_advice(advice, options)
     ledger.note(advice, now)
@@ -167,31 +169,35 @@ def read_and_advise(
     until: float | None = None,
     rules_dir: Path | None = None,
     prices: Path | None = None,
-    decisions: Mapping[str, Decision] | None = None,
+    ledger: Beside | None = None,
     with_market: bool = False,
-    site: Site | None = None,
     read: Callable[[], None] = lambda: None,
 ) -> tuple[Frame, Advice]:
     """The frame of a source and the advice over it. `since`: seconds before `until` (Unix seconds; None: the newest
     data there is). `read` is called between the two: when the frame is there and nothing is judged yet.
 
-    `source`: a list of paths stands for databases. `decisions`: what the ledger says, by recommendation.
-    `with_market`: whether other providers are looked at, too. `site`: what the ledger says of predictions.
+    `source`: a list of paths stands for databases. `ledger`: where decisions and measured moves of the fleet stand;
+    which is its own is known when it was read. `with_market`: whether other providers are looked at, too.
     """
     import numpy as np  # noqa: PLC0415
 
     from .advice import advise  # noqa: PLC0415
+    from .fleet import fleet_of  # noqa: PLC0415
     from .rulebook import load_rulebook  # noqa: PLC0415
 
     book = load_rulebook(rules_dir, prices, now)
     source = Databases(tuple(source)) if isinstance(source, list) else source
     frame = source.read(book.catalog, since=since, until=until, now=now)
     read()
-    return frame, advise(
+    fleet = fleet_of(frame)
+    own = ledger.of(fleet) if ledger is not None else None
+    advice = advise(
         frame, book.catalog, book.rules, book.own.prices, generated_at=now, rng=np.random.default_rng(SEED),
         kinds=book.kinds, bottlenecks=book.bottlenecks, power=book.own.power, custom=book.custom,
-        exceptions=book.exceptions, decisions=decisions, with_market=with_market, site=site,
+        exceptions=book.exceptions, decisions=own.decisions(now) if own is not None else None,
+        with_market=with_market, site=own.site(now) if own is not None else None,
     )  # fmt: skip
+    return frame, replace(advice, fleet=fleet)
 
 
 @contextmanager

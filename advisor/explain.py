@@ -76,11 +76,11 @@ def run_explain(options: argparse.Namespace) -> int:
     asked = [asked_gpu(catalog, name) for name in options.against]
     now = time.time()
     ledger = ledger_beside(options)
-    decisions = ledger.decisions(now)
+    ledger.check()
     say("reading telemetry ...")
     frame, advice = read_and_advise(
         source_of(options, say), since=options.since, until=options.until, rules_dir=options.rules,
-        prices=options.prices, now=now, decisions=decisions, site=ledger.site(now),
+        prices=options.prices, now=now, ledger=ledger,
     )  # fmt: skip
     subject = find(advice, options.id)
     columns = min(shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns, _TEXT_WIDTH_MAX)

@@ -292,6 +292,29 @@ class NodeStanding:
 
 
 @dataclass(frozen=True, slots=True)
+class Fleet:
+    """Whose telemetry it is, for the ledger; no part of the JSON. `name`: for people.
+
+    `match`: the label matchers that cut it out of its server; `clusters`: as the agents are told, by name. `members`:
+    UUID of a GPU -> its node; a node without a UUID stands by itself. `sources`: where the telemetry lay (files, or the
+    server's URL); `server`: its URL, empty for databases; `labels`: the external labels it tells. `start`, `end`: of
+    the window (Unix seconds).
+    """
+
+    name: str
+    simulated: bool
+    match: tuple[str, ...]
+    clusters: frozenset[str]
+    members: Mapping[str, str]
+    nodes: frozenset[str]
+    sources: frozenset[str]
+    server: str
+    labels: Mapping[str, str]
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
 class FabricUse:
     """What one node's compute fabric carried in the window, against what it adds to the node's price.
 
@@ -355,7 +378,7 @@ class Advice:
     `market`: what other providers would charge, apart from the recommendations and in no sum; None: it was not asked.
     `nodes`: every node that was looked at, by name, so that advice of shards can be joined and no node counted twice.
     `fabrics`: of each node that has one, by its name. `standings`: the nodes with what the ledger needs of them; empty
-    in advice that was read back from JSON.
+    in advice that was read back from JSON. `fleet`: whose ledger is its; None likewise, or where nobody told.
     """
 
     generated_at: float
@@ -372,3 +395,4 @@ class Advice:
     nodes: tuple[str, ...] = ()
     fabrics: tuple[FabricUse, ...] = ()
     standings: tuple[NodeStanding, ...] = ()
+    fleet: Fleet | None = None

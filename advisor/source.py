@@ -35,12 +35,14 @@ class Databases:
 
 @dataclass(frozen=True)
 class PrometheusServer:
-    """A server. `matches`: label matchers of every query; `environ`: where settings and credentials are named."""
+    """A server. `matches`: label matchers of every query; `environ`: where settings and credentials are named.
+    `cached`: whether answers of earlier runs are used, and this run's kept."""
 
     url: str
     matches: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
     progress: Callable[[str], None] = lambda _: None
+    cached: bool = True
 
     def read(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Frame:
         """The frame of a window: `since` seconds up to `until` (None: the newest data)."""
@@ -54,8 +56,9 @@ class PrometheusServer:
         client = Client(self.url, settings, self.environ)
         try:
             scope = f"{client.url}\n{settings.identity!r}"
+            folder = cache_folder(settings.cache, self.environ) if self.cached else None
             reading = Reading(
-                client, Cache(cache_folder(settings.cache, self.environ), scope), self.matches, now,
+                client, Cache(folder, scope), self.matches, now,
                 concurrency=settings.concurrency, max_series=settings.max_series,
                 fabric_roles=load_config({}, self.environ).fabric_roles, progress=self.progress,
             )  # fmt: skip
@@ -68,7 +71,8 @@ Source = Databases | PrometheusServer
 
 
 def add_source_choice(parser: argparse.ArgumentParser, *, required: bool = True) -> argparse._MutuallyExclusiveGroup:
-    """The options --db and --prometheus, of which one is needed, and --match. Gives the choice, for others to join.
+    """The options --db and --prometheus, of which one is needed, and --match and --no-cache. Gives the choice, for
+    others to join.
 
     `required` False: where neither is given, something else says what is read.
     """
@@ -85,6 +89,10 @@ def add_source_choice(parser: argparse.ArgumentParser, *, required: bool = True)
         "--match", action="append", default=[], metavar="LABEL=\"V\"",
         help='with --prometheus: only series with this label, as in cluster="eu"; may be given more than once',
     )  # fmt: skip
+    parser.add_argument(
+        "--no-cache", action="store_true",
+        help="with --prometheus: use no answers kept from earlier runs, and keep none",
+    )  # fmt: skip
     return choice
 
 
@@ -97,4 +105,6 @@ def source_of(options: argparse.Namespace, progress: Callable[[str], None], proc
     for match in options.match:
         if not _MATCHER.fullmatch(match):
             raise UsageError(f"{match!r} is no label matcher.", 'Write LABEL="VALUE", or with !=, =~, !~.')
-    return PrometheusServer(options.prometheus, tuple(options.match), dict(os.environ), progress)
+    return PrometheusServer(
+        options.prometheus, tuple(options.match), dict(os.environ), progress, cached=not options.no_cache
+    )

@@ -51,8 +51,8 @@ def run_tui(options: argparse.Namespace) -> int:
     # Narration of the source would fall onto the screen; what is going on is told there already.
     source = source_of(options, lambda _: None)
     loader = SourceLoader(
-        source, ledger=_ledger(options), ledger_named=options.ledger is not None, rules_dir=options.rules,
-        prices=options.prices,
+        source, ledger=options.ledger, ledger_named=options.ledger is not None, ledger_home=_ledger_home(options),
+        rules_dir=options.rules, prices=options.prices,
     )  # fmt: skip
     place = default_path(os.environ)
     memory, told = recall(place)
@@ -79,7 +79,7 @@ def has_colours(term: str) -> bool:
     return curses.tigetnum("colors") > 0
 
 
-def _ledger(options: argparse.Namespace) -> Path | None:
+def _ledger_home(options: argparse.Namespace) -> Path | None:
     from ..advisor.ledger.place import default_path  # noqa: PLC0415
 
-    return None if options.no_ledger else options.ledger or default_path(os.environ)
+    return None if options.no_ledger or options.ledger is not None else default_path(os.environ)

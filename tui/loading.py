@@ -56,8 +56,8 @@ class Loader(Protocol):
 
 
 class SourceLoader:
-    """Loads from databases or a server, with the ledger beside it. `ledger` None: none; `ledger_named`: somebody asked
-    for this one, so it must be readable."""
+    """Loads from databases or a server, with the ledger beside it. `ledger` None: the fleet's own, beside the file
+    `ledger_home`, or none; `ledger_named`: somebody asked for this one, so it must be readable."""
 
     def __init__(
         self,
@@ -65,12 +65,13 @@ class SourceLoader:
         *,
         ledger: Path | None,
         ledger_named: bool = False,
+        ledger_home: Path | None = None,
         rules_dir: Path | None = None,
         prices: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._source, self._ledger, self._rules_dir, self._prices = source, ledger, rules_dir, prices
-        self._named, self._clock = ledger_named, clock
+        self._named, self._home, self._clock = ledger_named, ledger_home, clock
         self.name = _name(source)
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
@@ -80,13 +81,13 @@ class SourceLoader:
 
         now = self._clock()
         beside = self._beside()
-        decisions, site = beside.decisions(now), beside.site(now)
+        beside.check()
 
         def read(one: WindowChoice) -> tuple[Frame, Advice]:
             tell(f"reading {one.name} of telemetry")
             return read_and_advise(
                 _telling(self._source, tell), now=now, since=one.seconds, until=one.until, rules_dir=self._rules_dir,
-                prices=self._prices, decisions=decisions, site=site,
+                prices=self._prices, ledger=beside,
                 read=lambda: tell(f"judging {one.name} of telemetry"),
             )  # fmt: skip
 
@@ -101,14 +102,14 @@ class SourceLoader:
         from ..advisor.ledger.advising import proposals  # noqa: PLC0415
         from ..advisor.ledger.command import event_of  # noqa: PLC0415
         from ..advisor.ledger.entries import stands  # noqa: PLC0415
-        from ..advisor.ledger.store import Ledger  # noqa: PLC0415
 
-        if self._ledger is None:
+        beside = self._beside().of(advice.fleet)
+        if beside.path is None:
             raise UsageError("There is no ledger to keep decisions in.", "Start without --no-ledger, or name one.")
         now = self._clock()
         event = event_of(act, now, None, until, why)
-        ledger = Ledger(self._ledger)
-        ledger.propose(proposals(advice), now)
+        ledger = beside.written(now)
+        ledger.propose(proposals(advice), now, fleet=advice.fleet)
         ledger.add(id_, event)
         return stands((event,), now, now)
 
@@ -133,12 +134,13 @@ class SourceLoader:
             tell(f"reading {FINDINGS_WINDOW.name} of telemetry")
             frame = self._source.read(book.catalog, since=FINDINGS_WINDOW.seconds, until=None, now=loaded.at)
         at = loaded.advice.generated_at
-        return workbench(frame, loaded.advice.workloads, workload, book, at, site=self._beside().site(at))
+        own = self._beside().of(loaded.advice.fleet)
+        return workbench(frame, loaded.advice.workloads, workload, book, at, site=own.site(at))
 
     def _beside(self) -> Beside:
         from ..advisor.ledger.advising import Beside  # noqa: PLC0415
 
-        return Beside(self._ledger, self._named, lambda _: None)
+        return Beside(self._ledger, self._named, lambda _: None, self._home)
 
 
 class DemoLoader:

@@ -8,58 +8,102 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...rules.errors import NothingToDo, StoreError
+from ...rules.errors import NothingToDo, StoreError, UsageError
 from ...rules.plain import clean
-from ..model import Advice, Configuration, Decision, Interval, Recommendation, WorkloadVerdict
+from ..model import Advice, Configuration, Decision, Fleet, Interval, Recommendation, WorkloadVerdict
 from ..moves.site import NO_SITE, Case, Site, site_factor
 from ..words import price_note
 from .entries import Entry, Event, Proposal
 from .happened import happenings
+from .identity import belonging, is_foreign, is_part_of_same_server, is_same, names_of
 from .kept import Ground
 from .measuring import LOAD_CHANGED
+from .place import ledger_of, one_at_a_time, put_aside, set_aside
 from .seen import Seen, measure, seen_in, serves, source_words
-from .store import Ledger
+from .store import DamagedError, Ledger, Mailed
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A ledger beside one advice. `path` None: none. `named`: the user asked for this one."""
+    """A ledger beside one advice. `path` None: none, or the fleet's own, which is known when its telemetry is read.
+
+    `named`: the user asked for this one. `home`: the folder with every fleet's ledger is beside it (`default_path`).
+    `fleet`: whose it is; `old`: ledgers for all fleets, of an older version, that may hold some of it.
+    """
 
     path: Path | None
     named: bool
     say: Say
+    home: Path | None = None
+    fleet: Fleet | None = None
+    old: tuple[Path, ...] = ()
 
-    def decisions(self, now: float) -> Mapping[str, Decision]:
-        """What somebody decided, by recommendation, as far as it holds at `now`. Raises StoreError if it was named."""
-        if self.path is None:
-            return {}
+    def check(self) -> None:
+        """Raises StoreError where a ledger that was asked for cannot be read: before telemetry is, which takes time."""
+        if self.named:
+            self._own()
+
+    def of(self, fleet: Fleet | None) -> Beside:
+        """The ledger of a fleet; as it is where its fleet is known already. Raises UsageError where the ledger that was
+        named is another fleet's, StoreError where it cannot be read."""
+        if fleet is None or self.fleet is not None:
+            return self
+        if self.home is None:
+            if self.path is not None:
+                self._refuse_others(self.path, fleet)
+            return replace(self, fleet=fleet)
         try:
-            entries = Ledger(self.path).entries()
-        except NothingToDo:
-            return {}
+            path, left_out = ledger_of(self.home, fleet)
+            for sentence in left_out:
+                self.say(sentence)
+            old = () if path.exists() else set_aside(self.home)
+            return replace(self, path=path, fleet=fleet, old=(*old, *([self.home] if self.home.exists() else [])))
+        except StoreError as error:
+            self.say(f"no ledger: {error}")
+        except OSError as error:
+            self.say(f"no ledger: {error.filename} cannot be read: {error.strerror}.")
+        return replace(self, path=None, home=None, fleet=fleet)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """What stands in the ledger, with what older ledgers hold of this fleet. Raises StoreError if it was named."""
+        try:
+            own = self._own()
         except StoreError as error:
             if self.named:
                 raise
             self.say(f"no ledger: {error}")
-            return {}
-        told = {entry.proposal.id: entry.decision(now) for entry in entries}
+            return ()
+        known = {entry.proposal.id for entry in own}
+        for path in self.old:
+            found = self._of_old(path, patient=True)
+            more = [entry for entry in found[0] if entry.proposal.id not in known] if found is not None else []
+            known |= {entry.proposal.id for entry in more}
+            own = (*own, *more)
+        return own
+
+    def decisions(self, now: float) -> Mapping[str, Decision]:
+        """What somebody decided, by recommendation, as far as it holds at `now`. Raises StoreError if it was named."""
+        told = {entry.proposal.id: entry.decision(now) for entry in self.entries()}
         return {id_: decision for id_, decision in told.items() if decision.state not in ("proposed", "expired")}
 
     def site(self, now: float) -> Site:
         """What the moves that were done here say of predictions; nothing where there is no ledger to read."""
         try:
-            return site_of(Ledger(self.path).entries(), now) if self.path is not None else NO_SITE
-        except (NothingToDo, StoreError):
+            # What cannot be read was said when decisions were asked for.
+            return site_of(replace(self, named=True, say=_nothing).entries(), now)
+        except StoreError:
             return NO_SITE
 
     def note(self, advice: Advice, now: float) -> None:
         """Note what the advice proposes and what became of what stands there, and say so."""
-        if self.path is None or not (advice.recommendations or self.path.exists()):
+        beside = replace(replace(self, say=_nothing).of(advice.fleet), say=self.say)
+        if beside.path is None or not (advice.recommendations or beside.path.exists() or beside.old):
             return
         seen = seen_in(advice)
         told: list[tuple[str, Event]] = []
@@ -69,7 +113,8 @@ class Beside:
             return told
 
         try:
-            new = Ledger(self.path).propose(proposals(advice), now, happened)
+            ledger = beside.written(now)
+            new = ledger.propose(proposals(advice), now, happened, fleet=advice.fleet)
         except StoreError as error:
             self.say(f"not noted in the ledger: {error}")
             return
@@ -77,7 +122,95 @@ class Beside:
             if event.act in ("done", "regressed", "tried"):
                 self.say(f"{id_} is {event.act}: {clean(event.why or '')}")
         count = len(advice.recommendations)
-        self.say(f"{count} {'recommendation' if count == 1 else 'recommendations'} noted in {self.path} ({new} new)")
+        self.say(f"{count} {'recommendation' if count == 1 else 'recommendations'} noted in {ledger.path} ({new} new)")
+
+    def written(self, now: float) -> Ledger:
+        """The ledger to write to. That of a fleet is begun, with what older ledgers hold of it: the one for all fleets
+        is set aside then, and never deleted. Raises StoreError."""
+        assert self.path is not None
+        if self.home is None or self.fleet is None:
+            return Ledger(self.path)
+        with one_at_a_time(self.home):
+            # Another process may have begun or split it since it was looked for.
+            ledger, mixed = Ledger(ledger_of(self.home, self.fleet)[0]), self.home.exists()
+            if mixed or not ledger.path.exists():
+                self._take_over(ledger, mixed, now)
+        return ledger
+
+    def _take_over(self, ledger: Ledger, mixed: bool, now: float) -> None:
+        assert self.home is not None and self.fleet is not None
+        try:
+            old = [*([] if ledger.path.exists() else set_aside(self.home)), *([self.home] if mixed else [])]
+            if not old:
+                ledger.adopt(self.fleet)
+            for path in old:
+                if path == self.home:
+                    with suppress(NothingToDo, StoreError):
+                        Ledger(path).recover()
+                found = self._of_old(path, patient=False)
+                taken = ledger.adopt(self.fleet, *found[:2]) if found is not None else ledger.adopt(self.fleet)
+                if path == self.home:
+                    kept = put_aside(self.home, now)
+                    told = (
+                        f"{taken} of its {found[2]} recommendations are surely of this one and stand in {ledger.path}"
+                        if found is not None
+                        else "it is damaged, or no ledger"
+                    )
+                    self.say(f"the ledger for all fleets, {self.home}, is kept as {kept}: {told}")
+        except OSError as error:
+            raise StoreError(
+                f"The ledger {self.home} cannot be set aside: {error.strerror}.", "Name another file with --ledger."
+            ) from error
+
+    def _own(self) -> tuple[Entry, ...]:
+        try:
+            return Ledger(self.path).entries() if self.path is not None else ()
+        except NothingToDo:
+            return ()
+
+    def _of_old(self, path: Path, *, patient: bool) -> tuple[tuple[Entry, ...], tuple[Mailed, ...], int] | None:
+        """What a ledger without an identity holds of this fleet, what was mailed, and how many recommendations it holds
+        in all; None: it is damaged.
+
+        `patient`: what cannot be read is said, and is None; else only what is damaged for good. Raises StoreError then.
+        """
+        assert self.fleet is not None
+        try:
+            every, mailed = Ledger(path).entries(), Ledger(path).mailed()
+        except NothingToDo:
+            return (), (), 0
+        except StoreError as error:
+            if patient:
+                self.say(f"decisions of before do not count: {error}")
+            elif not isinstance(error, DamagedError):
+                raise
+            return None
+        return belonging(every, self.fleet), mailed, len(every)
+
+    def _refuse_others(self, path: Path, fleet: Fleet) -> None:
+        """A ledger that was named belongs to whom it was written for; one that holds nothing, to whoever comes."""
+        try:
+            entries, fleets = Ledger(path).entries(), Ledger(path).fleets()
+        except NothingToDo:
+            return
+        except StoreError:
+            if self.named:
+                raise
+            return
+        if any(is_same(fleet, known) or is_part_of_same_server(fleet, known) for known in fleets):
+            return
+        if entries and (fleets or is_foreign(entries, fleet)):
+            whose = f" ({names_of(fleets)})" if fleets else ""
+            mixed = any(known.simulated != fleet.simulated for known in fleets)
+            why = "simulated and real telemetry do not mix" if mixed else "they have no GPU in common"
+            raise UsageError(
+                f"The ledger {path} belongs to another fleet{whose} than this source ({clean(fleet.name)}): {why}.",
+                "Leave out --ledger, or name another file.",
+            )
+
+
+def _nothing(text: str) -> None:
+    pass
 
 
 def site_of(entries: Iterable[Entry], now: float) -> Site:

@@ -10,16 +10,17 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...rules.errors import EXIT_DONE, NothingToDo, UsageError
+from ...rules.errors import EXIT_DONE, NothingToDo, SkuwiseError, StoreError, UsageError
 from ...rules.fields import suggest
 from ...rules.plain import clean
 from ..moments import minute, parse_moment
 from .entries import Act, Entry, Event
+from .identity import names_of
 from .kept import TRIABLE, Figures, Trial
-from .place import default_path
+from .place import default_path, every_ledger, folder_of
 from .store import Ledger
 from .telling import STATES, as_dict, as_text, entry_text
 
@@ -64,27 +65,31 @@ def _action(actions: argparse._SubParsersAction, name: str, text: str) -> argpar
         parser.add_argument("--by", metavar="NAME", help="who decided it (default: your user name)")
     parser.add_argument(
         "--ledger", type=Path, metavar="PATH",
-        help="the ledger (default: $XDG_STATE_HOME/skuwise/ledger.db, in ~/.local/state where that is not set)",
+        help="the ledger (default: every fleet's in $XDG_STATE_HOME/skuwise/ledgers, in ~/.local/state where that is "
+        "not set)",
     )  # fmt: skip
     return parser
 
 
 def run_list(options: argparse.Namespace) -> int:
     """Print the ledger."""
-    ledger, now = Ledger(ledger_path(options.ledger)), time.time()
-    every = ledger.entries()
-    shown = [e for e in every if _shown(e, options.state, options.all, now)]
+    now, width = time.time(), shutil.get_terminal_size((_WIDTH, 24)).columns
+    every, texts, values = ledgers(options.ledger), [], []
+    for one in every:
+        shown = [e for e in one.entries if _shown(e, options.state, options.all, now)]
+        values += [as_dict(e, now) | {"fleet": one.fleet} for e in shown]
+        heading = f"Fleet {one.fleet or 'unknown'} ({clean(str(one.ledger.path))})\n" if len(every) > 1 else ""
+        texts.append(heading + as_text(shown, len(one.entries) - len(shown), now, width))
     if options.format == "json":
-        text = json.dumps({"schema": SCHEMA, "recommendations": [as_dict(e, now) for e in shown]}, indent=2) + "\n"
+        sys.stdout.write(json.dumps({"schema": SCHEMA, "recommendations": values}, indent=2) + "\n")
     else:
-        text = as_text(shown, len(every) - len(shown), now, shutil.get_terminal_size((_WIDTH, 24)).columns)
-    sys.stdout.write(text)
+        sys.stdout.write("\n".join(texts))
     return EXIT_DONE
 
 
 def run_show(options: argparse.Namespace) -> int:
     """Print one entry in full."""
-    entry = find(Ledger(ledger_path(options.ledger)).entries(), options.id)
+    _, entry = held(ledgers(options.ledger), options.id)
     width = min(shutil.get_terminal_size((_WIDTH, 24)).columns, _WIDTH)
     sys.stdout.write(entry_text(entry, time.time(), width))
     return EXIT_DONE
@@ -105,8 +110,8 @@ def run_dismiss(options: argparse.Namespace) -> int:
 
 def run_trial(options: argparse.Namespace) -> int:
     """Note that a trial begins. What it came to is noted by later advice."""
-    ledger, now = Ledger(ledger_path(options.ledger)), time.time()
-    entry = find(ledger.entries(), options.id)
+    now = time.time()
+    ledger, entry = held(ledgers(options.ledger), options.id)
     check_trial(entry, now)
     begun = event_of("trial", now, options.by, None, options.why)
     trial = Trial(_storable(options.replica))
@@ -122,9 +127,8 @@ def run_trial(options: argparse.Namespace) -> int:
 
 def _decide(options: argparse.Namespace, act: Act, until: float | None) -> int:
     """Add a decision by whoever runs the command. The only place of the ledger that knows the clock and the user."""
-    ledger = Ledger(ledger_path(options.ledger))
     event = event_of(act, time.time(), options.by, until, options.why)
-    entry = find(ledger.entries(), options.id)
+    ledger, entry = held(ledgers(options.ledger), options.id)
     ledger.add(entry.proposal.id, event)
     ending = f" until {minute(until)}" if until is not None else ""
     print(  # noqa: T201
@@ -158,27 +162,70 @@ def check_trial(entry: Entry, now: float) -> None:
         raise UsageError(f"{p.id} is {state}: there is nothing left to try.", "'skuwise ledger list' shows what is.")
 
 
-def ledger_path(asked: Path | None) -> Path:
-    """The ledger that was asked for, or the default one. Raises UsageError where there is neither."""
-    path = asked or default_path(os.environ)
-    if path is None:
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A ledger with what stands in it. `fleet`: whose it is, in words; None: nothing tells."""
+
+    ledger: Ledger
+    fleet: str | None
+    entries: tuple[Entry, ...]
+
+
+def ledgers(asked: Path | None) -> list[Held]:
+    """The ledger that was asked for, or those of all fleets. What cannot be read among several is said and left out.
+
+    Raises UsageError where there is no place for one, NothingToDo where there is none yet, StoreError.
+    """
+    home = default_path(os.environ) if asked is None else None
+    if asked is None and home is None:
         raise UsageError("There is no home folder for a ledger.", "Name one with --ledger.")
-    return path
+    found: list[Held] = []
+    first: SkuwiseError | None = None
+    for path in [asked] if asked is not None else every_ledger(home) if home is not None else []:
+        ledger = Ledger(path)
+        try:
+            found.append(Held(ledger, names_of(ledger.fleets()) or None, ledger.entries()))
+        except NothingToDo as error:
+            first = first or error
+        except StoreError as error:
+            if asked is not None:
+                raise
+            first = error if not isinstance(first, StoreError) else first
+            print(f"left out: {clean(str(error))}", file=sys.stderr)  # noqa: T201
+    if found:
+        return found
+    where = folder_of(home) if home is not None else asked
+    raise first or NothingToDo(
+        f"There is no ledger in {where} yet.", "'skuwise advise' begins one and notes what it proposes."
+    )
+
+
+def held(every: Sequence[Held], asked: str) -> tuple[Ledger, Entry]:
+    """The entry of an id, or of the beginning of one, and the ledger that holds it. Raises as `find` does."""
+    entry = find([e for one in every for e in one.entries], asked)
+    own = [one for one in every if entry in one.entries]
+    return own[0].ledger, entry
 
 
 def find(entries: Sequence[Entry], asked: str) -> Entry:
     """The entry of an id, or of the beginning of one. Raises UsageError where that is not one, NothingToDo for none."""
     if not entries:
         raise NothingToDo("The ledger holds no recommendation yet.", "'skuwise advise' notes what it proposes.")
-    ids = [e.proposal.id for e in entries]
+    ids = list(dict.fromkeys(e.proposal.id for e in entries))
     found = [e for e in entries if e.proposal.id == asked] or [
         e for e in entries if len(asked) >= _PREFIX_MIN and e.proposal.id.startswith(asked)
     ]
     if len(found) == 1:
         return found[0]
+    names = list(dict.fromkeys(e.proposal.id for e in found))
+    if len(names) == 1:
+        raise UsageError(
+            f"{names[0]} stands in {len(found)} ledgers: two fleets have work of the same name.",
+            "Name the ledger with --ledger; 'skuwise ledger list' shows them.",
+        )
     if found:
         raise UsageError(
-            f"{asked!r} means {len(found)} recommendations: {', '.join(e.proposal.id for e in found)}.",
+            f"{asked!r} means {len(found)} recommendations: {', '.join(names)}.",
             "Give one of these ids.",
         )
     near = suggest(asked, ids) or "'skuwise ledger list --all' lists every id."

@@ -16,11 +16,13 @@ from typing import Any, TypeVar
 from sqlite_utils import Database
 
 from ...rules.errors import NothingToDo, StoreError
+from ..model import Fleet
 from .entries import BY_ITSELF, Entry, Event, Proposal
+from .identity import Known, begin_fleets, fleets_in, note_fleet
 from .kept import NO_FIGURES, Figures, Ground, from_json, to_json
 
 APPLICATION_ID = 0x736B756C  # "skul"
-VERSION = 1001  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
+VERSION = 1002  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
 _BUSY_SECONDS = 10.0
 
 _RECOMMENDATIONS = {
@@ -41,7 +43,7 @@ _EVENTS = {
 }
 _MOMENTS = ("first_proposed", "last_proposed", "at", "until")
 _YEAR_10000 = 253_402_300_800.0  # Unix seconds: what no date is written of any more
-# What minor version 1 added: columns of JSON (kept.py), and the table of what was mailed.
+# What minor version 1 added: columns of JSON (kept.py), and the table of what was mailed. Version 2: whose it is.
 _ADDED = {"recommendations": "ground", "events": "figures"}
 _KINDS = {str: "text", float: "number", int: "whole number"}
 _TOLD = """
@@ -58,7 +60,12 @@ _ONLY_ADDED = (
 )
 
 
+class DamagedError(StoreError):
+    """The file is damaged, or holds what no skuwise wrote: waiting or asking for more rights does not help."""
+
+
 T = TypeVar("T")
+Mailed = tuple[str, str, float]  # recipient, recommendation, at (Unix seconds)
 Happenings = Callable[[Sequence[Entry]], Sequence[tuple[str, Event]]]
 
 
@@ -74,13 +81,62 @@ class Ledger:
         with self._reading() as db:
             return _entries(db)
 
-    def propose(self, proposals: Sequence[Proposal], now: float, happened: Happenings | None = None) -> int:
+    def fleets(self) -> tuple[Known, ...]:
+        """Whose it is. Raises NothingToDo (no such file, or nothing in it yet), StoreError."""
+        with self._reading() as db:
+            return fleets_in(db)
+
+    def adopt(self, fleet: Fleet, entries: Sequence[Entry] = (), mailed: Sequence[Mailed] = ()) -> int:
+        """Begin the ledger of a fleet, or go on with it, and take over what another file holds of it, with its history.
+        Gives how many recommendations were new here. Raises StoreError."""
+        with self._writing(create=True) as db:
+            note_fleet(db, fleet)
+            held = {row["id"] for row in db.query("SELECT id FROM recommendations")}
+            new = [entry for entry in entries if entry.proposal.id not in held]
+            times = [{"first_proposed": e.first_proposed, "last_proposed": e.last_proposed} for e in new]
+            db.table("recommendations").insert_all(
+                {**_row(entry.proposal, None, 0.0), **own} for entry, own in zip(new, times, strict=True)
+            )
+            _add(db, [(entry.proposal.id, event) for entry in new for event in entry.events])
+            taken = {entry.proposal.id for entry in new}
+            db.table("mailed").insert_all(
+                {"recipient": to, "recommendation": id_, "at": at} for to, id_, at in mailed if id_ in taken
+            )
+            return len(new)
+
+    def recover(self) -> None:
+        """Undo what a killed process left half written, which a reader may not. Raises NothingToDo, StoreError."""
+        if not self.path.exists():
+            raise self._nothing()
+        with self._told("written"):
+            uri = f"{self.path.absolute().as_uri()}?mode=rw"
+            connection = sqlite3.connect(uri, uri=True, timeout=self._busy_seconds, isolation_level=None)
+            with closing(connection):
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
+
+    def mailed(self) -> tuple[Mailed, ...]:
+        """All that was mailed. Raises NothingToDo, StoreError."""
+        with self._reading() as db:
+            rows = db.query("SELECT recipient, recommendation, at FROM mailed ORDER BY seq")
+            return tuple(tuple(row.values()) for row in rows) if db.table("mailed").exists() else ()  # type: ignore[misc]
+
+    def propose(
+        self,
+        proposals: Sequence[Proposal],
+        now: float,
+        happened: Happenings | None = None,
+        *,
+        fleet: Fleet | None = None,
+    ) -> int:
         """Note what was proposed at `now` (Unix seconds), and what expired meanwhile. Gives how many are new.
 
-        `happened` is given what stands in the ledger and gives the events that telemetry tells of it. A ledger that is
-        not there is begun. Raises StoreError.
+        `happened` is given what stands in the ledger and gives the events that telemetry tells of it; `fleet`: whose
+        telemetry that was. A ledger that is not there is begun. Raises StoreError.
         """
         with self._writing(create=True) as db:
+            if fleet is not None:
+                note_fleet(db, fleet)
             known = {entry.proposal.id: entry for entry in _entries(db)}
             events = list(happened(tuple(known.values()))) if happened is not None else []
             for id_, event in events:
@@ -182,7 +238,7 @@ class Ledger:
                 )
             return True
         if number or version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise StoreError(
+            raise DamagedError(
                 f"{self.path} is a database, but not a ledger; it was left untouched.",
                 "Name another file with --ledger.",
             )
@@ -213,6 +269,7 @@ def _begin(db: Database) -> None:
         not_null={"recommendation", "act", "at", "by"},
     )  # fmt: skip
     _begin_mailed(db)
+    begin_fleets(db)
     for verb, past in (("UPDATE", "changed"), ("DELETE", "deleted")):
         db.execute(_ONLY_ADDED.format(verb=verb, past=past))
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -226,6 +283,7 @@ def _bring_up(db: Database) -> None:
             db.execute(f"ALTER TABLE {table} ADD COLUMN {column} TEXT")
     if not db.table("mailed").exists():
         _begin_mailed(db)
+    begin_fleets(db)
     db.execute(f"PRAGMA user_version = {VERSION}")
 
 
@@ -321,7 +379,7 @@ def _add(db: Database, events: Iterable[tuple[str, Event]]) -> None:
 def _error(path: Path, done: str, error: sqlite3.Error) -> StoreError:
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return StoreError(
+        return DamagedError(
             f"The ledger {path} is damaged or no database ({error}); it was left untouched.",
             "Save what is left with: sqlite3 FILE .recover; or name another file with --ledger.",
         )
@@ -334,4 +392,5 @@ def _error(path: Path, done: str, error: sqlite3.Error) -> StoreError:
         )
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
         return StoreError(f"The ledger {path} cannot be {done}: {error}.", "Look at the disk, then try again.")
-    return StoreError(f"The ledger {path} cannot be {done}: {error}.", "Name another file with --ledger.")
+    kind = DamagedError if isinstance(error, sqlite3.DataError) else StoreError
+    return kind(f"The ledger {path} cannot be {done}: {error}.", "Name another file with --ledger.")

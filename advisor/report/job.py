@@ -10,11 +10,11 @@ from ...rules.errors import NothingToDo, StoreError
 from ..advice import WINDOW_IS, about_window
 from ..commands import no_garbage_collection, read_and_advise
 from ..ledger.advising import Beside
-from ..ledger.outcomes import Outcome, outcomes
+from ..ledger.outcomes import outcomes
 from ..ledger.store import Ledger
 from ..mail.routes import Routes, Team
 from ..mail.settings import ReportSettings
-from ..model import Advice, Decision
+from ..model import Advice, Decision, Fleet
 from ..moments import minute
 from ..source import Source
 from .weekly import FLEET, Making, Report
@@ -57,42 +57,49 @@ class Job:
         """Read the week and the one before, and make the letters of `teams`. `noting`: the ledger notes what they
         propose, so that whoever reads of a move can decide on it."""
         self.say(f"reading the week of {self.week.name} (Monday 00:00 to Monday 00:00, UTC) ...")
-        advice = self._read(self.week)
+        self.beside.check()
+        advice = self._read(self.week, self.beside)
         if self.week.end > self.now:
             self.say(f"the week is not over: it is told up to {minute(self.now)}")
             sentence = f"{WINDOW_IS} a week that is not over: it is told up to {minute(self.now)}."
             advice = replace(advice, notes=(sentence, *advice.notes))
         self.say("reading the week before ...")
-        before = self._before()
+        own = self._quiet(advice.fleet)
+        before = self._before(own)
         if noting:
             self.beside.note(advice, self.now)
-            advice = _marked(advice, self.beside.decisions(self.now))
+            own = self._quiet(advice.fleet)  # it may have been begun just now
+        if noting:
+            advice = _marked(advice, own.decisions(self.now))
         making = Making(
-            advice, before, self._outcomes(), self.routes, self._was_told, with_empty=self.settings.no_data == "short"
-        )
+            advice, before, outcomes(own.entries(), self.now), self.routes, lambda team: self._was_told(own, team),
+            with_empty=self.settings.no_data == "short",
+        )  # fmt: skip
         return making.reports(teams)
 
     def note_told(self, report: Report, now: float) -> None:
         """Note what a team was told of: within the cooldown it is not told again at length."""
-        if self.beside.path is None or not report.told:
+        own = self._quiet(report.fleet)
+        if own.path is None or not report.told:
             return
         try:
-            Ledger(self.beside.path).note_mailed(_key(report.team.name), report.told, now)
+            own.written(now).note_mailed(_key(report.team.name), report.told, now)
         except StoreError as error:
             self.say(f"not noted in the ledger: {error}")
 
-    def _read(self, week: Week) -> Advice:
+    def _read(self, week: Week, beside: Beside) -> Advice:
         until = min(week.end, self.now)
         with no_garbage_collection():
             return read_and_advise(
                 self.source, since=until - week.start, until=until, rules_dir=self.rules, prices=self.prices,
-                now=self.now, decisions=self.beside.decisions(self.now), site=self.beside.site(self.now),
+                now=self.now, ledger=beside,
             )[1]  # fmt: skip
 
-    def _before(self) -> Advice | None:
-        """The week before; None where nothing of it is known, or its beginning is not: that compares with no week."""
+    def _before(self, own: Beside) -> Advice | None:
+        """The week before, by the ledger of this one; None where nothing of it is known, or its beginning is not: that
+        compares with no week."""
         try:
-            before = self._read(Week(self.week.start - WEEK_SECONDS))
+            before = self._read(Week(self.week.start - WEEK_SECONDS), own)
         except NothingToDo:
             self.say("there is no week before to compare with")
             return None
@@ -101,19 +108,17 @@ class Job:
             return None
         return before
 
-    def _outcomes(self) -> tuple[Outcome, ...]:
-        try:
-            return outcomes(Ledger(self.beside.path).entries(), self.now) if self.beside.path is not None else ()
-        except (NothingToDo, StoreError):
-            return ()  # said already, when the decisions were asked for
+    def _quiet(self, fleet: Fleet | None) -> Beside:
+        """The fleet's ledger. What cannot be read of it was said when the week was read."""
+        return replace(self.beside, named=False, say=lambda _: None).of(fleet)
 
-    def _was_told(self, team: str) -> frozenset[str]:
+    def _was_told(self, own: Beside, team: str) -> frozenset[str]:
         """What it was told before. What this week's own letter told is new to whoever is yet to receive it."""
-        if self.beside.path is None:
+        if own.path is None:
             return frozenset()
         try:
             since = self.now - self.settings.cooldown_seconds
-            return Ledger(self.beside.path).mailed_since(_key(team), since, self.week.end)
+            return Ledger(own.path).mailed_since(_key(team), since, self.week.end)
         except StoreError:
             return frozenset()
 

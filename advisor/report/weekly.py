@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..ledger.outcomes import Outcome
 from ..mail.letter import Letter
 from ..mail.routes import Routes, Team
-from ..model import Advice
+from ..model import Advice, Fleet
 from .letters import letter_of
 from .shares import outcomes_of, share_out
 from .story import story_of
@@ -20,11 +20,12 @@ FLEET = Team("", ())
 @dataclass(frozen=True, slots=True)
 class Report:
     """What one team is told; the fleet's has the team "". `told`: the ids of the moves that
-    it tells in full."""
+    it tells in full; `fleet`: whose ledger notes them."""
 
     team: Team
     letter: Letter
     told: tuple[str, ...]
+    fleet: Fleet | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Making:
                     outcomes_of(self.outcomes, parts, team.name), team=team.name, told=told,
                 )  # fmt: skip
             if self.with_empty or not story.empty:
-                yield Report(team, letter_of(story), story.told_in_full)
+                yield Report(team, letter_of(story), story.told_in_full, self.advice.fleet)
 
     def _parts(self, advice: Advice) -> Mapping[str | None, Advice]:
         names = [team.name for team in self.routes.teams]

@@ -163,11 +163,15 @@ def sim_node(
     return SimNode(node, sku, sim_gpu(gpu, sku.gpu_count), (*gpus, *cut), _ports(sku, tcp_port_counted), sensing)
 
 
-def _gpu(node: str, index: int, sku: GpuSku) -> Gpu:
+def gpu_uuid(node: str, index: int) -> str:
+    """The UUID of a simulated GPU. It follows from where the GPU is, so that simulated telemetry can be recognized."""
     digest = _hex("gpu", node, str(index))
-    uuid = f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
+    return f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
+
+
+def _gpu(node: str, index: int, sku: GpuSku) -> Gpu:
     return Gpu(
-        uuid=uuid,
+        uuid=gpu_uuid(node, index),
         index=index,
         name=_DRIVER_NAME.get(sku.name, f"NVIDIA {sku.name}"),
         sku=sku.name,

@@ -93,7 +93,7 @@ def test_a_preview_writes_each_teams_mail_and_page(
     files = [Path(line) for line in capsys.readouterr().out.splitlines()]
     assert sorted(files) == sorted(folder.iterdir())
     assert [file.suffix for file in files] == [".eml", ".html"] * 3 and files[0] == folder / "fleet.eml"
-    assert not outbox.exists() and not outbox.with_name("ledger.db").exists()
+    assert not outbox.exists() and not outbox.with_name("ledgers").exists()
     mails = [email.message_from_bytes(file.read_bytes(), policy=default_policy) for file in files[::2]]
     assert [mail["To"] for mail in mails] == [
         "platform@example.org", "serving@example.org, lead@example.org", "nobody@example.org",
@@ -157,9 +157,10 @@ def test_every_team_receives_one_mail_however_often_the_report_is_run(
         ("", "platform@example.org", "sent"), ("serving", "serving@example.org", "sent"),
         ("serving", "lead@example.org", "refused"), ("=no/<b>body", "nobody@example.org", "sent"),
     }  # fmt: skip
-    assert all(PASSWORD.encode() not in file.read_bytes() for file in outbox.parent.iterdir())
+    assert all(PASSWORD.encode() not in file.read_bytes() for file in outbox.parent.rglob("*") if file.is_file())
     # What was told can be decided on, and is known to have been told.
-    ledger = Ledger(outbox.with_name("ledger.db"))
+    (own,) = (outbox.parent / "ledgers").glob("*.db")
+    ledger = Ledger(own)
     told = ledger.mailed_since("team serving", 0.0)
     assert told and told <= {entry.proposal.id for entry in ledger.entries()}
     # The routes change: who is new to them is told, nobody else.

@@ -118,7 +118,7 @@ class Client:
         """What the server says of itself at ``api/v1/status/PATH``; empty where it does not say that."""
         try:
             data = self._ask(f"api/v1/status/{path}", {}, method="GET").get("data")
-        except (RefusedError, AnswerError):
+        except (UnreachableError, RefusedError, AnswerError):  # forbidden, where queries may be allowed
             return {}
         return data if isinstance(data, dict) else {}
 

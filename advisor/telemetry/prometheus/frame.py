@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -11,7 +12,7 @@ import pandas as pd
 from ....agent.model import Role
 from ....agent.store import queries as store
 from ....rules.catalog_loader import Catalog
-from ....rules.errors import NothingToDo
+from ....rules.errors import NothingToDo, SourceError
 from ...frame import Frame, Window
 from ...moments import minute, span
 from ..resolve import concat
@@ -22,6 +23,7 @@ from .cells import Cells
 from .client import Client, RefusedError
 from .fabric import PortRows, agent_hosts, agent_ports, exporter_hosts, exporter_ports, merged
 from .gpus import GpuRows, agent_rows, combined, dcgm_rows, scrape_seconds
+from .identity import Past, external_labels, past_of
 from .names import NODE_LABELS, NodeNames, agent_node, node_of
 from .plan import DAY, Ask, Log, Runner
 from .probe import MAX_CORE_SERIES, Probe, advice_notes, lacking_fields, probe
@@ -59,6 +61,8 @@ def read_frame(
         max_series=reading.max_series,
     )  # fmt: skip
     reading.progress(_greeting(found))
+    labels = external_labels(reading.client)
+    _recognize(reading, found, labels, log)
     runner = Runner(reading.client, reading.cache, log, reading.concurrency, reading.now)
     asked = _Asked(runner, found, reading)
     grid = Grid(found.window.start + found.step, found.window.end, found.step)
@@ -87,7 +91,26 @@ def read_frame(
         absences=_absences(found, gpus, asked.given.get("nodes")),
         source={**_source(reading, found), "asked": dict(sorted(asked.queries.items()))},
         notes=(*log.notes, *advice_notes(found)),
+        external_labels=labels,
     )
+
+
+def _recognize(reading: Reading, found: Probe, labels: Mapping[str, str], log: Log) -> None:
+    """Make the cache know which server this is, and say so where it is another than before behind this address."""
+    cache = reading.cache
+    if not cache.used:
+        return
+    try:
+        past = past_of(reading.client, found.names, reading.matches, found.window, found.series)
+    except SourceError as error:
+        log.add(f"Answers are not cached: what the server held before cannot be asked. {error.message}")
+        past = Past()
+    marks, told = past.marks(found.window), json.dumps(sorted(labels.items()))
+    cache.mark = lambda grid: None if (mark := marks(grid)) is None else f"{told} {mark}"
+    if past.told and past.differs(cache.told_before(past.query, past.told)):
+        reading.progress(
+            f"another server answers at {reading.client.url} than last time: no answer kept from that one is used"
+        )
 
 
 _ABOUT_NODES = frozenset({"nodes", "node GPUs"})

@@ -1,0 +1,205 @@
+"""Whose a ledger is: the fleets that a file was written for, and how a source is recognized as one of them.
+
+A fleet is recognized by what it shares with what is recorded, not by a fixed key, so that it stays itself when nodes
+come and go: the name of its cluster, or GPUs. Simulated and real telemetry never share a ledger.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlite_utils import Database
+
+from ...rules.plain import clean
+from ..model import Fleet
+from .entries import Entry
+
+_FLEETS = {
+    "id": str, "name": str, "simulated": int, "match": str, "clusters": str, "server": str, "labels": str,
+    "first_seen": float, "last_seen": float,
+}  # fmt: skip
+_MEMBERS = {"fleet": str, "member": str, "node": str, "last_seen": float}
+# Fleets of different clusters that share less than half of their GPUs are two: single nodes are moved, not fleets.
+_RENAMED_SHARE = 0.5
+_LABEL = re.compile(r"\s*([a-zA-Z_][a-zA-Z0-9_]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A fleet that a ledger was written for. `last_seen`: end of the newest telemetry (Unix seconds)."""
+
+    name: str
+    simulated: bool
+    match: tuple[str, ...]
+    clusters: frozenset[str]
+    members: Mapping[str, str]
+    server: str
+    labels: Mapping[str, str]
+    last_seen: float
+
+    @property
+    def words(self) -> str:
+        """Its name, and what of it was asked for."""
+        return self.name + (f" ({', '.join(self.match)})" if self.match else "")
+
+
+def shared(fleet: Fleet, known: Known) -> int:
+    """How many GPUs both have."""
+    return len(fleet.members.keys() & known.members.keys())
+
+
+def is_same(fleet: Fleet, known: Known) -> bool:
+    """Whether a source shows the fleet that is recorded, whatever part of it was asked for."""
+    common = shared(fleet, known)
+    if fleet.simulated != known.simulated:
+        return False
+    if fleet.simulated:
+        return common > 0  # simulated clusters are called after their provider, all alike
+    if fleet.clusters & known.clusters:
+        return True
+    if fleet.clusters and known.clusters:
+        return common >= _RENAMED_SHARE * min(len(fleet.members), len(known.members))
+    if common:
+        return True
+    # A server that names itself keeps its name when all nodes are replaced. Within one window both would be seen.
+    return bool(fleet.labels) and fleet.labels == known.labels and known.last_seen < fleet.start
+
+
+def is_part_of_same_server(fleet: Fleet, known: Known) -> bool:
+    """Whether both are parts that label matchers cut out of one server: shards, which may share a ledger."""
+    return (
+        fleet.simulated == known.simulated
+        and bool(fleet.match and known.match)
+        and fleet.match != known.match
+        and _label_names(fleet.match) == _label_names(known.match)
+        and (fleet.server, dict(fleet.labels)) == (known.server, dict(known.labels))
+    )
+
+
+def file_stem(fleet: Fleet) -> str:
+    """What a new ledger of this fleet is called: readable, and another one for every other fleet."""
+    readable = re.sub(r"[^a-z0-9]+", "-", " ".join((fleet.name, *fleet.match)).lower()).strip("-")[:40].rstrip("-")
+    told = [fleet.simulated, fleet.match, sorted(fleet.clusters), sorted(fleet.members)]
+    return f"{readable or 'fleet'}-{_digest(told, 8)}"
+
+
+def belonging(entries: Sequence[Entry], fleet: Fleet) -> tuple[Entry, ...]:
+    """Those of a ledger without an identity that are surely of this fleet: noted from the same place, of its nodes.
+
+    What names no node (it was blocked, or an older skuwise noted it) goes with the others of its place, where all of
+    those are of this fleet.
+    """
+    own = [entry for entry in entries if fleet.sources & set(entry.proposal.source.split(", "))]
+    telling = [(entry, _nodes(entry)) for entry in own]
+    mine = {entry.proposal.id for entry, nodes in telling if nodes and 2 * len(nodes & fleet.nodes) >= len(nodes)}
+    only = all(entry.proposal.id in mine for entry, nodes in telling if nodes)
+    if only and (mine or not fleet.server):
+        mine |= {entry.proposal.id for entry in own}
+    return tuple(entry for entry in own if entry.proposal.id in mine)
+
+
+def is_foreign(entries: Sequence[Entry], fleet: Fleet) -> bool:
+    """Whether a ledger without an identity tells of nodes, none of them this fleet's, and was noted from elsewhere."""
+    told = {node for entry in entries for node in _nodes(entry)}
+    places = {place for entry in entries for place in entry.proposal.source.split(", ")}
+    return bool(told) and not told & fleet.nodes and not places & fleet.sources
+
+
+def begin_fleets(db: Database) -> None:
+    """The tables, where they are not there yet."""
+    if not db.table("fleets").exists():
+        db.table("fleets").create(_FLEETS, pk="id", not_null=set(_FLEETS))
+    if not db.table("fleet_members").exists():
+        db.table("fleet_members").create(_MEMBERS, pk=("fleet", "member"), not_null=set(_MEMBERS))
+
+
+def note_fleet(db: Database, fleet: Fleet) -> None:
+    """Record that the ledger is this fleet's: what was known of it stays, what is new is added."""
+    id_ = _digest([fleet.simulated, fleet.match], 12)
+    before = next((k for key, k in _read(db) if key == id_), None)
+    seen = max(fleet.end, before.last_seen) if before else fleet.end
+    clusters = fleet.clusters | before.clusters if before else fleet.clusters
+    held = next(db.query("SELECT first_seen FROM fleets WHERE id = ?", [id_]), {"first_seen": fleet.end})
+    row = {
+        "id": id_, "name": _storable(fleet.name), "simulated": int(fleet.simulated), "match": json.dumps(fleet.match),
+        "clusters": json.dumps(sorted(clusters)), "server": _storable(fleet.server),
+        "labels": json.dumps(dict(sorted(fleet.labels.items()))), "first_seen": held["first_seen"], "last_seen": seen,
+    }  # fmt: skip
+    db.table("fleets").upsert(row, pk="id")
+    db.conn.executemany(
+        "INSERT INTO fleet_members (fleet, member, node, last_seen) VALUES (?, ?, ?, ?) ON CONFLICT (fleet, member) "
+        "DO UPDATE SET node = excluded.node, last_seen = max(last_seen, excluded.last_seen)",
+        [(id_, _storable(member), _storable(node), fleet.end) for member, node in fleet.members.items()],
+    )
+
+
+def fleets_in(db: Database) -> tuple[Known, ...]:
+    """The fleets that the ledger was written for; empty: an older skuwise wrote it, or none was ever told.
+
+    Raises sqlite3.DataError where the rows are not as we write them.
+    """
+    return tuple(known for _, known in _read(db)) if db.table("fleets").exists() else ()
+
+
+def _read(db: Database) -> list[tuple[str, Known]]:
+    members: dict[str, dict[str, str]] = {}
+    for row in db.query("SELECT fleet, member, node FROM fleet_members"):
+        if not all(isinstance(value, str) for value in row.values()):
+            raise sqlite3.DataError("fleet_members holds what is no text")
+        members.setdefault(row["fleet"], {})[row["member"]] = row["node"]
+    found = []
+    for row in db.query("SELECT * FROM fleets ORDER BY id"):
+        for name, kind in _FLEETS.items():
+            if not isinstance(row[name], (int, float) if kind is float else kind):
+                raise sqlite3.DataError(f"fleets.{name} holds what is of another kind")
+        match, clusters = (_texts(_json(row[name], name)) for name in ("match", "clusters"))
+        labels = _json(row["labels"], "labels")
+        if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
+            raise sqlite3.DataError("fleets.labels holds what is no table of texts")
+        known = Known(
+            row["name"], bool(row["simulated"]), tuple(match), frozenset(clusters), members.get(row["id"], {}),
+            row["server"], labels, row["last_seen"],
+        )  # fmt: skip
+        found.append((row["id"], known))
+    return found
+
+
+def _json(text: str, name: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise sqlite3.DataError(f"fleets.{name} holds what cannot be read") from error
+
+
+def _texts(value: object) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise sqlite3.DataError("fleets holds a list of what is no text")
+    return value
+
+
+def _digest(told: object, length: int) -> str:
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:length]
+
+
+def _nodes(entry: Entry) -> frozenset[str]:
+    """The nodes that a recommendation was about; empty: it does not tell."""
+    ground = entry.proposal.ground
+    return frozenset((*ground.nodes, *ground.yardstick.nodes)) if ground is not None else frozenset()
+
+
+def _label_names(match: Iterable[str]) -> frozenset[str]:
+    return frozenset(found.group(1) for one in match if (found := _LABEL.match(one)))
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def names_of(fleets: Iterable[Known]) -> str:
+    """What the fleets of a ledger are called, for people."""
+    return clean("; ".join(known.words for known in fleets))
