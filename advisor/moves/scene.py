@@ -126,7 +126,7 @@ def baseline(scene: Scene, group: Group, unit: int, fewer_forbidden: bool) -> Ba
     base = Baseline(
         group=group,
         sku=scene.catalog.node(first.node_sku) if first.node_sku else None,
-        price=scene.book.of(first),
+        price=scene.book.saving_price(first),
         gpus_per_node=per_node,
         gpus=gpus,
         nodes=len(group.nodes),
