@@ -75,9 +75,8 @@ class PriceBook:
             return self.of(node)
         if node.region is not None and (exact := self.price(sku.name, node.region)) is not None:
             return exact
-        by_hour = self._by_hour(sku)
-        every = [p for p in self.team if p.sku == sku.name] + ([by_hour] if by_hour else list(sku.prices))
-        return _assumed(min(every, key=_least_claim, default=None))
+        every = [self._by_hour(sku), *(self.price(sku.name, region) for region in self._regions(sku))]
+        return _assumed(min((p for p in every if p is not None), key=_least_claim, default=None))
 
     def beside(self, node: NodeFacts, target: str | None) -> Price | None:
         """What another node would cost where this one stands; None: it is not known to be sold there."""
