@@ -151,9 +151,11 @@ def fabric(story: Story, chart: Chart | None, lengths: Lengths) -> Section:
         for f in story.fabrics
         if f.unseen and f.reasons
     ]
-    heads = ("node", "nodes", "paid", "busiest 0.5 %", "silent")
+    heads: tuple[str, ...] = ("node", "nodes", "paid", "busiest 0.5 %", "silent")
     rows = tuple(map(row, story.fabrics[: lengths.rows]))
-    sheet = Sheet(heads, rows, (1, 2, 3, 4), more(story.fabrics, lengths.rows))
+    if not paid:
+        heads, rows = (*heads[:2], *heads[3:]), tuple((*r[:2], *r[3:]) for r in rows)
+    sheet = Sheet(heads, rows, tuple(range(1, len(heads))), more(story.fabrics, lengths.rows))
     return Section(title, (said,), chart=chart, sheet=sheet, bullets=_cut(unseen, lengths))
 
 
