@@ -18,7 +18,7 @@ from .moments import minute, span
 from .moves.found import HOUR_SECONDS, listed, when_possible
 from .moves.groups import groups_of
 from .moves.market import market
-from .moves.money import NO_PRICE, PriceBook, fabric_uses, prices_named, reconcile, standings, unique, with_costs
+from .moves.money import PriceBook, fabric_uses, prices_named, reconcile, standings, unique, with_costs
 from .moves.options import decided, enumerate_options, order, recoverable
 from .moves.scene import Scene
 from .moves.site import NO_SITE, Site
@@ -192,11 +192,6 @@ def _beginning(verdicts: Verdicts) -> tuple[str, ...]:
 def about_window(note: str) -> bool:
     """Whether a note speaks of the window as a whole, and not of one node or workload."""
     return note.startswith(WINDOW_IS)
-
-
-def about_prices(note: str) -> bool:
-    """Whether a note says which nodes have no price, and what to write to get dollars."""
-    return note.startswith(NO_PRICE)
 
 
 def _floor_hours(rules: Mapping[str, WasteRule]) -> float:

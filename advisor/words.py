@@ -13,6 +13,7 @@ from .moments import day
 NONE = "-"
 MARKET = "Other providers, shown apart and counted nowhere"
 NO_MARKET = "No other provider that the catalog knows would be cheaper."
+NO_PRICE = "No price for"  # how the note begins that says how to get dollars
 LISTED = 4  # names in one sentence; the rest is counted
 
 
@@ -123,6 +124,11 @@ def cost(usd_known: float | None, gpu_hours: float, priced: bool) -> str:
 def cost_head(text: str, priced: bool) -> str:
     """The head of such a column: ``cost so far``, or ``GPU-hours so far``."""
     return text if priced else text.replace("cost", "GPU-hours").replace("Cost", "GPU-hours")
+
+
+def about_prices(note: str) -> bool:
+    """Whether a note says which nodes have no price, and what to write to get dollars."""
+    return note.startswith(NO_PRICE)
 
 
 def wasted_hours(findings: Iterable[Finding]) -> float:

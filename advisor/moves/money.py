@@ -17,11 +17,10 @@ from ...rules.hour_prices import GPU_FLAG, GPU_HOUR
 from ...rules.interconnect import Premium, PriceOf
 from ..model import FabricUse, NodeStanding, Realisation, Reconciliation, WorkloadVerdict
 from ..verdicts.facts import NodeFacts, Verdicts
-from ..words import listed
+from ..words import NO_PRICE, listed
 from .price_book import UNBOUND, PriceBook
 
 FREE = "capacity-freed"
-NO_PRICE = "No price for"
 _SKUS_SHOWN = 3  # in one line that people copy
 
 

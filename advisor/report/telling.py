@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from .. import words
-from ..advice import about_prices
 from ..moments import day, minute
 from . import sections
 from .accepted import accepted
@@ -122,7 +121,7 @@ def _summary(story: Story) -> str:
     gpus = "1 GPU" if s.gpu_count == 1 else f"{s.gpu_count:,} GPUs"
     told = f"{gpus}, {words.hours(s.gpu_hours)}"
     if s.cost_usd is None:
-        hint = " ".join(brief(note, _HINT_LENGTH) for note in story.advice.notes if about_prices(note))
+        hint = " ".join(brief(note, _HINT_LENGTH) for note in story.advice.notes if words.about_prices(note))
         return f"{told}. {hint or 'No price is known.'} Open moves free {words.hours(_freed(story))} a month."
     told += f", {words.usd(s.cost_usd)} ({words.price_note(story.advice.prices)})."
     if not s.recoverable_usd_per_month:

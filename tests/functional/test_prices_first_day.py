@@ -103,9 +103,7 @@ def test_a_mail_without_a_price_says_gpu_hours_and_how_to_get_dollars(hall, tmp_
 
 
 @pytest.mark.parametrize("command", [["advise", "--db"], ["report", "--preview", "out", "--db"], ["rules", "check"]])
-def test_a_wrong_price_is_one_sentence_with_exit_status_2(
-    command, hall, tmp_path, capsys, monkeypatch
-) -> None:
+def test_a_wrong_price_is_one_sentence_with_exit_status_2(command, hall, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     where = [str(hall)] if command[0] != "rules" else []
     assert main([*command, *where, "--gpu-hour-usd", "H100-SXM9=2"]) == 2

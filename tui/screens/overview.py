@@ -10,7 +10,6 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ...advisor import words
-from ...advisor.advice import about_prices
 from ...advisor.moments import span
 from ...advisor.render.groups import Case, best_way, cases
 from ..cells import cost_cell, line, lines
@@ -87,7 +86,7 @@ def _cost(loaded: Loaded) -> Content:
         return lines(
             line(f"{words.hours(s.gpu_hours)} of {gpus}", "bold"),
             line(f"wasted {words.hours(wasted)}{over}", "$warning" if wasted else ""),
-            *(line(note, "$foreground-muted") for note in loaded.advice.notes if about_prices(note)),
+            *(line(note, "$foreground-muted") for note in loaded.advice.notes if words.about_prices(note)),
         )
     return lines(
         line(f"{words.usd(s.cost_usd)} for {gpus}, {words.hours(s.gpu_hours)}", "bold"),
