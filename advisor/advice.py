@@ -10,14 +10,15 @@ from ..rules.catalog import PowerPrice, Price
 from ..rules.catalog_loader import Catalog
 from ..rules.custom import CustomRules
 from ..rules.exceptions import Exceptions, load_exceptions
+from ..rules.hour_prices import HourPrices
 from ..rules.thresholds import Threshold, WasteRule
 from .frame import Frame, Window
-from .model import Advice, Decision, Finding, Summary
+from .model import UNUSED_RULES, Advice, Decision, Finding, Summary
 from .moments import minute, span
 from .moves.found import HOUR_SECONDS, listed, when_possible
 from .moves.groups import groups_of
 from .moves.market import market
-from .moves.money import PriceBook, fabric_uses, reconcile, standings, unique, with_costs
+from .moves.money import PriceBook, fabric_uses, prices_named, reconcile, standings, unique, with_costs
 from .moves.options import decided, enumerate_options, order, recoverable
 from .moves.scene import Scene
 from .moves.site import NO_SITE, Site
@@ -27,8 +28,7 @@ from .moves.waste.scope import Scope
 from .verdicts.facts import Verdicts
 from .verdicts.verdict import judge
 
-# Findings of GPU-hours that nobody used, of links that carried nothing, and of GPUs better than the work needs.
-_UNUSED = ("idle", "held-idle", "too-many-gpus")
+# Findings of links that carried nothing, and of GPUs better than the work needs.
 _LINKS = ("idle-fabric", "idle-nvlink")
 _TIERS = ("over-tier",)
 WINDOW_IS = "The window is"
@@ -45,6 +45,7 @@ def advise(
     kinds: Mapping[str, Threshold] | None = None,
     bottlenecks: Mapping[str, Threshold] | None = None,
     power: Sequence[PowerPrice] = (),
+    hourly: HourPrices | None = None,
     decisions: Mapping[str, Decision] | None = None,
     custom: CustomRules | None = None,
     exceptions: Exceptions | None = None,
@@ -52,7 +53,7 @@ def advise(
     site: Site | None = None,
 ) -> Advice:
     """Everything there is to say about a frame. `prices` are a team's own, before the catalog's list prices; `power`
-    is what it pays for electricity.
+    is what it pays for electricity, `hourly` what it says of GPU-hours and node-hours in its settings.
 
     `generated_at`: Unix seconds; `rng` draws the intervals, so a seed makes the advice repeatable.
     `kinds`, `bottlenecks`: thresholds of the verdicts; the packaged ones where None. `decisions`: what people decided
@@ -63,7 +64,7 @@ def advise(
     verdicts = judge(frame, catalog, kinds, bottlenecks, floor_hours=_floor_hours(rules))
     return advise_on(
         verdicts, catalog, rules, prices, generated_at=generated_at, rng=rng, source=frame.source, power=power,
-        decisions=decisions, custom=custom, exceptions=exceptions, with_market=with_market, site=site,
+        hourly=hourly, decisions=decisions, custom=custom, exceptions=exceptions, with_market=with_market, site=site,
     )  # fmt: skip
 
 
@@ -77,6 +78,7 @@ def advise_on(
     rng: np.random.Generator,
     source: Mapping[str, object],
     power: Sequence[PowerPrice] = (),
+    hourly: HourPrices | None = None,
     decisions: Mapping[str, Decision] | None = None,
     custom: CustomRules | None = None,
     exceptions: Exceptions | None = None,
@@ -84,7 +86,7 @@ def advise_on(
     site: Site | None = None,
 ) -> Advice:
     """The moves and the money of verdicts that are already given."""
-    book = PriceBook(catalog, tuple(prices), tuple(power))
+    book = PriceBook(catalog, tuple(prices), tuple(power), hourly or HourPrices())
     window = verdicts.window
     if exceptions is None:
         exceptions = load_exceptions(known_rules=rules)
@@ -101,9 +103,7 @@ def advise_on(
     # After everything that counts: its draws must not change those of what is recommended.
     elsewhere = market(scene, groups) if with_market else None
     used = {p for r in (*recommendations, *(elsewhere or ())) for p in r.prices} | {f.finding.price for f in found}
-    named = [book.of(n) for n in verdicts.nodes] + [
-        book.price(r.target.node_sku, n.region) for r in recommendations for n in verdicts.nodes
-    ]
+    named = prices_named(book, verdicts.nodes, {r.target.node_sku for r in recommendations})
     if elsewhere:
         named += [p for n in catalog.nodes.values() for p in n.prices]
     fleet = {p.id for p in unique(book.of(n) for n in verdicts.nodes)}
@@ -131,7 +131,7 @@ def advise_on(
         workloads=with_costs(verdicts, book),
         findings=tuple(f.finding for f in (*found, *own)),
         recommendations=recommendations,
-        notes=(*verdicts.notes, *short, *waste_notes, *own_notes, *over, *money_notes, *scene.site.notes),
+        notes=(*money_notes, *verdicts.notes, *short, *waste_notes, *own_notes, *over, *scene.site.notes),
         market=elsewhere,
         nodes=tuple(sorted(n.node for n in verdicts.nodes)),
         fabrics=fabric_uses(verdicts.nodes, book),
@@ -169,7 +169,7 @@ def wasted(found: Iterable[tuple[Finding, str | None]]) -> float:
     links: dict[str, dict[str, float]] = {}  # node -> rule -> what its link adds to a GPU-hour
     every = tuple(found)
     for f, series in every:
-        if f.rule in _UNUSED:
+        if f.rule in UNUSED_RULES:
             total += f.cost_usd or 0.0
             if series is not None:
                 surplus[series] = surplus.get(series, 0.0) + f.gpu_hours

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 
 from ..agent.durations import parse_duration
 from ..rules.errors import EXIT_DONE, SkuwiseError, UsageError
+from .hour_settings import add_prices, said_prices
 from .moments import parse_moment
 from .render import FORMATS, render
 from .source import Databases, Source, add_source_choice, source_of
 
 if TYPE_CHECKING:
+    from ..rules.hour_prices import SaidPrices
     from .frame import Frame
     from .ledger.advising import Beside
     from .model import Advice
@@ -87,7 +89,7 @@ def add_source(parser: argparse.ArgumentParser) -> None:
         help="end of the window, RFC 3339 (default: the newest data)",
     )  # fmt: skip
     parser.add_argument("--rules", type=Path, metavar="DIR", help="your own rules, laid out like ours, over ours")
-    parser.add_argument("--prices", type=Path, metavar="FILE", help="your own prices, before list prices")
+    add_prices(parser)
 
 
 def _configure_advise(parser: argparse.ArgumentParser) -> None:
@@ -142,7 +144,8 @@ def run_advise(options: argparse.Namespace) -> int:
     with no_garbage_collection():
         _, advice = read_and_advise(
             source_of(options, say, cores()), since=options.since, until=options.until, rules_dir=options.rules,
-            prices=options.prices, now=now, ledger=ledger, with_market=options.market,
+            prices=options.prices, hourly=said_prices(options, os.environ), now=now, ledger=ledger,
+            with_market=options.market,
         )  # fmt: skip
     print_advice(advice, options)
     ledger.note(advice, now)
@@ -169,6 +172,7 @@ def read_and_advise(
     until: float | None = None,
     rules_dir: Path | None = None,
     prices: Path | None = None,
+    hourly: SaidPrices | None = None,
     ledger: Beside | None = None,
     with_market: bool = False,
     read: Callable[[], None] = lambda: None,
@@ -177,7 +181,8 @@ def read_and_advise(
     data there is). `read` is called between the two: when the frame is there and nothing is judged yet.
 
     `source`: a list of paths stands for databases. `ledger`: where decisions and measured moves of the fleet stand;
-    which is its own is known when it was read. `with_market`: whether other providers are looked at, too.
+    which is its own is known when it was read. `with_market`: whether other providers are looked at, too. `hourly`:
+    prices by the hour, as settings and flags say them (None: none).
     """
     import numpy as np  # noqa: PLC0415
 
@@ -185,7 +190,7 @@ def read_and_advise(
     from .fleet import fleet_of  # noqa: PLC0415
     from .rulebook import load_rulebook  # noqa: PLC0415
 
-    book = load_rulebook(rules_dir, prices, now)
+    book = load_rulebook(rules_dir, prices, now, hourly)
     source = Databases(tuple(source)) if isinstance(source, list) else source
     frame = source.read(book.catalog, since=since, until=until, now=now)
     read()
@@ -193,7 +198,7 @@ def read_and_advise(
     own = ledger.of(fleet) if ledger is not None else None
     advice = advise(
         frame, book.catalog, book.rules, book.own.prices, generated_at=now, rng=np.random.default_rng(SEED),
-        kinds=book.kinds, bottlenecks=book.bottlenecks, power=book.own.power, custom=book.custom,
+        kinds=book.kinds, bottlenecks=book.bottlenecks, power=book.own.power, hourly=book.hourly, custom=book.custom,
         exceptions=book.exceptions, decisions=own.decisions(now) if own is not None else None,
         with_market=with_market, site=own.site(now) if own is not None else None,
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from .commands import (
     write_whole,
 )
 from .compare import asked_gpu
+from .hour_settings import said_prices
 from .model import Advice, Finding, Owner, Recommendation, WorkloadVerdict
 from .source import source_of
 
@@ -80,7 +82,7 @@ def run_explain(options: argparse.Namespace) -> int:
     say("reading telemetry ...")
     frame, advice = read_and_advise(
         source_of(options, say), since=options.since, until=options.until, rules_dir=options.rules,
-        prices=options.prices, now=now, ledger=ledger,
+        prices=options.prices, hourly=said_prices(options, os.environ), now=now, ledger=ledger,
     )  # fmt: skip
     subject = find(advice, options.id)
     columns = min(shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns, _TEXT_WIDTH_MAX)

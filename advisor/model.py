@@ -29,6 +29,7 @@ Realisation = Literal["cash-now", "cash-at", "capacity-freed", "energy"]
 Risk = Literal["very-low", "low", "medium", "high"]
 DecisionState = Literal["proposed", "accepted", "snoozed", "dismissed", "done", "regressed", "expired"]
 COUNTED_RISKS: tuple[Risk, ...] = ("very-low", "low")
+UNUSED_RULES = ("idle", "held-idle", "too-many-gpus")  # findings of GPU-hours that nobody used
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ..rules.catalog_loader import Catalog, load_catalog
 from ..rules.custom import CustomRules, load_custom_rules
 from ..rules.exceptions import Exceptions, load_exceptions
+from ..rules.hour_prices import HourPrices, SaidPrices, resolve
 from ..rules.price_files import TeamPrices, load_prices
 from ..rules.thresholds import (
     Threshold,
@@ -22,7 +23,8 @@ from ..rules.thresholds import (
 
 @dataclass(frozen=True)
 class Rulebook:
-    """What ships, with a site's own files over it. `own`: the team's prices; empty where it named no file."""
+    """What ships, with a site's own files over it. `own`: the team's prices; empty where it named no file. `hourly`: by
+    the hour, from its settings and flags."""
 
     catalog: Catalog
     rules: Mapping[str, WasteRule]
@@ -31,10 +33,14 @@ class Rulebook:
     kinds: Mapping[str, Threshold]
     bottlenecks: Mapping[str, Threshold]
     own: TeamPrices
+    hourly: HourPrices = field(default_factory=HourPrices)
 
 
-def load_rulebook(rules_dir: Path | None, prices: Path | None, now: float) -> Rulebook:
-    """Read it. `now`: Unix seconds; a price of a later day is refused. Raises RulesError with file, line and remedy."""
+def load_rulebook(
+    rules_dir: Path | None, prices: Path | None, now: float, hourly: SaidPrices | None = None
+) -> Rulebook:
+    """Read it. `now`: Unix seconds; a price of a later day is refused. `hourly`: prices by the hour as somebody wrote
+    them. Raises RulesError with file, line and remedy, and UsageError for a price by the hour that cannot be."""
     catalog = load_catalog(rules_dir)
     today = datetime.fromtimestamp(now, UTC).date()
     own = load_prices(prices, catalog.nodes.keys(), today=today) if prices is not None else TeamPrices()
@@ -42,4 +48,5 @@ def load_rulebook(rules_dir: Path | None, prices: Path | None, now: float) -> Ru
     return Rulebook(
         catalog, rules, custom, load_exceptions(rules_dir, known_rules=(*rules, *custom.ids)),
         load_kind_thresholds(rules_dir), load_bottleneck_thresholds(rules_dir), own,
+        resolve(hourly or SaidPrices(), catalog, today),
     )  # fmt: skip

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 
 from ..rules.catalog import NodeSku, Price
 from ..rules.plain import clean
-from .model import Decision, Evidence, Interval, Owner, Recommendation, Reconciliation, Summary
+from .model import UNUSED_RULES, Decision, Evidence, Finding, Interval, Owner, Recommendation, Reconciliation, Summary
 from .moments import day
 
 NONE = "-"
 MARKET = "Other providers, shown apart and counted nowhere"
 NO_MARKET = "No other provider that the catalog knows would be cheaper."
+NO_PRICE = "No price for"  # how the note begins that says how to get dollars
 LISTED = 4  # names in one sentence; the rest is counted
 
 
@@ -69,17 +70,25 @@ def _basis(price: Price) -> str:
     return "list price" if price.basis == "list" else f"{clean(price.basis)} price"
 
 
+def _assumed(price: Price) -> str:
+    return f", region assumed ({clean(price.region)})" if price.region_assumed else ""
+
+
 def price_words(price: Price) -> str:
     """``$98.32 per node-hour at list price, 2026-09-19 (source)``; a team's price says its own basis."""
     basis = f"at {_basis(price)}" if price.basis == "list" else _basis(price)
     until = f", committed until {clean(price.committed_until)}" if price.committed_until else ""
-    return f"{usd(price.usd_per_hour)} per node-hour {basis}, {clean(price.as_of)}{until} ({clean(price.source)})"
+    assumed = ", region assumed" if price.region_assumed else ""
+    when = f"{clean(price.as_of)}{until}{assumed}"
+    return f"{usd(price.usd_per_hour)} per node-hour {basis}, {when} ({clean(price.source)})"
 
 
 def dated(prices: Iterable[Price | None]) -> str:
     """``at list price, 2026-09-19``, for a sentence; the price itself, with its source, is listed beside it."""
     told = {
-        f"at {'' if p.basis == 'list' else 'the '}{_basis(p)}, {clean(p.as_of)}": None for p in prices if p is not None
+        f"at {'' if p.basis == 'list' else 'the '}{_basis(p)}, {clean(p.as_of)}{_assumed(p)}": None
+        for p in prices
+        if p is not None
     }
     return "; ".join(told) or "no price known"
 
@@ -94,7 +103,37 @@ def price_note(prices: Iterable[Price]) -> str:
     days = sorted(as_of for as_of in said if not as_of.startswith("commit "))
     # A catalog read at a commit of its source names that, not a day: it is no end of a range of days.
     when = [f"{days[0]} to {days[-1]}" if len(days) > 1 else days[0]] if days else []
-    return f"at {', '.join(bases)}, {' and '.join([*when, *sorted(said.difference(days))])}"
+    assumed = [p.region_assumed for p in known]
+    region = "" if not any(assumed) else ", region assumed" if all(assumed) else ", region assumed for some"
+    return f"at {', '.join(bases)}, {' and '.join([*when, *sorted(said.difference(days))])}{region}"
+
+
+def has_prices(summary: Summary) -> bool:
+    """Whether any dollar is stated; else its costs are told in GPU-hours."""
+    return summary.cost_usd is not None
+
+
+def cost(usd_known: float | None, gpu_hours: float, priced: bool) -> str:
+    """One cell of a column of costs: dollars; GPU-hours where no price is known, with their unit unless the column has
+    it in its head (not `priced`)."""
+    if usd_known is not None:
+        return usd(usd_known)
+    return hours(gpu_hours) if priced else hours(gpu_hours, "").rstrip()
+
+
+def cost_head(text: str, priced: bool) -> str:
+    """The head of such a column: ``cost so far``, or ``GPU-hours so far``."""
+    return text if priced else text.replace("cost", "GPU-hours").replace("Cost", "GPU-hours")
+
+
+def about_prices(note: str) -> bool:
+    """Whether a note says which nodes have no price, and what to write to get dollars."""
+    return note.startswith(NO_PRICE)
+
+
+def wasted_hours(findings: Iterable[Finding]) -> float:
+    """GPU-hours that nobody used, where no price says what they cost."""
+    return sum(f.gpu_hours for f in findings if f.rule in UNUSED_RULES)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -60,7 +60,7 @@ def workbench(
         return None
     nodes = {n for w in workloads if w.series_id == asked.series_id for n in w.nodes}
     verdicts = judge(of_nodes(frame, nodes), book.catalog, book.kinds, book.bottlenecks)
-    prices = PriceBook(book.catalog, tuple(book.own.prices), tuple(book.own.power))
+    prices = PriceBook(book.catalog, tuple(book.own.prices), tuple(book.own.power), book.hourly)
     scene = scene_of(verdicts.window, prices, book.rules, at, np.random.default_rng(SEED), site=site)
     found = next((g for g in groups_of(verdicts) if any(w.id == id_ for w in g.workloads)), None)
     if found is None:

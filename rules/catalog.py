@@ -93,7 +93,8 @@ class Price:
     """A price of one whole node (`sku`) per hour, in US dollars.
 
     `basis`: list (on demand, from the catalog), reserved, owned, committed ... (from a team's price file).
-    `committed_until`: an ISO date up to which the money is spent whatever happens.
+    `committed_until`: an ISO date up to which the money is spent whatever happens. `region_assumed`: `region` is not
+    known to be the node's: it stands in for one that is not known, or that has no price.
     """
 
     id: str
@@ -104,6 +105,7 @@ class Price:
     source: str
     as_of: str
     committed_until: str | None = None
+    region_assumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

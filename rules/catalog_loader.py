@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .catalog import GpuSku, NodeSku, Price
 from .gpu_files import Accelerator, GpuLibrary, load_gpus, normalise
 from .node_files import ANY_REGION, load_nodes
 from .premiums import Prior, load_premiums
+from .providers import Provider, load_providers
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Catalog:
     gpu_library: GpuLibrary
     nodes: Mapping[str, NodeSku]
     premiums: Mapping[str, Prior]
+    providers: Mapping[str, Provider] = field(default_factory=dict)
 
     @property
     def gpus(self) -> Mapping[str, GpuSku]:
@@ -64,6 +66,21 @@ class Catalog:
         by_region = {price.region: price for price in sku.prices}
         return by_region.get(region or ANY_REGION) or by_region.get(ANY_REGION)
 
+    def rented(self, provider: str | None) -> bool:
+        """Whether a provider is known to rent its nodes out; an unknown one may be the team's own hall."""
+        known = self.providers.get(provider or "")
+        if known is not None:
+            return known.rented
+        return any(n.provider == provider and n.prices for n in self.nodes.values())
+
+    def reference_price(self, sku: NodeSku) -> Price | None:
+        """The list price where no region is known: the one that holds in all, else that of the provider's reference
+        region, else the lowest. None: the catalog lists none."""
+        known = self.providers.get(sku.provider)
+        by_region = {price.region: price for price in sku.prices}
+        named = by_region.get(ANY_REGION) or by_region.get((known.reference_region if known else None) or "")
+        return named or min(sku.prices, key=lambda p: (p.usd_per_hour, p.region), default=None)
+
     def fabric_twins(self, node: NodeSku) -> tuple[NodeSku, ...]:
         """Nodes of the same provider, family, GPU, GPU count and host whose fabric is another, in kind or in rate.
 
@@ -75,7 +92,7 @@ class Catalog:
 def load_catalog(rules_dir: Path | None = None) -> Catalog:
     """The catalog that ships, with a site's own files over it. Raises RulesError with file, line and remedy."""
     library = load_gpus(rules_dir)
-    return Catalog(library, load_nodes(rules_dir, library.gpus), load_premiums(rules_dir))
+    return Catalog(library, load_nodes(rules_dir, library.gpus), load_premiums(rules_dir), load_providers(rules_dir))
 
 
 def _is_twin(a: NodeSku, b: NodeSku) -> bool:

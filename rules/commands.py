@@ -15,14 +15,16 @@ from pathlib import Path
 from .catalog_loader import load_catalog
 from .columns import columns
 from .custom import CustomRule, CustomRules, load_custom_rules
-from .errors import EXIT_DONE, RulesError
+from .errors import EXIT_DONE, RulesError, UsageError
 from .exceptions import Exceptions, RuleException, load_exceptions
 from .features import FEATURES
 from .gpu_files import GpuLibrary, load_gpus
+from .hour_prices import GPU_FLAG, SaidPrices, parse_flags, resolve
 from .loader import rules_root
 from .plain import clean
 from .premiums import load_premiums
 from .price_files import load_prices
+from .providers import load_providers
 from .teams import load_teams
 from .templates import fill
 from .thresholds import (
@@ -45,6 +47,10 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
     check = actions.add_parser("check", help="check the rules that ship, or a site's own folder over them")
     check.add_argument("rules", type=Path, nargs="?", metavar="DIR", help="a site's own rules")
     check.add_argument("--prices", type=Path, metavar="FILE", help="a team's prices, to be checked as well")
+    check.add_argument(
+        GPU_FLAG, action="append", default=[], metavar="SKU=PRICE", dest="gpu_hour_usd",
+        help="US dollars per GPU-hour of a GPU, to be checked as well; repeatable",
+    )  # fmt: skip
     check.set_defaults(run=_check)
     features = actions.add_parser("features", help="the features that a custom rule may ask for, with their units")
     features.set_defaults(run=_features)
@@ -89,6 +95,7 @@ def _check(options: argparse.Namespace) -> int:
         "gpus": lambda: len(load_gpus(options.rules).gpus),
         "nodes": lambda: len(load_catalog(options.rules).nodes),
         "premiums": lambda: len(load_premiums(options.rules)),
+        "providers": lambda: len(load_providers(options.rules)),
         "teams": lambda: len(load_teams(options.rules)),
         "waste rules": lambda: len(load_waste_rules(options.rules)),
         "custom rules": lambda: len(load_custom_rules(options.rules)),
@@ -98,11 +105,16 @@ def _check(options: argparse.Namespace) -> int:
     }
     if options.prices is not None:
         parts["prices"] = lambda: _price_count(options.prices, options.rules)
+    if options.gpu_hour_usd:
+        said = SaidPrices(gpu_flags=parse_flags(options.gpu_hour_usd))
+        parts["prices by the GPU-hour"] = lambda: len(
+            resolve(said, load_catalog(options.rules), datetime.now(UTC).date()).gpu
+        )
     wrong = 0
     for name, load in parts.items():
         try:
             _out(f"{name}: {load()}, right")
-        except RulesError as error:
+        except (RulesError, UsageError) as error:
             wrong += 1
             _out(f"{name}: {error}")
     if wrong:

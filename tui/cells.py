@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 
+from ..advisor import words
 from ..rules.plain import clean
 
 CUT = "…"
@@ -22,6 +23,15 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
         return set_cell_size(plain, max(width - 1, 0)) + CUT if width > 0 else ""
     room = " " * (width - taken)
     return room + plain if right else plain + room
+
+
+def cost_cell(usd: float | None, gpu_hours: float) -> str:
+    """A cost in at most ten cells: dollars, or GPU-hours with their unit where no price is known."""
+    if usd is not None:
+        return words.usd(usd)
+    if gpu_hours < 1000:
+        return f"{gpu_hours:.0f} GPU-h"
+    return f"{gpu_hours / 1000:.{1 if gpu_hours < 9950 else 0}f}k GPU-h"
 
 
 def fit_middle(text: str, width: int) -> str:

@@ -15,13 +15,14 @@ from ..rules.plain import clean
 def configure(command: str, parser: argparse.ArgumentParser) -> None:  # noqa: ARG001 - one command only
     """Give `parser` the options of ``skuwise tui``."""
     from ..advisor.commands import add_ledger  # noqa: PLC0415
+    from ..advisor.hour_settings import add_prices  # noqa: PLC0415
     from ..advisor.source import add_source_choice  # noqa: PLC0415
 
     choice = add_source_choice(parser)
     choice.add_argument("--demo", action="store_true", help="a small simulated fleet, the same every time")
     parser.add_argument("--workload", metavar="ID", help="open this workload: its id, the id's beginning, or its name")
     parser.add_argument("--rules", type=Path, metavar="DIR", help="your own rules, laid out like ours, over ours")
-    parser.add_argument("--prices", type=Path, metavar="FILE", help="your own prices, before list prices")
+    add_prices(parser)
     add_ledger(parser)
     parser.set_defaults(run=run_tui)
 
@@ -36,6 +37,7 @@ def run_tui(options: argparse.Namespace) -> int:
         raise UsageError(
             "This terminal cannot place text (TERM=dumb).", "Use another one, or 'skuwise advise', which prints text."
         )
+    from ..advisor.hour_settings import said_prices  # noqa: PLC0415
     from ..advisor.source import source_of  # noqa: PLC0415
     from .app import SkuwiseApp  # noqa: PLC0415
     from .loading import DEMO_NOW, DemoLoader, SourceLoader  # noqa: PLC0415
@@ -52,7 +54,7 @@ def run_tui(options: argparse.Namespace) -> int:
     source = source_of(options, lambda _: None)
     loader = SourceLoader(
         source, ledger=options.ledger, ledger_named=options.ledger is not None, ledger_home=_ledger_home(options),
-        rules_dir=options.rules, prices=options.prices,
+        rules_dir=options.rules, prices=options.prices, hourly=said_prices(options, os.environ),
     )  # fmt: skip
     place = default_path(os.environ)
     memory, told = recall(place)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..advisor.rulebook import Rulebook
     from ..advisor.source import Source
     from ..advisor.workbench import Workbench
+    from ..rules.hour_prices import SaidPrices
 
 Tell = Callable[[str], None]
 # 2026-11-16T00:00:00Z: the demo is the same whenever it is shown.
@@ -68,10 +69,11 @@ class SourceLoader:
         ledger_home: Path | None = None,
         rules_dir: Path | None = None,
         prices: Path | None = None,
+        hourly: SaidPrices | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._source, self._ledger, self._rules_dir, self._prices = source, ledger, rules_dir, prices
-        self._named, self._home, self._clock = ledger_named, ledger_home, clock
+        self._named, self._home, self._clock, self._hourly = ledger_named, ledger_home, clock, hourly
         self.name = _name(source)
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
@@ -87,7 +89,7 @@ class SourceLoader:
             tell(f"reading {one.name} of telemetry")
             return read_and_advise(
                 _telling(self._source, tell), now=now, since=one.seconds, until=one.until, rules_dir=self._rules_dir,
-                prices=self._prices, ledger=beside,
+                prices=self._prices, hourly=self._hourly, ledger=beside,
                 read=lambda: tell(f"judging {one.name} of telemetry"),
             )  # fmt: skip
 
@@ -116,7 +118,7 @@ class SourceLoader:
     def rulebook(self) -> Rulebook:
         from ..advisor.rulebook import load_rulebook  # noqa: PLC0415
 
-        return load_rulebook(self._rules_dir, self._prices, self._clock())
+        return load_rulebook(self._rules_dir, self._prices, self._clock(), self._hourly)
 
     def queries(self, loaded: Loaded, id_: str) -> str:
         from ..advisor.explain import find, queries_of  # noqa: PLC0415

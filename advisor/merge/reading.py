@@ -192,6 +192,7 @@ def _price(at: Checked) -> Price:
         id=at.at("id").text(), sku=at.at("sku").text(), region=at.at("region").text(),
         usd_per_hour=at.at("usd_per_hour").number(0), basis=at.at("basis").text(), source=at.at("source").text(),
         as_of=at.at("as_of").text(), committed_until=until,
+        region_assumed=at.at("region_assumed").flag() if at.has("region_assumed") else False,
     )  # fmt: skip
 
 

@@ -97,7 +97,7 @@ def _option(
     scene: Scene, nodes: Sequence[NodeFacts], packing: _Packing, groups: Sequence[Group], found: Sequence[Found]
 ) -> Option:
     first = nodes[0]
-    price = scene.book.of(first)
+    price = scene.book.saving_price(first)
     count, freed = len(nodes), len(packing.freed)
     names = {n.node for n in packing.freed}
     realised, date = realisation(price, freed, scene.at)

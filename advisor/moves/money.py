@@ -6,73 +6,33 @@ People rent nodes whole: dollars are claimed only where whole nodes fall free an
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime
 
 from ...rules import interconnect
-from ...rules.catalog import NodeSku, PowerPrice, Price
-from ...rules.catalog_loader import Catalog
-from ...rules.interconnect import Premium
-from ...rules.node_files import ANY_REGION
+from ...rules.catalog import Price
+from ...rules.hour_prices import GPU_FLAG, GPU_HOUR
+from ...rules.interconnect import Premium, PriceOf
 from ..model import FabricUse, NodeStanding, Realisation, Reconciliation, WorkloadVerdict
 from ..verdicts.facts import NodeFacts, Verdicts
+from ..words import NO_PRICE, listed
+from .price_book import UNBOUND, PriceBook
 
-# Bases that bind nobody: a node on these is given back from one hour to the next.
-UNBOUND = ("list", "negotiated")
 FREE = "capacity-freed"
-
-
-@dataclass(frozen=True)
-class PriceBook:
-    """A team's prices first, the catalog's list prices second. None: unknown, and then no dollar is stated."""
-
-    catalog: Catalog
-    team: Sequence[Price] = field(default_factory=tuple)
-    electricity: Sequence[PowerPrice] = field(default_factory=tuple)
-
-    def price(self, node_sku: str | None, region: str | None) -> Price | None:
-        """The price of one node per hour in a region; a team's price without a region holds everywhere."""
-        if node_sku is None:
-            return None
-        own = [p for p in self.team if p.sku == node_sku and p.region in (region, ANY_REGION)]
-        exact = [p for p in own if p.region == region] or own
-        if exact:
-            return min(exact, key=lambda p: (p.usd_per_hour, p.id))
-        return self.catalog.price(node_sku, region)
-
-    def power(self, region: str | None) -> PowerPrice | None:
-        """What the team pays for electricity in a region; None: it did not say, and then energy is no money."""
-        by_region = {one.region: one for one in self.electricity}
-        return by_region.get(region or ANY_REGION) or by_region.get(ANY_REGION)
-
-    def of(self, node: NodeFacts) -> Price | None:
-        return self.price(node.node_sku, node.region)
-
-    def power_of(self, node: NodeFacts) -> PowerPrice | None:
-        """What the team pays for a node's electricity; None: not told, or it is in the node's price (rented)."""
-        price = self.of(node)
-        return self.power(node.region) if price is None or price.basis == "owned" else None
-
-    def for_sale(self, provider: str, region: str) -> tuple[NodeSku, ...]:
-        """What the provider sells in the region, and what the team has a price for, by name."""
-        known = {n.name: n for n in self.catalog.candidates(provider, region)}
-        for price in self.team:
-            node = self.catalog.node(price.sku)
-            if node is not None and node.provider == provider and self.price(node.name, region) is not None:
-                known.setdefault(node.name, node)
-        return tuple(known[name] for name in sorted(known))
-
-    def per_gpu_hour(self, node: NodeFacts) -> float | None:
-        """A node's price shared by the GPUs it shows."""
-        price = self.of(node)
-        return price.usd_per_hour / node.gpu_count if price and node.gpu_count else None
+_SKUS_SHOWN = 3  # in one line that people copy
 
 
 def fabric_premium(book: PriceBook, node: NodeFacts) -> Premium | None:
     """What a node's fabric adds to its price; None: no price is known, or there is no such fabric."""
     sku = book.catalog.node(node.node_sku) if node.node_sku else None
-    return interconnect.fabric_premium(book.catalog, book.price, sku, node.region) if sku else None
+    return interconnect.fabric_premium(book.catalog, _prices_at(book, node), sku, node.region) if sku else None
+
+
+def _prices_at(book: PriceBook, node: NodeFacts) -> PriceOf:
+    """The prices of a node and of its likes, all in the region that its own price is of."""
+    return lambda name, _: book.of(node) if name == node.node_sku else book.twin(node, name)
 
 
 def fabric_uses(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[FabricUse, ...]:
@@ -109,7 +69,7 @@ def standings(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[NodeStanding
 def nvlink_premium(book: PriceBook, node: NodeFacts) -> Premium | None:
     """What a node's NVLink adds to its price; None: no price is known, or there is no NVLink."""
     sku = book.catalog.node(node.node_sku) if node.node_sku else None
-    return interconnect.nvlink_premium(book.catalog, book.price, sku, node.region) if sku else None
+    return interconnect.nvlink_premium(book.catalog, _prices_at(book, node), sku, node.region) if sku else None
 
 
 def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ...]:
@@ -134,7 +94,7 @@ def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ..
 
 
 def reconcile(verdicts: Verdicts, book: PriceBook) -> tuple[Reconciliation, tuple[str, ...]]:
-    """Where every dollar of the priced nodes went, and a note on the nodes that have no price.
+    """Where every dollar of the priced nodes went, and notes on nodes without a price, or with an assumed one.
 
     `total` is node price x hours, reckoned apart from the parts, which sum to it.
     """
@@ -143,16 +103,16 @@ def reconcile(verdicts: Verdicts, book: PriceBook) -> tuple[Reconciliation, tupl
         ("workload", "shared", "allocated_idle", "unallocated", "drained", "unobserved"), 0.0
     )
     total = 0.0
-    unpriced: list[str] = []
+    unpriced: list[NodeFacts] = []
     for node in verdicts.nodes:
         price, rate = book.of(node), book.per_gpu_hour(node)
         if price is None or rate is None:
-            unpriced.append(node.node)
+            unpriced.append(node)
             continue
         total += price.usd_per_hour * node.span_hours
         for label, hours in rows[rows["node"] == node.node].groupby("class")["gpu_hours"].sum().items():
             parts[str(label)] += float(hours) * rate
-    notes = (_unpriced_note(unpriced, len(verdicts.nodes)),) if unpriced else ()
+    notes = (*unpriced_notes(unpriced, len(verdicts.nodes)), *assumed_notes(verdicts.nodes, book))
     if len(unpriced) == len(verdicts.nodes):
         return Reconciliation(None, None, None, None, None, None, None), notes
     return Reconciliation(
@@ -181,6 +141,15 @@ def unique(prices: Iterable[Price | None]) -> tuple[Price, ...]:
     return tuple(sorted({p.id: p for p in prices if p is not None}.values(), key=lambda p: p.id))
 
 
+def prices_named(book: PriceBook, nodes: Sequence[NodeFacts], targets: Iterable[str | None]) -> list[Price | None]:
+    """Every price that costs and savings of these nodes may rest on, and those of what they would move to."""
+    # Nodes alike share their prices: once each, not once a node.
+    places = {(n.node_sku, n.region, n.provider, n.gpu_sku, n.gpu_count): n for n in nodes}.values()
+    wanted = sorted({t for t in targets if t is not None})
+    found = [price for n in places for price in (book.of(n), book.saving_price(n))]
+    return found + [book.beside(n, t) for n in places for t in wanted]
+
+
 def _date(text: str) -> date | None:
     try:
         return date.fromisoformat(text[:10])
@@ -188,10 +157,42 @@ def _date(text: str) -> date | None:
         return None
 
 
-def _unpriced_note(nodes: list[str], of: int) -> str:
-    shown = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
-    what = "No node has a known price" if len(nodes) == of else f"{len(nodes)} of {of} nodes have no known price"
+def unpriced_notes(nodes: Sequence[NodeFacts], of: int) -> tuple[str, ...]:
+    """One line: which nodes have no price, and what to write to get dollars. `of`: nodes in all. Empty: all
+    have one."""
+    if not nodes:
+        return ()
+    counts = Counter(n.gpu_sku or "" for n in nodes)
+    skus = [sku for sku, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0])) if sku]
+    known = sum(counts[sku] for sku in skus)
+    whole = len(nodes) == of
+    what = f"{NO_PRICE} {len(nodes)}{'' if whole else f' of {of}'} {'node' if of == 1 else 'nodes'}"
+    out = "" if whole else ", whose hours are in no dollar figure"
+    if not skus:
+        names = listed([n.node for n in nodes])
+        return (
+            f"{what} ({names}){out}: their GPUs are not in the catalog, or of several kinds. Set provider, region and "
+            "node_sku in the agent's settings, or use a price file with --prices.",
+        )
+    rest = len(nodes) - known
+    told = listed(skus) + (f"; {rest} with GPUs that the catalog does not name" if rest else "")
+    shown = skus[:_SKUS_SHOWN]
+    table = ", ".join(f'"{sku}" = YOUR_PRICE' for sku in shown)
+    flags = " ".join(f"{GPU_FLAG} {sku}=PRICE" for sku in shown)
+    return (f"{what} ({told}){out}: add {GPU_HOUR} = {{ {table} }} under [prices] in skuwise.toml, or {flags}.",)
+
+
+def assumed_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[str, ...]:
+    """One line: how many nodes are priced in an assumed region, and how to say where they are."""
+    prices = [(n, p) for n in nodes if (p := book.of(n)) is not None and p.region_assumed]
+    if not prices:
+        return ()
+    regions = listed(sorted({f"{n.provider or p.sku.partition('/')[0]} {p.region}" for n, p in prices}))
+    unknown = [n for n, _ in prices if n.region is None]
+    count = f"{len(prices)} {'node' if len(prices) == 1 else 'nodes'}"
+    why = "No region is known" if len(unknown) == len(prices) else "No region with a price is known"
     return (
-        f"{what} ({shown}): their hours are in no dollar figure. Set provider, region and node_sku in the agent's "
-        "settings, or give a price file with --prices."
+        f"{why} for {count} ({listed(sorted({p.sku for _, p in prices}))}): costs use the price of {regions}, region "
+        "assumed; savings use the lowest price of any region. Allow the node label topology.kubernetes.io/region in "
+        "kube-state-metrics, or give your prices with --prices.",
     )

@@ -90,7 +90,7 @@ def without_fabric(scene: Scene, base: Baseline, found: Found, findings: tuple[s
     """The same GPU on a node without the fabric, at the right-sized count."""
     group, node = base.group, found.nodes[0]
     twins = no_fabric_twins(scene, base)
-    priced = [(t, p) for t in twins if (p := scene.book.price(t.name, node.region)) is not None]
+    priced = [(t, p) for t in twins if (p := scene.book.beside(node, t.name)) is not None]
     twin, price = min(priced, key=lambda pair: (pair[1].usd_per_hour, pair[0].name), default=(None, None))
     blocked = _move_blocks(base)
     if twin is None:
@@ -185,7 +185,7 @@ def _release(
     what: str,
 ) -> Option:
     node, gpus = nodes[0], len(released)
-    price = scene.book.of(node)
+    price = scene.book.saving_price(node)
     realised, date = realisation(price, whole, scene.at)
     draws = None
     if realised in ("cash-now", "cash-at") and price is not None:

@@ -51,7 +51,7 @@ class Scene:
         return found if source.name == target.name else self.site.applied(found)
 
     def draws(self, *key: str) -> np.random.Generator:
-        """A generator of its own for each question, so that what is asked of one series changes no answer of another."""
+        """A generator of its own for each question: what is asked of one series changes no answer of another."""
         digest = hashlib.sha256("\x1f".join(key).encode("utf-8", "surrogatepass")).digest()
         return np.random.default_rng([self.seed, int.from_bytes(digest[:8], "big")])
 
@@ -145,7 +145,7 @@ def baseline(scene: Scene, group: Group, unit: int, fewer_forbidden: bool) -> Ba
     base = Baseline(
         group=group,
         sku=scene.catalog.node(first.node_sku) if first.node_sku else None,
-        price=scene.book.of(first),
+        price=scene.book.saving_price(first),
         gpus_per_node=per_node,
         gpus=gpus,
         nodes=len(group.nodes),

@@ -63,14 +63,14 @@ def other_gpu(
     source = scene.catalog.gpu(base.group.lead.gpu_sku) if base.group.lead.gpu_sku else None
     if source is None:
         return None, ()
-    if not node.provider or not node.region:
-        return None, (Rejected("any other GPU", "the provider or the region of its nodes is not known"),)
+    if not node.provider:
+        return None, (Rejected("any other GPU", "the provider of its nodes is not known"),)
     if base.price is None or base.mixed:
         why = "the price of its node is not known" if base.price is None else "its nodes are of several kinds"
         return None, (Rejected("any other GPU", why),)
     sold = [
-        (n, scene.book.price(n.name, node.region))
-        for n in scene.book.for_sale(node.provider, node.region)
+        (n, scene.book.beside(node, n.name))
+        for n in scene.book.for_sale(node)
         if n.name not in skip and n.name != base.group.lead.node_sku
     ]
     kept, rejected = candidates(scene, base, source, sold)
@@ -239,7 +239,7 @@ def _paid(scene: Scene, base: Baseline) -> float | None:
 def no_other_gpu(base: Baseline, findings: tuple[str, ...], rejected: tuple[Rejected, ...]) -> Option:
     """The way out that is none: every other GPU was looked at, and why it does not fit."""
     group, node = base.group, base.group.nodes[0]
-    where = f"{node.provider} in {node.region}" if node.provider and node.region else "an unknown provider"
+    where = f"{node.provider} in {node.region or 'an unknown region'}" if node.provider else "an unknown provider"
     why = f"none of the other GPUs at {where} fits or can be predicted and priced"
     return Option(
         Recommendation(

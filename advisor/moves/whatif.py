@@ -249,7 +249,7 @@ class _Reckoning:
         """The price chosen; else that of the region; else, at another provider, the lowest."""
         base, target = self.base, self.target
         node = base.group.nodes[0]
-        known = base.price if self.stays else self.scene.book.price(target.name, node.region) if target else None
+        known = base.price if self.stays else self.scene.book.beside(node, target.name) if target else None
         if known is None and target is not None and target.provider != node.provider:
             known = min(target.prices, key=lambda p: (p.usd_per_hour, p.region), default=None)
         if self.choice.usd_per_hour is not None:

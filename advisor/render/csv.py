@@ -17,7 +17,7 @@ COLUMNS = (
     "start", "end", "gpu_sku", "node_sku", "gpu_count", "to_gpu_sku", "to_node_sku", "to_gpu_count", "gpu_hours",
     "cost_usd", "time_ratio_p10", "time_ratio_p50", "time_ratio_p90", "saving_usd_per_month_p10",
     "saving_usd_per_month_p50", "saving_usd_per_month_p90", "freed_gpu_hours_per_month", "realisation", "blocked_by",
-    "price_basis", "price_date", "price_source", "decision", "text",
+    "price_basis", "price_date", "price_source", "price_region_assumed", "decision", "text",
 )  # fmt: skip
 
 
@@ -46,7 +46,8 @@ def cell(value: object) -> object:
 def _rows(advice: Advice) -> list[dict[str, object]]:
     names = {w.id: w.name for w in advice.workloads}
     prices = {p.id: p for p in advice.prices}
-    sku_prices = {p.sku: p for p in advice.prices}
+    # Of several prices of one SKU the highest is what it costs: a lower one is what a saving may be reckoned with.
+    sku_prices = {p.sku: p for p in sorted(advice.prices, key=lambda p: (p.usd_per_hour, p.id))}
     rows: list[dict[str, object]] = []
     for w in advice.workloads:
         rows.append({
@@ -86,6 +87,7 @@ def _price(price: Price | None) -> dict[str, object]:
         "price_basis": price.basis,
         "price_date": price.as_of,
         "price_source": price.source,
+        "price_region_assumed": "yes" if price.region_assumed else "no",
     }
 
 

@@ -116,7 +116,7 @@ def _workload(page: _Page, w: WorkloadVerdict) -> None:
         f"({w.node_sku or 'node SKU not known'}), known by {w.basis}{', shared with other work' if w.shared else ''}."
     )
     page.say(
-        f"{minute(w.start)} to {minute(w.end)}: {words.hours(w.gpu_hours)}, cost {words.usd(w.cost_usd)}."
+        f"{minute(w.start)} to {minute(w.end)}: {words.hours(w.gpu_hours)}{_cost(w.cost_usd)}."
         + (f" Engine or framework: {w.framework}." if w.framework else "")
     )
     page.head(f"Kind: {w.kind.label}, confidence {words.percent(w.kind.confidence)}")
@@ -151,11 +151,16 @@ def _workload(page: _Page, w: WorkloadVerdict) -> None:
     page.table(("feature", "value", "unit", "meaning"), rows, right=(1,))
 
 
+def _cost(usd: float | None) -> str:
+    """Nothing where no price is known: the GPU-hours before it are the cost then."""
+    return "" if usd is None else f", cost {words.usd(usd)}"
+
+
 def _finding(page: _Page, advice: Advice, f: Finding) -> None:
     page.head(f"Finding {f.rule}: severity {f.severity}, confidence {words.percent(f.confidence)}")
     page.say(f"id {f.id}; {', '.join(f.nodes) or f.node or 'no node named'}; {len(f.gpus)} GPUs.")
     page.say(f.text)
-    page.say(f"{words.hours(f.gpu_hours)}, cost {words.usd(f.cost_usd)} in the window.")
+    page.say(f"{words.hours(f.gpu_hours)}{_cost(f.cost_usd)} in the window.")
     page.table(
         ("measured", "value", "threshold", "unit"),
         [(e.metric, words.figure(e.value), words.figure(e.threshold), e.unit) for e in f.evidence],

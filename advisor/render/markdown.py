@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ...rules.plain import clean
 from .. import words
-from ..model import Advice, Evidence, Recommendation
+from ..model import Advice, Evidence, Finding, Recommendation
 from ..moments import rfc3339
 from .groups import Case, best, cases, loose
 
@@ -52,10 +52,14 @@ def _head(advice: Advice) -> list[str]:
         f"Window: {words.window_words(advice.start, advice.end)}. Generated: {rfc3339(advice.generated_at)}.",
         "",
         f"- GPUs: {s.gpu_count}, {words.hours(s.gpu_hours)}",
-        f"- Cost in the window: {words.usd(s.cost_usd)} ({escape(note)})",
-        f"- Wasted in the window: {words.usd(s.wasted_usd)}",
+        f"- Cost in the window: {words.cost(s.cost_usd, s.gpu_hours, priced=True)} ({escape(note)})",
+        f"- Wasted in the window: {words.cost(s.wasted_usd, words.wasted_hours(advice.findings), priced=True)}",
         f"- Recoverable in cash: {words.recoverable(s)}",
         "",
+    ]
+    if not words.has_prices(s):
+        return lines
+    lines += [
         "| where the money went | US dollars |",
         "|---|---:|",
     ]
@@ -73,8 +77,7 @@ def _case(number: int, case: Case) -> list[str]:
         "",
         escape(f.text),
         "",
-        f"Confidence {words.percent(f.confidence)}; cost in the window {words.usd(f.cost_usd)}; "
-        f"{words.hours(f.gpu_hours)}. Finding {_code(f.id)}.",
+        f"Confidence {words.percent(f.confidence)}; {_cost_so_far(f)}. Finding {_code(f.id)}.",
         "",
         "| measured | value | threshold | unit |",
         "|---|---:|---:|---|",
@@ -97,6 +100,11 @@ def _market(advice: Advice) -> list[str]:
     if advice.market is None:
         return []
     return [f"## {words.MARKET}", "", *(_options(advice.market) if advice.market else [words.NO_MARKET, ""])]
+
+
+def _cost_so_far(f: Finding) -> str:
+    told = f"{words.hours(f.gpu_hours)} in the window"
+    return told if f.cost_usd is None else f"cost in the window {words.usd(f.cost_usd)}; {words.hours(f.gpu_hours)}"
 
 
 def _options(ways: Sequence[Recommendation]) -> list[str]:
@@ -139,9 +147,10 @@ def _workloads(advice: Advice) -> list[str]:
     lines = ["## Workloads", ""]
     if not advice.workloads:
         return [*lines, "No workload was seen in this window.", ""]
+    priced = words.has_prices(advice.summary)
     lines += [
-        "| workload | kind | held back by | GPUs | nodes | GPU-hours | US dollars |",
-        "|---|---|---|---|---|---:|---:|",
+        f"| workload | kind | held back by | GPUs | nodes | GPU-hours |{' US dollars |' if priced else ''}",
+        f"|---|---|---|---|---|---:|{'---:|' if priced else ''}",
     ]
     for w in advice.workloads:
         cells = (
@@ -149,13 +158,14 @@ def _workloads(advice: Advice) -> list[str]:
             f"{len(w.gpus)} {w.gpu_sku or 'unknown GPU'}", " ".join(w.nodes),
         )  # fmt: skip
         hours = f"{w.gpu_hours:,.{1 if w.gpu_hours >= 1 else 3}f}"
-        lines.append(f"| {' | '.join(escape(c) for c in cells)} | {hours} | {words.usd(w.cost_usd)} |")
+        dollars = f" {words.usd(w.cost_usd)} |" if priced else ""
+        lines.append(f"| {' | '.join(escape(c) for c in cells)} | {hours} |{dollars}")
     return [*lines, ""]
 
 
 def _prices(advice: Advice) -> list[str]:
     if not advice.prices:
-        return ["## Prices", "", "No price is known for these nodes: costs and savings are unknown.", ""]
+        return ["## Prices", "", "No price is known for these nodes: costs are in GPU-hours, savings are unknown.", ""]
     return [
         "## Prices",
         "",

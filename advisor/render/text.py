@@ -89,7 +89,8 @@ def _overview(console: Console, advice: Advice) -> None:
     if found:
         _line(console, "Found", "bold")
         rows = [(str(number), *_found_row(advice, case)) for number, case in enumerate(found, 1)]
-        console.print(_table(("", "finding", "of", "cost so far", "best way out", "comes to"), rows))
+        head = words.cost_head("cost so far", words.has_prices(advice.summary))
+        console.print(_table(("", "finding", "of", head, "best way out", "comes to"), rows))
     else:
         _line(console, words.nothing_found(advice.notes))
     console.print()
@@ -100,11 +101,12 @@ def _found_row(advice: Advice, case: Case) -> tuple[str, ...]:
     f = case.finding
     names = {w.id: w.name for w in advice.workloads}
     of = names.get(f.workload or "", "") or ", ".join(f.nodes) or f.node or words.NONE
+    cost = words.cost(f.cost_usd, f.gpu_hours, words.has_prices(advice.summary))
     way = best_way(case)
     if way is None:
-        return f.rule, of, words.usd(f.cost_usd), "none that saves", words.NONE
+        return f.rule, of, cost, "none that saves", words.NONE
     saving = words.saving_words(way.saving_usd_per_month, way.freed_gpu_hours_per_month, way.realisation)
-    return f.rule, of, words.usd(f.cost_usd), words.action_words(way), saving
+    return f.rule, of, cost, words.action_words(way), saving
 
 
 def _head(console: Console, advice: Advice) -> None:
@@ -116,8 +118,12 @@ def _head(console: Console, advice: Advice) -> None:
         "bold",
     )
     note = words.price_note(advice.prices)
-    _line(console, f"Cost {words.usd(s.cost_usd)}, of it wasted {words.usd(s.wasted_usd)} ({note}).")
-    _line(console, f"Recoverable in cash: {words.recoverable(s)}.")
+    if words.has_prices(s):
+        _line(console, f"Cost {words.usd(s.cost_usd)}, of it wasted {words.usd(s.wasted_usd)} ({note}).")
+        _line(console, f"Recoverable in cash: {words.recoverable(s)}.")
+    else:
+        wasted = words.hours(words.wasted_hours(advice.findings))
+        _line(console, f"Cost in GPU-hours ({note}): {words.hours(s.gpu_hours)}, of it wasted {wasted}.")
     r = s.reconciliation
     if r.total is not None:
         told = ", ".join(f"{name} {words.usd(value)}" for name, value in words.money_parts(r))
@@ -203,9 +209,11 @@ def _workloads(console: Console, advice: Advice) -> None:
         return
     _line(console, "Workloads", "bold")
     alike = _alike(advice.workloads)
-    console.print(
-        _table(("workload", "kind", "held back by", "GPUs", "held", "cost"), [_row(w) for w in alike[:SHOWN_WORKLOADS]])
-    )
+    heads: tuple[str, ...] = ("workload", "kind", "held back by", "GPUs", "held", "cost")
+    rows = [_row(w) for w in alike[:SHOWN_WORKLOADS]]
+    if not words.has_prices(advice.summary):  # then the hours held are the cost, and told once
+        heads, rows = (*heads[:-2], "cost (GPU-hours)"), [(*row[:-2], row[-2].partition(" ")[0]) for row in rows]
+    console.print(_table(heads, rows))
     if len(alike) > SHOWN_WORKLOADS:
         _line(console, f"and {len(alike) - SHOWN_WORKLOADS} smaller ones: --format json lists them all.")
     turning = [told for same in alike[:SHOWN_WORKLOADS] if (told := phase_sentence(same[0])) is not None]
@@ -232,7 +240,7 @@ def _row(same: Sequence[WorkloadVerdict]) -> tuple[str, ...]:
         first.name if len(same) == 1 else f"{first.name} ({len(same)} runs)",
         f"{first.kind.label} {words.percent(min(w.kind.confidence for w in same))}", first.bottleneck.label,
         f"{gpus} {first.gpu_sku or 'unknown GPU'}", words.hours(sum(w.gpu_hours for w in same)),
-        words.usd(sum(costs) if len(costs) == len(same) else None),
+        words.cost(sum(costs) if len(costs) == len(same) else None, sum(w.gpu_hours for w in same), priced=True),
     )  # fmt: skip
 
 

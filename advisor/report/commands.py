@@ -12,6 +12,7 @@ from ...rules.errors import EXIT_DONE, SkuwiseError, UsageError
 from ...rules.fields import suggest
 from ...rules.plain import clean
 from ..commands import add_ledger, cores, ledger_beside, say, write_stdout, write_whole
+from ..hour_settings import add_prices, said_prices
 from ..mail.message import NOBODY, Envelope, compose, file_names, inlined, message_id
 from ..mail.outbox import Outbox, default_outbox
 from ..mail.routes import Routes, load_routes
@@ -35,7 +36,7 @@ def configure_report(parser: argparse.ArgumentParser) -> None:
         "--week", metavar="DATE", help="the week with this day, Monday to Monday, UTC (default: the last that is over)"
     )
     parser.add_argument("--rules", type=Path, metavar="DIR", help="your own rules, laid out like ours, over ours")
-    parser.add_argument("--prices", type=Path, metavar="FILE", help="your own prices, before list prices")
+    add_prices(parser)
     add_ledger(parser)
     parser.set_defaults(run=run_report)
 
@@ -75,6 +76,7 @@ def _job(options: argparse.Namespace, settings: ReportSettings, week: Week, now:
     return Job(
         settings, routes, _source(options, settings), options.rules or settings.rules,
         options.prices or settings.prices, ledger_beside(options), week, now, options.only, say,
+        said_prices(options, os.environ),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...rules.errors import NothingToDo, StoreError
+from ...rules.hour_prices import SaidPrices
 from ..advice import WINDOW_IS, about_window
 from ..commands import no_garbage_collection, read_and_advise
 from ..ledger.advising import Beside
@@ -23,7 +24,8 @@ from .weeks import WEEK_SECONDS, Week
 
 @dataclass(frozen=True)
 class Job:
-    """`only`: one team's name; None: all. `now`: Unix seconds; `beside`: the ledger."""
+    """`only`: one team's name; None: all. `now`: Unix seconds; `beside`: the ledger. `hourly`: prices by the hour, as
+    somebody wrote them."""
 
     settings: ReportSettings
     routes: Routes
@@ -35,6 +37,7 @@ class Job:
     now: float
     only: str | None
     say: Callable[[str], None]
+    hourly: SaidPrices | None = None
 
     @property
     def fleet(self) -> Team:
@@ -92,7 +95,7 @@ class Job:
         with no_garbage_collection():
             return read_and_advise(
                 self.source, since=until - week.start, until=until, rules_dir=self.rules, prices=self.prices,
-                now=self.now, ledger=beside,
+                hourly=self.hourly, now=self.now, ledger=beside,
             )[1]  # fmt: skip
 
     def _before(self, own: Beside) -> Advice | None:

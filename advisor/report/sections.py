@@ -16,6 +16,7 @@ from .sums import FabricSum, Holding
 
 _WRONG = 3  # conditions of one move
 AS_BEFORE = "as before"
+IN_HOURS = "cost (GPU-hours)"  # the head of a column of costs where no price is known
 _ATTACHED = "the attached lists have them all"
 
 
@@ -113,16 +114,14 @@ def idle(story: Story, lengths: Lengths) -> Section:
             words.listed([brief(n) for n in h.names]),
             str(h.gpus),
             bare_hours(h.gpu_hours),
-            words.usd(h.cost_usd),
+            words.cost(h.cost_usd, h.gpu_hours, priced=True),
         )
 
     rows = tuple(map(row, story.holdings[: lengths.rows]))
-    return Section(
-        title,
-        sheet=Sheet(
-            ("owner", "what", "GPUs", "GPU-hours", "cost"), rows, (2, 3, 4), more(story.holdings, lengths.rows)
-        ),
-    )
+    heads: tuple[str, ...] = ("owner", "what", "GPUs", "GPU-hours", "cost")
+    if not words.has_prices(story.advice.summary):
+        heads, rows = (*heads[:-2], IN_HOURS), tuple(r[:-1] for r in rows)
+    return Section(title, sheet=Sheet(heads, rows, tuple(range(2, len(heads))), more(story.holdings, lengths.rows)))
 
 
 def fabric(story: Story, chart: Chart | None, lengths: Lengths) -> Section:
@@ -152,9 +151,11 @@ def fabric(story: Story, chart: Chart | None, lengths: Lengths) -> Section:
         for f in story.fabrics
         if f.unseen and f.reasons
     ]
-    heads = ("node", "nodes", "paid", "busiest 0.5 %", "silent")
+    heads: tuple[str, ...] = ("node", "nodes", "paid", "busiest 0.5 %", "silent")
     rows = tuple(map(row, story.fabrics[: lengths.rows]))
-    sheet = Sheet(heads, rows, (1, 2, 3, 4), more(story.fabrics, lengths.rows))
+    if not paid:
+        heads, rows = (*heads[:2], *heads[3:]), tuple((*r[:2], *r[3:]) for r in rows)
+    sheet = Sheet(heads, rows, tuple(range(1, len(heads))), more(story.fabrics, lengths.rows))
     return Section(title, (said,), chart=chart, sheet=sheet, bullets=_cut(unseen, lengths))
 
 
@@ -194,19 +195,21 @@ def teams(story: Story, lengths: Lengths) -> Section:
         change = change_words(r.cost_usd)
         moved = f" ({change})" if change and change != AS_BEFORE else ""
         return (
-            name, bare_hours(r.gpu_hours.now), words.usd(r.cost_usd.now) + moved,
+            name, bare_hours(r.gpu_hours.now), words.cost(r.cost_usd.now, r.gpu_hours.now or 0.0, priced=True) + moved,
             words.usd(r.wasted_usd), words.usd(r.recoverable_usd_per_month),
         )  # fmt: skip
 
-    heads = ("team", "GPU-hours", "cost", "wasted", "to gain a month")
+    heads: tuple[str, ...] = ("team", "GPU-hours", "cost", "wasted", "to gain a month")
     rows = tuple(map(row, story.teams[: lengths.teams]))
+    if not words.has_prices(story.advice.summary):
+        heads, rows = ("team", IN_HOURS), tuple(r[:2] for r in rows)
     return Section(
         "Every team",
         (
             "A team's dollars are those of the hours that its workloads held alone. Gains are medians, which do not "
             "add up to the fleet's to the dollar.",
         ),
-        sheet=Sheet(heads, rows, (1, 2, 3, 4), more(story.teams, lengths.teams)),
+        sheet=Sheet(heads, rows, tuple(range(1, len(heads))), more(story.teams, lengths.teams)),
     )
 
 
@@ -214,12 +217,12 @@ def prices(story: Story, lengths: Lengths) -> Section:
     """What every dollar rests on; the sources stand in the lists."""
     known = story.advice.prices
     if not known:
-        return Section("Prices", ("No price is known: GPU-hours stand in place of dollars.",))
+        return Section("Prices", ("No price is known: costs are in GPU-hours.",))
     rows = tuple(
         (
             f"{brief(p.sku)}, {brief(p.region, 24)}",
             words.usd(p.usd_per_hour),
-            f"{brief(p.basis, 24)}, {brief(p.as_of, 24)}",
+            f"{brief(p.basis, 24)}, {brief(p.as_of, 24)}{', region assumed' if p.region_assumed else ''}",
         )
         for p in known[: lengths.rows]
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from .. import words
 from ..moments import day, minute
@@ -13,6 +14,7 @@ from .page import Chart, Page, Section, Tile
 from .sections import Lengths, change_words
 from .story import Change, Story
 
+_HINT_LENGTH = 320
 KINDS, MONEY, FABRIC = "kinds", "money", "fabric"  # the charts' names
 
 
@@ -119,7 +121,8 @@ def _summary(story: Story) -> str:
     gpus = "1 GPU" if s.gpu_count == 1 else f"{s.gpu_count:,} GPUs"
     told = f"{gpus}, {words.hours(s.gpu_hours)}"
     if s.cost_usd is None:
-        return f"{told}. No price is known. Open moves free {words.hours(_freed(story))} a month."
+        hint = " ".join(brief(note, _HINT_LENGTH) for note in story.advice.notes if words.about_prices(note))
+        return f"{told}. {hint or 'No price is known.'} Open moves free {words.hours(_freed(story))} a month."
     told += f", {words.usd(s.cost_usd)} ({words.price_note(story.advice.prices)})."
     if not s.recoverable_usd_per_month:
         return f"{told} No cash is to be had back today."
@@ -134,8 +137,7 @@ def _tiles(story: Story) -> tuple[Tile, ...]:
     hours = tile("GPU-hours", story.gpu_hours, sections.bare_hours)
     if story.cost_usd.now is None:
         return (
-            hours,
-            Tile("Cost", "unknown", "no price is known"),
+            replace(hours, label="Cost in GPU-hours"),
             Tile("Idle GPU-hours", sections.bare_hours(sum(h.gpu_hours for h in story.holdings))),
             Tile("GPU-hours to free a month", sections.bare_hours(_freed(story))),
         )

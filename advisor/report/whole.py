@@ -53,7 +53,7 @@ def _case(case: Case, names: Mapping[str, str], brevity: Brief) -> Card:
         title=f"{brief(f.rule)} ({f.severity}): {brevity.sentence(about, 160)}",
         sentences=(brevity.sentence(f.text), *((best(case),) if case.ways_out else ())),
         figures=(
-            ("Cost in the window", words.usd(f.cost_usd)),
+            *((("Cost in the window", words.usd(f.cost_usd)),) if f.cost_usd is not None else ()),
             ("GPU-hours", sections.bare_hours(f.gpu_hours)),
             ("Confidence", words.percent(f.confidence)),
             ("Measured", brevity.sentence("; ".join(map(words.evidence_words, f.evidence)) or words.NONE)),
@@ -106,9 +106,11 @@ def _workloads(advice: Advice) -> Section:
         (
             brief(w.name), f"{w.kind.label} {words.percent(w.kind.confidence)}", w.bottleneck.label,
             f"{len(w.gpus)} {brief(w.gpu_sku or 'unknown GPU')}", sections.bare_hours(w.gpu_hours),
-            words.usd(w.cost_usd),
+            words.cost(w.cost_usd, w.gpu_hours, priced=True),
         )
         for w in advice.workloads
     )  # fmt: skip
-    heads = ("workload", "kind", "held back by", "GPUs", "GPU-hours", "cost")
-    return Section("Workloads", sheet=Sheet(heads, rows, (4, 5)))
+    heads: tuple[str, ...] = ("workload", "kind", "held back by", "GPUs", "GPU-hours", "cost")
+    if not words.has_prices(advice.summary):
+        heads, rows = (*heads[:-2], sections.IN_HOURS), tuple(row[:-1] for row in rows)
+    return Section("Workloads", sheet=Sheet(heads, rows, tuple(range(4, len(heads)))))

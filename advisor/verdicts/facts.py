@@ -79,9 +79,9 @@ class BareGpu:
     `hours`: observed hours without a workload. `idle_hours`: those in which it met the definition of idle.
     `engine_mean`, `engine_max`, `dram_mean`: over those hours, ratios; None: not measured.
     `power_mean_watts`, `idle_power_watts`: drawn, and the idle power it is held against.
-    `mem_used_ratio`: mean memory in use over the total. `busy_hours`, `held_hours`: of intervals that no workload was on
-    at any time, those in which it worked, and those in which somebody's memory lay on it. `telemetry_fault`: why the signals contradict one another, if
-    they do; then no verdict of idleness holds.
+    `mem_used_ratio`: mean memory in use over the total. `busy_hours`, `held_hours`: of intervals that no workload was
+    on at any time, those in which it worked, and those in which somebody's memory lay on it. `telemetry_fault`: why
+    the signals contradict one another, if they do; then no verdict of idleness holds.
     """
 
     node: str

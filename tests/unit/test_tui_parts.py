@@ -20,7 +20,7 @@ from skuwise.advisor.telemetry.history import history_of
 from skuwise.rules.errors import StoreError, UsageError
 from skuwise.tests.fleet_on_screen import HOSTILE, HOURS, NOW, fleet
 from skuwise.tests.frames import HOUR, START, TRAINING, FrameBuilder
-from skuwise.tui.cells import CUT, bar, fit, line
+from skuwise.tui.cells import CUT, bar, cost_cell, fit, line
 from skuwise.tui.jobs import Cancelled, JobDone, JobFailed, Jobs, JobTold
 from skuwise.tui.loading import SourceLoader
 from skuwise.tui.state import STALE_SECONDS, WINDOWS, State, with_decision
@@ -208,3 +208,10 @@ def test_without_a_terminal_it_says_so_and_ends(arguments: list[str], capsys: py
     assert told.out == ""
     assert "draws on a terminal" in told.err
     assert len(told.err.splitlines()) == 1
+
+
+def test_a_cost_fits_its_column_with_its_unit() -> None:
+    assert cost_cell(1234.0, 10.0) == "$1,234"
+    cells = [cost_cell(None, hours) for hours in (0.4, 999.0, 1000.0, 9940.0, 9960.0, 268_800.0)]
+    assert cells == ["0 GPU-h", "999 GPU-h", "1.0k GPU-h", "9.9k GPU-h", "10k GPU-h", "269k GPU-h"]
+    assert max(map(len, cells)) <= 10

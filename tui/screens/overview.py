@@ -12,7 +12,7 @@ from textual.widgets import Static
 from ...advisor import words
 from ...advisor.moments import span
 from ...advisor.render.groups import Case, best_way, cases
-from ..cells import line, lines
+from ..cells import cost_cell, line, lines
 from ..state import FINDINGS_WINDOW, Loaded
 from ..sums import hours_by_bottleneck, hours_by_kind, money, observed
 from ..widgets.bars import Bars, hours_short
@@ -81,6 +81,13 @@ def _cost(loaded: Loaded) -> Content:
     s, found = loaded.shown.summary, loaded.advice.summary
     gpus = "1 GPU" if s.gpu_count == 1 else f"{s.gpu_count:,} GPUs"
     over = f" over {FINDINGS_WINDOW.name}" if loaded.shown is not loaded.advice else ""
+    if not words.has_prices(s):
+        wasted = words.wasted_hours(loaded.advice.findings)
+        return lines(
+            line(f"{words.hours(s.gpu_hours)} of {gpus}", "bold"),
+            line(f"wasted {words.hours(wasted)}{over}", "$warning" if wasted else ""),
+            *(line(note, "$foreground-muted") for note in loaded.advice.notes if words.about_prices(note)),
+        )
     return lines(
         line(f"{words.usd(s.cost_usd)} for {gpus}, {words.hours(s.gpu_hours)}", "bold"),
         line(f"wasted {words.usd(found.wasted_usd)}{over}", "$warning" if found.wasted_usd else ""),
@@ -125,7 +132,7 @@ _COLUMNS = (
     Column("finding", 13, lambda row: row[1].finding.rule),
     Column("saves a month", 14, lambda row: words.NONE if _saving(row) is None else words.usd(_saving(row)), _saving,
            right=True, falling=True),
-    Column("cost so far", 12, lambda row: words.usd(row[1].finding.cost_usd),
+    Column("cost so far", 12, lambda row: cost_cell(row[1].finding.cost_usd, row[1].finding.gpu_hours),
            lambda row: row[1].finding.cost_usd, right=True, falling=True),
     Column("best way out", 20, _way),
     Column("severity", 9, lambda row: row[1].finding.severity),

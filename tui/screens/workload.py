@@ -143,11 +143,12 @@ class Workload(Page):
 
 def _who(w: WorkloadVerdict) -> Content:
     owner = words.owner_words(w.owner)
+    dollars = "" if w.cost_usd is None else f", {words.usd(w.cost_usd)}"
     return lines(
         line(w.name, "bold"),
         line(
             f"{len(w.gpus)} GPUs ({w.gpu_sku or 'not one known SKU'}) on {words.listed(w.nodes) or 'no node'}, "
-            f"{minute(w.start)} to {minute(w.end)}: {words.hours(w.gpu_hours)}, {words.usd(w.cost_usd)}."
+            f"{minute(w.start)} to {minute(w.end)}: {words.hours(w.gpu_hours)}{dollars}."
         ),
         line(f"{owner or 'owner not known'}; id {w.id}", "$foreground-muted"),
     )
@@ -181,7 +182,8 @@ def _found(advice: Advice, findings: Sequence[Finding]) -> Content:
         return line(words.nothing_found(advice.notes))
     told: list[Content] = []
     for f in findings:
-        told.append(line(f"{f.rule}: {f.severity}, {words.usd(f.cost_usd)} in the findings' window", "bold"))
+        cost = words.cost(f.cost_usd, f.gpu_hours, priced=True)
+        told.append(line(f"{f.rule}: {f.severity}, {cost} in the findings' window", "bold"))
         told.append(line(f.text))
         told += _items([words.evidence_words(e) for e in f.evidence])
         told += [Content.assemble("Wrong if: ", line(one)) for one in f.would_change_if]

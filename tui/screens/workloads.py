@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 
 from ...advisor import words
 from ...advisor.model import WorkloadVerdict
+from ..cells import cost_cell
 from ..heat import owner_of
 from ..state import Loaded
 from ..widgets.columns import Column
@@ -67,7 +68,7 @@ _COLUMNS = (
     Column("held back by", 14, lambda w: w.bottleneck.label),
     Column("GPUs", 5, lambda w: str(len(w.gpus)), lambda w: float(len(w.gpus)), right=True, falling=True),
     Column("GPU-hours", 10, lambda w: words.hours(w.gpu_hours, ""), lambda w: w.gpu_hours, right=True, falling=True),
-    Column("cost", 10, lambda w: words.usd(w.cost_usd), lambda w: w.cost_usd, right=True, falling=True),
+    Column("cost", 10, lambda w: cost_cell(w.cost_usd, w.gpu_hours), lambda w: w.cost_usd, right=True, falling=True),
     Column("sure", 5, lambda w: words.percent(w.kind.confidence), lambda w: w.kind.confidence, right=True,
            falling=True),
     Column("GPU", 12, lambda w: w.gpu_sku or "unknown"),

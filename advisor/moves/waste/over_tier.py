@@ -44,14 +44,15 @@ def _cheaper(scope: Scope, rule: WasteRule, group: Group) -> _Cheaper | None:
     """The cheapest such node of the same provider and region; None: there is none, or too little is known."""
     here, catalog = group.nodes[0], scope.book.catalog
     source = catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
-    rate = scope.book.per_gpu_hour(here)
+    paid = scope.book.saving_price(here)
+    rate = paid.usd_per_hour / here.gpu_count if paid is not None and here.gpu_count else None
     own = _sustained(source)
-    if source is None or rate is None or own is None or not here.provider or not here.region:
+    if source is None or rate is None or own is None or not here.provider:
         return None
     present = catalog.node(here.node_sku) if here.node_sku else None
     best: _Cheaper | None = None
-    for node in scope.book.for_sale(here.provider, here.region):
-        price, gpu = scope.book.price(node.name, here.region), catalog.gpu(node.gpu)
+    for node in scope.book.for_sale(here):
+        price, gpu = scope.book.beside(here, node.name), catalog.gpu(node.gpu)
         there = _sustained(gpu)
         if price is None or gpu is None or there is None or gpu.name == source.name:
             continue
@@ -88,7 +89,7 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, *, compute: float, bou
         sure=group.lead.kind.confidence * group.lead.bottleneck.confidence,
         after=(
             f"{cheaper.node.name} reads {cheaper.bandwidth:.2f} times as fast for {usd(cheaper.usd_less)} less a "
-            f"GPU-hour: {usd(cost)} in the window, {dated((scope.book.of(group.nodes[0]), cheaper.price))}."
+            f"GPU-hour: {usd(cost)} in the window, {dated((scope.book.saving_price(group.nodes[0]), cheaper.price))}."
         ),
     )  # fmt: skip
     return Found(finding, group, group.nodes)
