@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pandas as pd
 
-from ...rules.catalog import GpuSku
+from ...rules.catalog import GpuSku, NodeSku
 from ..frame import Frame
 from .records import Record, records
 
@@ -16,12 +16,14 @@ PEAKS = ("tensor_reference_hertz", "nvlink", "pcie", "power_limit", "tdp", "eta_
 
 
 class GpuCatalog(Protocol):
-    """What verdicts need of the catalog: all its GPUs, and one by its name or an alias, None where it lacks it."""
+    """What verdicts need of the catalog: all its GPUs, one by its name or an alias, a node; None where it lacks it."""
 
     @property
     def gpus(self) -> Mapping[str, GpuSku]: ...
 
     def gpu(self, name: str, /) -> GpuSku | None: ...
+
+    def node(self, name: str, /) -> NodeSku | None: ...
 
 
 @dataclass(frozen=True)
