@@ -43,9 +43,9 @@ def label_rows(
 
     With it the measures, and what the judge of a workload needs beside them: `late`, `waiting` (flags) and `lost`
     (share of time) of its rank beside the others, `starved` (an engine that rests although no link is in use),
-    `hostless` (the label were it not for the host), `coarse` (samples too long for correlations), `wire` (use of the
-    node's busiest port), `exchange` (`i`, of Ethernet where the job uses that), `lacks` (what is unknown of its links
-    where that keeps it from a label), and which GPU it is.
+    `hostless` (the label were it not for the host), `coarse` (samples too long for correlations), `wire`, `wire_bytes`
+    (of the node's busiest port), `exchange` (`i`, of Ethernet where the job uses that), `lacks` (what is unknown of its
+    links where that keeps it from a label), and which GPU it is.
 
     `mine`: which rows are whose (`Attribution.mine`).
     """
@@ -66,7 +66,7 @@ def label_rows(
     hostless = np.select([mask for mask, _ in rest], [name for _, name in rest], default="unknown").astype(object)
     about = {
         "late": ranks.late, "waiting": ranks.waiting, "lost": ranks.lost, "hostless": hostless,
-        "starved": _starved(r, t, links), "wire": links.wire, "exchange": r["i"],
+        "starved": _starved(r, t, links), "wire": links.wire, "wire_bytes": links.wire_bytes, "exchange": r["i"],
         "lacks": np.where(_works_thinly(r, t) & (label == "unknown") & ~fault, links.lacks, ""),
         "coarse": r["sample_seconds"] > t["correlation_sample_max"],
         **{name: gpu[name].to_numpy() for name in ("node", "gpu_uuid", "gpu_index")},

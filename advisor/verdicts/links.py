@@ -43,15 +43,17 @@ class Links:
     `inside`: its workload has several GPUs of this node; `spans`: it is on several nodes, or has its node to itself and
     may be a part of a job on several, which only some schedulers rule out; `apart`: it is on several. `wire`: the
     busiest port of the node, its mean rate over what an exchange can reach at most (NaN: no port was read);
-    `ethernet`: likewise of plain Ethernet alone. `wire_known`, `wire_quiet`: whether every port was read, and carried
-    next to nothing. `within`: NVLink where the GPU has it, else PCIe, as a share of what it sustains (NaN: not
-    measured). `lacks`: what is not known that would tell (keys of `SETTLES`, with commas), empty for nothing.
+    `wire_bytes`: bytes per second of the one that carries most; `ethernet`: the busiest of plain Ethernet, over its
+    line rate. `wire_known`, `wire_quiet`: whether every port was read, and carried next to nothing. `within`: NVLink
+    where the GPU has it, else PCIe, as a share of what it sustains (NaN: not measured). `lacks`: what is not known that
+    would tell (keys of `SETTLES`, with commas), empty for nothing.
     """
 
     inside: Mask
     spans: Mask
     apart: Mask
     wire: Floats
+    wire_bytes: Floats
     ethernet: Floats
     wire_known: Mask
     wire_quiet: Mask
@@ -111,12 +113,13 @@ def links_of(  # noqa: PLR0917
     for name, mask in told:
         lacks = np.where(mask & (lacks != ""), lacks + "," + name, np.where(mask, name, lacks))
     return Links(
-        inside=inside, spans=spans, apart=apart, wire=found["wire"], ethernet=found["ethernet"],
+        inside=inside, spans=spans, apart=apart, wire=found["wire"], wire_bytes=found["bytes"],
+        ethernet=found["ethernet"],
         wire_known=known, wire_quiet=known & (found["loud"] == 0.0), within=within, lacks=lacks,
     )  # fmt: skip
 
 
-_WIRES = ("wire", "ethernet", "rdma", "ports", "known", "loud", "has_ethernet", "sure")
+_WIRES = ("wire", "bytes", "ethernet", "rdma", "ports", "known", "loud", "has_ethernet", "sure")
 
 
 def _wires(frame: Frame, rdma: Mapping[str, bool], rule: WireRule) -> pd.DataFrame:
@@ -143,14 +146,15 @@ def _wires(frame: Frame, rdma: Mapping[str, bool], rule: WireRule) -> pd.DataFra
     table = pd.DataFrame(
         {
             **{key: ports[key] for key in keys},
-            "wire": use, "ethernet": use.where(plain), "rdma": use.where(~plain),
+            "wire": use, "bytes": rate,
+            "ethernet": (rate / line).fillna(use).where(plain).clip(upper=1.0), "rdma": use.where(~plain),
             "ports": read.astype(float), "settled": (read | down).where(ever, False).astype(float),
             "loud": (read & ~quiet).astype(float), "has_ethernet": (plain & read).astype(float),
             "is_rdma": (~plain & read).astype(float),
         }
     )  # fmt: skip
     by = table.groupby(keys)
-    out = by[["wire", "ethernet", "rdma", "loud", "has_ethernet", "is_rdma"]].max()
+    out = by[["wire", "bytes", "ethernet", "rdma", "loud", "has_ethernet", "is_rdma"]].max()
     out["ports"] = by["ports"].sum()
     count = port[ever].groupby(ports["node"][ever]).nunique()
     node = out.index.get_level_values("node")

@@ -190,7 +190,7 @@ def _numbers(label: str, rows: pd.DataFrame, weights: npt.NDArray[np.float64]) -
         g,
     )
     i, i_share, r_i = mean("i"), mean("i_share"), mean("tensor_fabric_correlation")
-    wire = mean("wire")
+    carried = mean("wire_bytes")
     n, n_share, r_n = mean("n"), mean("n_share"), mean("tensor_nvlink_correlation")
     p, p95, sm = mean("p"), mean("p_p95"), mean("sm")
     cpu, io_wait, throttled, clock = mean("cpu"), mean("io_wait"), mean("throttled"), mean("clock_ratio")
@@ -201,15 +201,11 @@ def _numbers(label: str, rows: pd.DataFrame, weights: npt.NDArray[np.float64]) -
                 f"The fabric runs at {i:.0%} of line rate, above half of it in {i_share:.0%} of seconds.", i, i_share
             ),
             *told(fall.format(r_i), r_i),
-            *(
-                []
-                if not np.isnan(i)
-                else told(f"The busiest port of its nodes runs at {wire:.0%} of what it achieves.", wire)
-            ),
+            *(told(f"The busiest port of its nodes carries {carried / 1e9:.2g} GB/s.", carried) if np.isnan(i) else []),
         ],
         "latency": [
-            *told(f"The ports of its nodes are quiet ({wire:.1%} of line rate).", wire),
-            *told(f"NVLink is quiet ({n:.1%} of its peak).", n),
+            *told(f"The ports of its nodes are quiet: the busiest carries {carried / 1e6:.3g} MB/s.", carried),
+            *told(f"NVLink is quiet: {n:.1%} of its peak.", n),
         ],
         "nvlink": [
             *told(f"NVLink runs at {n:.0%} of its peak and is busy in {n_share:.0%} of seconds.", n, n_share),
