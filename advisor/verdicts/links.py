@@ -26,6 +26,7 @@ from .workloads import Attribution, Session
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
 Texts = npt.NDArray[np.object_]
 
 # Schedulers that name all nodes of a job. A pod or a process may be one of several that work together.
@@ -87,7 +88,7 @@ def links_of(  # noqa: PLR0917
 ) -> Links:
     """`rows`: the frame's measures. Linear in the rows of the frame."""
     gpu = frame.gpu
-    inside, spans, apart = _works(frame, attribution)
+    inside, spans, apart, job = _works(frame, attribution)
     rdma = _rdma(frame, catalog)
     wires = _wires(frame, rdma, rule)
     at = at_rows(gpu, wires) if not wires.empty else wires.reindex(range(len(gpu)))
@@ -96,6 +97,9 @@ def links_of(  # noqa: PLR0917
     # RDMA ports that carry nothing of a job on several nodes are not the ones it uses; then Ethernet must be seen.
     used = (found["rdma"] >= rule.used_min) | (found["has_ethernet"] == 1.0)
     known &= used | ~spans
+    quiet = known & (found["loud"] == 0.0)
+    # What one node of a job does not tell, the others' silence does not either.
+    known, quiet = (_all_of(mask, gpu, job) for mask in (known, quiet))
     sku = index.per_row(gpu)
     has_nvlink = sku["nvlink"].notna().to_numpy(bool)
     named = sku["pcie"].notna().to_numpy(bool)
@@ -115,7 +119,7 @@ def links_of(  # noqa: PLR0917
     return Links(
         inside=inside, spans=spans, apart=apart, wire=found["wire"], wire_bytes=found["bytes"],
         ethernet=found["ethernet"],
-        wire_known=known, wire_quiet=known & (found["loud"] == 0.0), within=within, lacks=lacks,
+        wire_known=known, wire_quiet=quiet, within=within, lacks=lacks,
     )  # fmt: skip
 
 
@@ -180,12 +184,14 @@ def _rdma(frame: Frame, catalog: GpuCatalog) -> dict[str, bool]:
     return out
 
 
-def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask]:
-    """Per row, whether its workload has several GPUs of this node, may span nodes, and surely does."""
+def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, Ints]:
+    """Per row, whether its workload has several GPUs of this node, may span nodes, surely does, and then the number of
+    its job (-1: none)."""
     count = len(frame.gpu)
     inside, spans, surely = (np.zeros(count, dtype=np.bool_) for _ in range(3))
     sessions = {one.workload_id: one for one in attribution.sessions}
     mates = _mates(attribution.sessions)
+    job, numbers = np.full(count, -1, dtype=np.intp), {}
     per_node = whole_gpus(frame).groupby("node").size().to_dict()
     node = frame.gpu["node"].to_numpy()
     for key, own in attribution.mine.groupby("workload_id", sort=False):
@@ -204,11 +210,26 @@ def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask]:
         inside[at] |= several
         spans[at] |= apart | (several & filled & (not whole))
         surely[at] |= apart
-    return inside, spans, surely
+        if apart:
+            name = mates.get(session.workload_id, session.workload_id)
+            job[at] = numbers.setdefault(name, len(numbers))
+    return inside, spans, surely, job
 
 
-def _mates(sessions: Sequence[Session]) -> set[str]:
-    """Workloads that may be parts of one job: of one name (but for their part in it), begun together on several nodes.
+def _all_of(mask: Mask, gpu: pd.DataFrame, job: Ints) -> Mask:
+    """Whether it holds in all rows of the same job and moment; a row without a job speaks for itself."""
+    at = np.nonzero(job >= 0)[0]
+    if not len(at):
+        return mask
+    own = gpu.iloc[at]
+    keys = [job[at], own["ts"].to_numpy(float), own["interval_seconds"].to_numpy(float)]
+    out = mask.copy()
+    out[at] = pd.Series(mask[at]).groupby(keys).transform("min").to_numpy(bool)
+    return out
+
+
+def _mates(sessions: Sequence[Session]) -> dict[str, str]:
+    """Workloads that may be parts of one job, with the job's name: of one name (but for their part in it), begun together on several nodes.
 
     Schedulers that name all nodes of a job need no such guess.
     """
@@ -216,14 +237,14 @@ def _mates(sessions: Sequence[Session]) -> set[str]:
     for one in sessions:
         if one.scheduler not in _WHOLE_JOBS:
             by_name.setdefault((one.namespace, _PART.sub("", one.name)), []).append(one)
-    found: set[str] = set()
-    for group in by_name.values():
+    found: dict[str, str] = {}
+    for key, group in by_name.items():
         if len({one.nodes for one in group}) < 2:
             continue
         group.sort(key=lambda one: one.first_seen)
         for before, after in itertools.pairwise(group):
             if after.first_seen - before.first_seen <= _TOGETHER_SECONDS and set(before.nodes) != set(after.nodes):
-                found |= {before.workload_id, after.workload_id}
+                found |= dict.fromkeys((before.workload_id, after.workload_id), f"{key[0]}/{key[1]}")
     return found
 
 
