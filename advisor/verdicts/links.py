@@ -229,7 +229,8 @@ def _all_of(mask: Mask, gpu: pd.DataFrame, job: Ints) -> Mask:
 
 
 def _mates(sessions: Sequence[Session]) -> dict[str, str]:
-    """Workloads that may be parts of one job, with the job's name: of one name (but for their part in it), begun together on several nodes.
+    """Workloads that may be parts of one job, with the job's name: of one name (but for their part in it), and begun
+    together on several nodes.
 
     Schedulers that name all nodes of a job need no such guess.
     """
