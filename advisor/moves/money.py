@@ -35,12 +35,19 @@ def _prices_at(book: PriceBook, node: NodeFacts) -> PriceOf:
     return lambda name, _: book.of(node) if name == node.node_sku else book.twin(node, name)
 
 
+def lacks_fabric(book: PriceBook, node: NodeFacts) -> bool:
+    """Whether a node shows no port of a compute fabric and the catalog says that its kind has none: plain Ethernet."""
+    sku = book.catalog.node(node.node_sku) if node.node_sku else None
+    bare = node.fabric is None or not node.fabric.ports_compute
+    return bare and sku is not None and sku.fabric.rdma is False
+
+
 def fabric_uses(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[FabricUse, ...]:
     """What the compute fabrics carried against what they cost, by node; nodes that show no such port are left out."""
     uses = []
     for node in sorted(nodes, key=lambda n: n.node):
         fabric, premium = node.fabric, fabric_premium(book, node)
-        if fabric is not None:
+        if fabric is not None and not lacks_fabric(book, node):
             uses.append(
                 FabricUse(
                     node=node.node, node_sku=node.node_sku, kind=fabric.link_layer, hours=fabric.hours,

@@ -17,6 +17,7 @@ import pandas as pd
 
 from ...rules.thresholds import Threshold
 from .hysteresis import courses, latched, settled
+from .links import Links
 from .ranks import Lateness, lateness
 
 Mask = npt.NDArray[np.bool_]
@@ -36,22 +37,26 @@ _LOOSE = ("idle", "unknown")
 
 
 def label_rows(
-    gpu: pd.DataFrame, measures: pd.DataFrame, mine: pd.DataFrame, thresholds: Mapping[str, Threshold]
+    gpu: pd.DataFrame, measures: pd.DataFrame, mine: pd.DataFrame, links: Links, thresholds: Mapping[str, Threshold]
 ) -> tuple[pd.Series, pd.DataFrame]:
     """The bottleneck of every row of the frame's `gpu`, ``unknown`` where too little is measured.
 
     With it the measures, and what the judge of a workload needs beside them: `late`, `waiting` (flags) and `lost`
     (share of time) of its rank beside the others, `starved` (an engine that rests although no link is in use),
-    `hostless` (the label were it not for the host), `coarse` (samples too long for correlations), and which GPU it is.
+    `hostless` (the label were it not for the host), `coarse` (samples too long for correlations), `wire`, `wire_bytes`
+    (of the node's busiest port), `exchange` (`i`, of Ethernet where the job uses that), `lacks` (what is unknown of its
+    links where that keeps it from a label), and which GPU it is.
 
     `mine`: which rows are whose (`Attribution.mine`).
     """
     t = {name: threshold.value for name, threshold in thresholds.items()}
-    r: Numbers = {name: measures[name].to_numpy(float) for name in _MEASURES}
+    r = {name: measures[name].to_numpy(float) for name in _MEASURES}
+    # A node without RDMA communicates over Ethernet, and so does a job anywhere whose collectives fell back to TCP.
+    r["i"] = np.where(links.apart, np.fmax(r["i"], links.ethernet), r["i"])
     idle, fault = measures["idle"].to_numpy(bool), measures["fault"].to_numpy(bool)
     ranks = lateness(gpu, measures, mine, t)
     along = courses(gpu)
-    entering, leaving = (_answers(r, levels, fault, idle, ranks) for levels in (t, _leaving(t)))
+    entering, leaving = (_answers(r, levels, fault, idle, ranks, links) for levels in (t, _leaving(t)))
     masks = [latched(enter, stay, along) for (_, enter), (_, stay) in zip(entering, leaving, strict=True)]
     names = [name for name, _ in entering]
     chosen = np.select(masks, names, default="unknown").astype(object)
@@ -61,7 +66,8 @@ def label_rows(
     hostless = np.select([mask for mask, _ in rest], [name for _, name in rest], default="unknown").astype(object)
     about = {
         "late": ranks.late, "waiting": ranks.waiting, "lost": ranks.lost, "hostless": hostless,
-        "starved": _starved(r, t, _links(r)),
+        "starved": _starved(r, t, links), "wire": links.wire, "wire_bytes": links.wire_bytes, "exchange": r["i"],
+        "lacks": np.where(_works_thinly(r, t) & (label == "unknown") & ~fault, links.lacks, ""),
         "coarse": r["sample_seconds"] > t["correlation_sample_max"],
         **{name: gpu[name].to_numpy() for name in ("node", "gpu_uuid", "gpu_index")},
     }  # fmt: skip
@@ -84,17 +90,15 @@ def _leaving(t: Mapping[str, float]) -> dict[str, float]:
     return out
 
 
-def _answers(r: Numbers, t: Mapping[str, float], fault: Mask, idle: Mask, ranks: Lateness) -> list[tuple[str, Mask]]:
+def _answers(  # noqa: PLR0917
+    r: Numbers, t: Mapping[str, float], fault: Mask, idle: Mask, ranks: Lateness, links: Links
+) -> list[tuple[str, Mask]]:
     """Every question with its answer per row; the first yes is the label."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        busy_share = np.clip(np.where(np.isnan(r["g"]), 1.0, r["g"]), 0.05, 1.0)
-        # Means over the busy part: an hour that served for half of its time used the memory twice as hard meanwhile.
-        memory = r["label_m"] / busy_share
-        compute = np.fmax(r["label_c"], r["v"]) / busy_share
+        busy_share, compute, memory = _busy_use(r)
         most = np.fmax(compute, memory)
         # Coarse: what the link and the tensor cores do within a sample cannot be told apart by a correlation.
         coarse = r["sample_seconds"] > t["correlation_sample_max"]
-        links = _links(r)
         # A link that leads neither way and whose share of the waiting nobody saw: the data cannot tell who waits.
         rival = np.fmax(np.nan_to_num(r["i"]), np.nan_to_num(r["u_n"]))
         blurred = coarse & ranks.several & (r["sm"] >= t["spin_sm_min"])
@@ -111,11 +115,12 @@ def _answers(r: Numbers, t: Mapping[str, float], fault: Mask, idle: Mask, ranks:
             ("nvlink", _nvlink(r, t, most, coarse)),
             ("pcie", _pcie(r, t, most, coarse)),
             ("host-input", _host(r, t, links)),
-            ("straggler", _spin(r, t)),
+            ("straggler", _spin(r, t, links)),
             ("hbm-bandwidth", clear & (memory >= t["hbm_util"]) & ~(memory < t["hbm_dominance"] * compute)),
             ("compute", clear & (compute >= t["compute_util"]) & ~(compute < t["compute_dominance"] * memory)),
             ("mixed", clear & (compute >= t["mixed_util"]) & (memory >= t["mixed_util"])),
-            ("latency", _latency(r, t, compute, memory, links)),
+            ("network", _waits_on_wire(r, t, links, coarse)),
+            ("latency", _latency(r, t, links)),
             # What is used most by a clear margin, though below the level at which it surely is the limit.
             ("hbm-bandwidth", clear & (memory >= t["mixed_util"]) & (memory >= t["hbm_dominance"] * compute)),
             # SMs that are full at half the work may poll for another rank: only short samples tell that from work.
@@ -169,36 +174,63 @@ def _pcie(r: Numbers, t: Mapping[str, float], most: Floats, coarse: Mask) -> Mas
     return (often | (coarse & _leads(r["p"], t, most))) & ~(r["sm"] >= t["pcie_sm_max"])
 
 
-def _links(r: Numbers) -> Floats:
-    return np.fmax(np.fmax(np.nan_to_num(r["n"]), np.nan_to_num(r["i"])), np.nan_to_num(r["p"]))
+def _busy_use(r: Numbers) -> tuple[Floats, Floats, Floats]:
+    """The share of time at work, and the use of compute and memory meanwhile: an hour that served for half of its time
+    used the memory twice as hard in that half."""
+    busy = np.clip(np.where(np.isnan(r["g"]), 1.0, r["g"]), 0.05, 1.0)
+    return busy, np.fmax(r["label_c"], r["v"]) / busy, r["label_m"] / busy
 
 
-def _starved(r: Numbers, t: Mapping[str, float], links: Floats) -> Mask:
-    return (r["g"] < t["host_engine_max"]) & (links < t["host_link_max"])
+def _busiest(*levels: Floats) -> Floats:
+    """The highest level that is known; NaN where none is. Whether one that is not known matters, `Links` says."""
+    return np.fmax.reduce(levels)
 
 
-def _host(r: Numbers, t: Mapping[str, float], links: Floats) -> Mask:
+def _starved(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
+    busy = _busiest(r["n"], r["i"], r["p"]) >= t["host_link_max"]
+    return (r["g"] < t["host_engine_max"]) & ~busy & links.measured
+
+
+def _host(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
     # A rhythm that carries most of what varies is a step's; a weaker one is found among any requests.
     rhythm = r["period_strength"] >= t["host_period_min"]
     cause = rhythm | (r["cpu"] >= t["host_cpu_min"]) | (r["io_wait"] >= t["host_io_wait_min"])
     return _starved(r, t, links) & cause
 
 
-def _spin(r: Numbers, t: Mapping[str, float]) -> Mask:
-    links = np.fmax(np.nan_to_num(r["n"]), np.nan_to_num(r["i"]))
+def _spin(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
+    busy = _busiest(r["n"], r["i"]) >= t["spin_link_max"]
     return (
         (r["sm"] >= t["spin_sm_min"])
         & (r["c"] < t["spin_tensor_max"])
         & ~(r["v"] >= t["spin_dram_max"])
         & (r["m"] < t["spin_dram_max"])
-        & (links < t["spin_link_max"])
+        & ~busy
+        # A rank that polls for another waits on a link that is silent, and that must have been seen.
+        & links.quiet(t["latency_link_max"])
     )
 
 
-def _latency(r: Numbers, t: Mapping[str, float], compute: Floats, memory: Floats, links: Floats) -> Mask:
-    low = (compute < t["latency_util_max"]) & (memory < t["latency_util_max"])
-    # A link used as much as that may be what it waits for.
-    low &= ~(np.fmax(links, np.nan_to_num(r["u_n"])) >= t["latency_util_max"])
-    # Large matrix products fill the SMs with few warps: occupancy speaks only where SM activity does not.
-    thin = (r["sm"] < t["latency_sm_max"]) | (np.isnan(r["sm"]) & (r["o"] < t["latency_occupancy_max"]))
-    return (r["g"] >= t["latency_engine_min"]) & low & thin
+def _works_thinly(r: Numbers, t: Mapping[str, float], *, filled: bool = False) -> Mask:
+    """The engine is active and nothing that was measured on the GPU is used: launches, or a collective, take the time.
+
+    `filled`: whatever the SMs say, for a collective may fill them, and few exporters tell.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        _, compute, memory = _busy_use(r)
+        low = (compute < t["latency_util_max"]) & (memory < t["latency_util_max"])
+        # Large matrix products fill the SMs with few warps: occupancy speaks only where SM activity does not.
+        thin = (r["sm"] < t["latency_sm_max"]) | (np.isnan(r["sm"]) & (r["o"] < t["latency_occupancy_max"]))
+        return (r["g"] >= t["latency_engine_min"]) & low & (thin | filled)
+
+
+def _waits_on_wire(r: Numbers, t: Mapping[str, float], links: Links, coarse: Mask) -> Mask:
+    """Nothing on the GPU is used, and the wire is: where nobody could see compute fall meanwhile, that is the wait."""
+    blind = coarse | np.isnan(r["tensor_fabric_correlation"])
+    return _works_thinly(r, t, filled=True) & links.spans & blind & (links.wire >= t["network_wait_min"])
+
+
+def _latency(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
+    # A link used as much as that may be what it waits for, and so may one that nobody saw.
+    busy = _busiest(r["n"], r["i"], r["p"], r["u_n"]) >= t["latency_util_max"]
+    return _works_thinly(r, t) & ~busy & links.quiet(t["latency_link_max"])

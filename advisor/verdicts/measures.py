@@ -212,7 +212,7 @@ def _fabric(frame: Frame, link_busy: float) -> pd.DataFrame:
             "fabric_symmetry": _symmetry(tx, rx).where(compute["util_mean"] >= 0.005),
         }
     )
-    return _at_rows(frame.gpu, table.groupby(["node", "ts", "interval_seconds"])[names].mean())
+    return at_rows(frame.gpu, table.groupby(["node", "ts", "interval_seconds"])[names].mean())
 
 
 def _host(frame: Frame) -> pd.DataFrame:
@@ -226,10 +226,10 @@ def _host(frame: Frame) -> pd.DataFrame:
     if frame.host.empty:
         return pd.DataFrame(np.nan, index=frame.gpu.index, columns=list(columns.values()))
     keyed = frame.host.set_index(["node", "ts", "interval_seconds"])[list(columns)].rename(columns=columns)
-    return _at_rows(frame.gpu, keyed[~keyed.index.duplicated()])
+    return at_rows(frame.gpu, keyed[~keyed.index.duplicated()])
 
 
-def _at_rows(gpu: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+def at_rows(gpu: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     """`table` (by node, ts, interval) at each GPU row; a minute without its own minute takes the hour around it."""
     exact = pd.MultiIndex.from_arrays([gpu["node"], gpu["ts"], gpu["interval_seconds"]])
     hour = pd.MultiIndex.from_arrays([gpu["node"], np.ceil(gpu["ts"] / HOUR) * HOUR, pd.Series(HOUR, index=gpu.index)])

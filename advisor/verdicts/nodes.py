@@ -166,7 +166,8 @@ def _fabric(frame: Frame, node: str, rows: pd.DataFrame, history: pd.DataFrame |
     others = tuple(sorted(set(port[~compute])))
     if not ports:
         reason = f"None of its {len(others)} ports is known to be of the compute fabric; set fabric_roles if one is."
-        return FabricFacts((), others, False, reason, None, None, 0.0, None, None)
+        layer = "Ethernet" if (rows["link_layer"] == "Ethernet").all() else None
+        return FabricFacts((), others, False, reason, None, None, 0.0, None, None, link_layer=layer)
     own, key = rows[compute], port[compute]
     last, known = _history(own, frame.fabric_history.empty, history)
     by_port = own.groupby(key)

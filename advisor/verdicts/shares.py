@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..model import BottleneckVerdict
+from .links import SETTLES
 from .ruling import leading, ruling
 
 Floats = npt.NDArray[np.float64]
@@ -68,6 +69,8 @@ def judge_bottleneck(
     evidence.extend(_numbers(ruled, ruling_rows, weights[chosen]))
     if ruled == "straggler":
         evidence.extend(_suspect(rows, weights))
+    if ruled == "unknown":
+        evidence.extend(_unsettled(ruling_rows))
     doubt, doubts = _doubts(ruled, ruling_rows)
     confidence = round(doubt * _confidence(share, coverage), 3)
     return BottleneckVerdict(ruled, confidence, shares, (*evidence, *doubts))  # type: ignore[arg-type]
@@ -91,7 +94,7 @@ def _doubts(label: str, rows: pd.DataFrame) -> tuple[float, list[str]]:
             f"Samples of {seconds:.0f} s are means over many steps: what waits for what within them was not seen, only "
             "the levels."
         )
-        rival = rows[["i", "u_n"]].max(axis=1).mean()
+        rival = rows[["i", "u_n", "wire"]].max(axis=1).mean()
         if label == "unknown" and rival >= 0.2:
             said.append(
                 f"Compute at {rows['label_c'].mean():.0%} and a link at {rival:.0%}: either may be the limit; samples "
@@ -100,6 +103,18 @@ def _doubts(label: str, rows: pd.DataFrame) -> tuple[float, list[str]]:
         elif label == "unknown" and rows["sm"].mean() >= 0.5:
             said.append("It may be bound by compute, or wait for one of its ranks; samples of 1 s would tell.")
     return factor, said
+
+
+def _unsettled(rows: pd.DataFrame) -> list[str]:
+    """Where links that nobody measured leave open what it waits for: which, and what would settle it."""
+    lacks = {name for text in set(rows["lacks"]) for name in str(text).split(",") if name}
+    if not lacks:
+        return []
+    return [
+        f"Its engine is active {rows['g'].mean():.0%} of the time while compute and memory are hardly used: it waits "
+        "for launches or for other GPUs, and what is not measured would tell which.",
+        *(sentence for name, sentence in SETTLES.items() if name in lacks),
+    ]
 
 
 def _suspect(rows: pd.DataFrame, weights: Floats) -> list[str]:
@@ -175,6 +190,7 @@ def _numbers(label: str, rows: pd.DataFrame, weights: npt.NDArray[np.float64]) -
         g,
     )
     i, i_share, r_i = mean("i"), mean("i_share"), mean("tensor_fabric_correlation")
+    carried = mean("wire_bytes")
     n, n_share, r_n = mean("n"), mean("n_share"), mean("tensor_nvlink_correlation")
     p, p95, sm = mean("p"), mean("p_p95"), mean("sm")
     cpu, io_wait, throttled, clock = mean("cpu"), mean("io_wait"), mean("throttled"), mean("clock_ratio")
@@ -185,6 +201,11 @@ def _numbers(label: str, rows: pd.DataFrame, weights: npt.NDArray[np.float64]) -
                 f"The fabric runs at {i:.0%} of line rate, above half of it in {i_share:.0%} of seconds.", i, i_share
             ),
             *told(fall.format(r_i), r_i),
+            *(told(f"The busiest port of its nodes carries {carried / 1e9:.2g} GB/s.", carried) if np.isnan(i) else []),
+        ],
+        "latency": [
+            *told(f"The ports of its nodes are quiet: the busiest carries {carried / 1e6:.3g} MB/s.", carried),
+            *told(f"NVLink is quiet: {n:.1%} of its peak.", n),
         ],
         "nvlink": [
             *told(f"NVLink runs at {n:.0%} of its peak and is busy in {n_share:.0%} of seconds.", n, n_share),

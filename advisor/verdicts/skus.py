@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pandas as pd
 
-from ...rules.catalog import GpuSku
+from ...rules.catalog import GpuSku, NodeSku
 from ..frame import Frame
 from .records import Record, records
 
@@ -16,13 +16,15 @@ PEAKS = ("tensor_reference_hertz", "nvlink", "pcie", "power_limit", "tdp", "eta_
 
 
 class GpuCatalog(Protocol):
-    """What verdicts need of the catalog: all its GPUs, one by its name or an alias, and how many GPUs a node SKU has;
-    None where it lacks it."""
+    """What verdicts need of the catalog: all its GPUs, one by its name or an alias, a node, and how many GPUs it has; None
+    where it lacks it."""
 
     @property
     def gpus(self) -> Mapping[str, GpuSku]: ...
 
     def gpu(self, name: str, /) -> GpuSku | None: ...
+
+    def node(self, name: str, /) -> NodeSku | None: ...
 
     def node_gpu_count(self, name: str, /) -> int | None: ...
 

@@ -20,6 +20,7 @@ from .facts import BareGpu, FabricFacts, NodeFacts, Verdicts
 from .features import Columns, FlatRule, columns_of, features
 from .inventory import inventory_of
 from .kinds import judge_kind, shipped_model
+from .links import WireRule, links_of
 from .measures import MeasureRule, measures
 from .nodes import bare_gpus, node_facts
 from .occupancy import occupancy
@@ -92,7 +93,8 @@ def judge(
     index = index_gpus(frame, catalog)
     rows = measures(frame, index, _measure_rule(bottlenecks), assumed(catalog.gpus.values()))
     attribution = attribute(frame)
-    labels, rows = label_rows(frame.gpu, rows, attribution.mine, bottlenecks)
+    links = links_of(frame, index, rows, attribution, catalog, _wire_rule(bottlenecks))
+    labels, rows = label_rows(frame.gpu, rows, attribution.mine, links, bottlenecks)
     rows = rows.copy()  # in one block a type: every workload takes its rows from it
     facts = node_facts(frame, inventory, index, attribution)
     dominant = bottlenecks["dominant_share_min"].value
@@ -137,6 +139,14 @@ def _measure_rule(bottlenecks: Mapping[str, Threshold]) -> MeasureRule:
         "pcie_util",
     )
     return MeasureRule(*(bottlenecks[name].value for name in names))
+
+
+def _wire_rule(bottlenecks: Mapping[str, Threshold]) -> WireRule:
+    names = (
+        "network_quiet_max", "network_quiet_bytes_per_second_max", "network_tcp_bytes_per_second_max",
+        "network_used_min",
+    )  # fmt: skip
+    return WireRule(*(bottlenecks[name].value for name in names))
 
 
 def _workload(session: Session, mine: pd.DataFrame, context: _Context) -> WorkloadVerdict:
@@ -341,7 +351,8 @@ def _usage(frame: Frame, rows: pd.DataFrame, labels: pd.Series, mine: pd.DataFra
         "bottleneck": labels.to_numpy()[at],
         "mem_used_ratio": own["mem"].to_numpy(float),
         "power_watts": own["power"].to_numpy(float),
-        "u_i": own["i"].to_numpy(float),
+        # Work on several nodes without RDMA uses their Ethernet.
+        "u_i": own["exchange"].to_numpy(float),
     }
     table.update({name: own[name].to_numpy() for name in _USAGE if name != "power"})
     return pd.DataFrame(table)

@@ -28,6 +28,10 @@ _CAUSES = {
 }
 
 
+# Work that waits for its network looks like these: where the network holds it back too, nobody is told to change it.
+_LIKE_THE_NETWORK = ("latency", "straggler")
+
+
 def fix_first(scope: Scope, rule: WasteRule) -> Told:
     """Jobs that such a fault holds back in a good part of their busy time."""
     found: list[Found] = []
@@ -37,6 +41,8 @@ def fix_first(scope: Scope, rule: WasteRule) -> Told:
             continue
         shares = {label: busy_share(group, label) for label in REMEDIES}
         label = max(shares, key=lambda name: shares[name])
+        if label in _LIKE_THE_NETWORK and busy_share(group, "network") > rule.value("network_share_max"):
+            continue
         if shares[label] >= rule.value("share_min"):
             found.append(_finding(scope, rule, group, label, shares[label]))
     return found, []

@@ -15,7 +15,7 @@ from ...words import dated, usd
 from ..found import Found, called, certainty, listed, node_words, sampling, when_possible
 from ..groups import HOURS_PER_MONTH, TRAINING, Group
 from ..ids import stable_id
-from ..money import PriceBook, fabric_premium
+from ..money import PriceBook, fabric_premium, lacks_fabric
 from .scope import Scope, Told, seen_at_work
 
 RULE = "idle-fabric"
@@ -36,7 +36,7 @@ def idle_fabric(scope: Scope, rule: WasteRule) -> Told:
         # makes the fabric waste nor hides that it is.
         own = {s: rule.of(by_series[s].lead.owner) for s in occupants}
         working = {s: h for s, h in occupants.items() if seen_at_work(by_series[s], own[s])}
-        if node.fabric is None or not working:
+        if node.fabric is None or lacks_fabric(scope.book, node) or not working:
             continue
         # The strictest of those who work there decides.
         judged = [_unjudged(node, node.fabric, own[s], verdicts.window, scope.at) for s in working]

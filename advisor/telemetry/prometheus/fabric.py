@@ -18,7 +18,7 @@ from .names import agent_node
 
 PortKey = tuple[str, str, int]  # node, device, port
 # A port that never was in another state than ACTIVE, up to samples at the edge of a row.
-_MOST_RATE = 1e13
+MOST_RATE = 1e13
 _PORT = re.compile(r"[0-9]{1,4}")
 # Compute fabrics have a port for every one or two GPUs; a node's single fast port may as well lead to storage.
 _GPUS_PER_PORT = 2
@@ -81,11 +81,11 @@ def exporter_ports(
     line: dict[PortKey, float] = {}
     for labels, value in zip(rates.labels, rates.values, strict=True):
         port = key(labels)
-        if port is not None and 0 < value[0] < _MOST_RATE:
+        if port is not None and 0 < value[0] < MOST_RATE:
             line[port] = float(value[0])
     cells = rows.cells
     for name, answer in _of("fabric", answers).items():
-        cells.put(name, answer, key, how="max" if name.endswith("_max") or name == "n" else "mean", most=_MOST_RATE)
+        cells.put(name, answer, key, how="max" if name.endswith("_max") or name == "n" else "mean", most=MOST_RATE)
     samples = cells.column("n")
     cells.columns["observed_seconds"] = np.minimum(samples * scrape_seconds(samples, grid.step)[:, None], grid.step)
     rate = np.array([line.get(port, np.nan) for port in cells.rows])[:, None]
@@ -151,7 +151,18 @@ def merged(first: Cells, second: Cells) -> Cells:
         return key[0] if isinstance(key, tuple) else key
 
     nodes = {node(key) for key in first.rows}
-    keep = [key for key in second.rows if node(key) not in nodes]
+    return _joined(first, second, [key for key in second.rows if node(key) not in nodes])
+
+
+def beside(first: PortRows, second: PortRows) -> PortRows:
+    """The ports of both; of a port that both have, the first's."""
+    keep = [key for key in second.cells.rows if key not in first.cells.rows]
+    return PortRows(
+        _joined(first.cells, second.cells, keep), {**second.roles, **first.roles}, {**second.layers, **first.layers}
+    )
+
+
+def _joined(first: Cells, second: Cells, keep: list) -> Cells:
     out: Cells = Cells(first.grid)
     for key in (*first.rows, *keep):
         out.rows[key] = len(out.rows)

@@ -16,12 +16,12 @@ from ....rules.errors import NothingToDo, SourceError
 from ...frame import Frame, Window
 from ...moments import minute, span
 from ..resolve import concat
-from . import nodes, queries
+from . import ethernet, nodes, queries
 from .answers import Answer, Grid, Labels
 from .cache import Cache
 from .cells import Cells
 from .client import Client, RefusedError
-from .fabric import PortRows, agent_hosts, agent_ports, exporter_hosts, exporter_ports, merged
+from .fabric import PortRows, agent_hosts, agent_ports, beside, exporter_hosts, exporter_ports, merged
 from .gpus import GpuRows, agent_rows, combined, dcgm_rows, scrape_seconds
 from .identity import Past, external_labels, past_of
 from .names import NODE_LABELS, NodeNames, agent_node, node_of
@@ -88,7 +88,7 @@ def read_frame(
         host=hosts.table(store.HOST_HOURS.columns, {"node": lambda key: key}),
         workloads=workloads,
         uses=own,
-        absences=_absences(found, gpus, asked.given.get("nodes")),
+        absences=_absences(found, gpus, asked.given.get("nodes"), _without_rdma(asked, ports, join)),
         source={**_source(reading, found), "asked": dict(sorted(asked.queries.items()))},
         notes=(*log.notes, *advice_notes(found)),
         external_labels=labels,
@@ -247,12 +247,16 @@ def _beside(
         answers |= asked.ask(queries.agent_fabric_asks(found.names, matches, step), 28 * 10 * node_count)
         ports = agent_ports(grid, answers)
         hosts = agent_hosts(grid, asked.ask(queries.agent_host_asks(found.names, matches, step), node_count))
+    other = PortRows(Cells(grid))
     if found.has_fabric:
         chosen = queries.selector(matches)
         kept = (*NODE_LABELS, "device", "port")
         rates = asked.instant(f"last_over_time(node_infiniband_rate_bytes_per_second{chosen}[1h])", kept)
         answers = asked.ask(queries.exporter_fabric_asks(found.names, matches, step), 10 * len(counts))
         other = exporter_ports(grid, answers, rates, node_of=join.node, gpu_counts=counts, configured=roles)
+    if ethernet.has_ethernet(found.names):
+        other = beside(other, _ethernet(asked, grid, len(counts), join, roles))
+    if other.cells.rows:
         ports = PortRows(
             merged(ports.cells, other.cells), {**other.roles, **ports.roles}, {**other.layers, **ports.layers}
         )
@@ -261,6 +265,18 @@ def _beside(
     if asks:
         hosts = merged(hosts, exporter_hosts(grid, asked.ask(asks, len(counts)), join.node))
     return ports, hosts
+
+
+def _ethernet(asked: _Asked, grid: Grid, nodes: int, join: _Join, roles: Mapping[str, Role]) -> PortRows:
+    found, matches = asked.found, asked.matches
+    chosen = queries.selector(matches)
+    about = {
+        name: asked.instant(f"last_over_time({name}{chosen}[1h])", (*NODE_LABELS, "device", *labels))
+        for name, labels in ((ethernet.SPEED, ()), (ethernet.INFO, ("operstate",)))
+        if name in found.names
+    }
+    answers = asked.ask(ethernet.ethernet_asks(found.names, matches, found.step), 4 * nodes)
+    return ethernet.ethernet_ports(grid, answers, about, node_of=join.node, configured=roles)
 
 
 def _gpu_table(gpus: GpuRows, catalog: Catalog) -> pd.DataFrame:
@@ -291,8 +307,19 @@ def _fabric_table(ports: PortRows) -> pd.DataFrame:
     return table.assign(port=table["port"].astype(float))
 
 
-def _absences(found: Probe, gpus: GpuRows, told: Answer | None) -> pd.DataFrame:
-    """What dcgm-exporter does not export, of each node of which it alone tells. `told`: the nodes with an agent."""
+def _without_rdma(asked: _Asked, ports: PortRows, join: _Join) -> set[str]:
+    """Nodes that are known to have no RDMA device, by node_exporter."""
+    if ethernet.COLLECTORS not in asked.found.names:
+        return set()
+    chosen = queries.selector(asked.matches, 'collector="infiniband"')
+    answer = asked.instant(f"last_over_time({ethernet.COLLECTORS}{chosen}[1h])", NODE_LABELS)
+    seen = {node for (node, device, port), layer in ports.layers.items() if layer != "Ethernet"}
+    return ethernet.without_rdma(answer, seen, join.node)
+
+
+def _absences(found: Probe, gpus: GpuRows, told: Answer | None, without_rdma: set[str]) -> pd.DataFrame:
+    """What dcgm-exporter does not export, of each node of which it alone tells, and which of them have no RDMA device.
+    `told`: the nodes with an agent."""
     agents = {agent_node(labels) for labels in told.labels} if told is not None else set()
     alone = sorted({one.node for one in gpus.about.values()} - agents)
     rows = [
@@ -303,6 +330,14 @@ def _absences(found: Probe, gpus: GpuRows, told: Answer | None) -> pd.DataFrame:
         }
         for node in alone
         for metric, (detail, remedy) in lacking_fields(found).items()
+    ]  # fmt: skip
+    rows += [
+        {
+            "node": node, "gpu_uuid": None, "device": "infiniband", "scope": "source", "metric": "*",
+            "reason": "no-fabric", "detail": "node_exporter found no RDMA device on this node.", "remedy": "",
+            "since": found.window.start, "until": np.nan,
+        }
+        for node in sorted(without_rdma)
     ]  # fmt: skip
     return concat([pd.DataFrame(rows)] if rows else [], store.ABSENCES.columns)
 

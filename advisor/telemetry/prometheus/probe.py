@@ -25,7 +25,8 @@ HOUR = 3600.0
 # Names are asked of the index alone, so this reads no samples.
 _NAMES = (
     "DCGM_FI_.+|skuwise[_:].+|node_infiniband_.+|node_disk_(read|written)_bytes_total|node_uname_info|node_dmi_info"
-    "|node_cpu_seconds_total|kube_node_labels"
+    "|node_cpu_seconds_total|kube_node_labels|node_network_(receive|transmit)_bytes_total|node_network_speed_bytes"
+    "|node_network_info|node_scrape_collector_success"
 )
 # Windows shorter than this are read in rows of five minutes.
 SHORT_WINDOW_SECONDS = 12 * HOUR
