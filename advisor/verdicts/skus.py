@@ -16,8 +16,8 @@ PEAKS = ("tensor_reference_hertz", "nvlink", "pcie", "power_limit", "tdp", "eta_
 
 
 class GpuCatalog(Protocol):
-    """What verdicts need of the catalog: all its GPUs, one by its name or an alias, a node, and how many GPUs it has; None
-    where it lacks it."""
+    """What verdicts need of the catalog: all its GPUs, one by its name or an alias, a node, and how many GPUs that has;
+    None where it lacks it."""
 
     @property
     def gpus(self) -> Mapping[str, GpuSku]: ...
