@@ -23,6 +23,7 @@ from .loader import rules_root
 from .plain import clean
 from .premiums import load_premiums
 from .price_files import load_prices
+from .resting_power import load_resting_power
 from .teams import load_teams
 from .templates import fill
 from .thresholds import (
@@ -89,6 +90,7 @@ def _check(options: argparse.Namespace) -> int:
         "gpus": lambda: len(load_gpus(options.rules).gpus),
         "nodes": lambda: len(load_catalog(options.rules).nodes),
         "premiums": lambda: len(load_premiums(options.rules)),
+        "power at rest": lambda: len(load_resting_power().gpus),
         "teams": lambda: len(load_teams(options.rules)),
         "waste rules": lambda: len(load_waste_rules(options.rules)),
         "custom rules": lambda: len(load_custom_rules(options.rules)),

@@ -15,6 +15,7 @@ import pandas as pd
 
 from ..frame import Window
 from ..model import WorkloadVerdict
+from .soundness import Doubt
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ class Verdicts:
     `waste_ready`: workload id -> whether the hours of its series reach the coverage floor for waste verdicts (a service
     that is started anew every day is still the same service); where not, the verdict's evidence says from when one will
     be possible.
+    `doubts`: readings that were not believed, by GPU and metric (advisor/verdicts/soundness.py).
     """
 
     window: Window
@@ -124,6 +126,7 @@ class Verdicts:
     usage: pd.DataFrame
     waste_ready: Mapping[str, bool]
     notes: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
 
     def node(self, name: str) -> NodeFacts | None:
         return self._nodes.get(name)
