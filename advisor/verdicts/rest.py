@@ -32,9 +32,9 @@ FREE_MEM_RATIO = 0.005
 REST_ROWS_MIN = 3
 REST_QUANTILE = 0.1
 # A GPU's own level this far above what any context draws is no rest: its counters stand still while it works.
-OWN_OVER_TABLE_MAX = 1.5
+OWN_OVER_TABLE_MAX = 1.25
 # Rest varies by temperature, by clock and by how many contexts there are.
-REST_MARGIN = 1.3
+REST_MARGIN = 1.25
 # So long a GPU must draw it before a counter is called wrong.
 FAULT_SECONDS_MIN = 3600.0
 # With one source of activity alone, power must be that of a GPU that keeps its clocks down.
@@ -77,7 +77,7 @@ def at_rest(
         rest_watts = REST_MARGIN * level
         fault_watts = np.fmax(rest_watts, work_power_share * sku["power_limit"].to_numpy(float))
         fault_watts = np.where(np.isnan(level), np.nan, fault_watts)
-        suspect = resting_rows & ~rows.instance & (rows.power > fault_watts)
+        suspect = resting_rows & rows.engine_known & ~rows.instance & (rows.power > fault_watts)
         seconds = out["seconds"].to_numpy(float)
         enough = np.bincount(rows.gpu, weights=np.where(suspect, seconds, 0.0), minlength=1)[rows.gpu]
         fault = contradicted | (suspect & (enough >= FAULT_SECONDS_MIN))

@@ -58,7 +58,7 @@ _MOST = {
 _NEVER_ZERO = frozenset({"power_watts", "mem_total_bytes", *_CLOCKS})
 # DCGM's blanks and what becomes of them in narrower or wider numbers; each is followed by "not found", "not supported".
 _BLANKS = np.array([2.0**31, 2.0**32, 2.0**47, 2.0**63, 2.0**64, float(0x7FFFFFF0)])
-_SCALES = (1.0, 0.01, 1e3, 1e6, 1024.0, 1024.0**2)
+_SCALES = (1.0, 1e3, 1e6, 1024.0, 1024.0**2)
 _BLANK_NEAR = 32.0
 
 # An engine this busy leaves a trace in every counter of the profiler.
@@ -72,8 +72,8 @@ _FROZEN_ROWS, _FROZEN_SAMPLES, _FROZEN_IN_ALL = 3, 3.0, 10.0
 # A utilization in whole percent stands at its top for hours while the GPU is saturated.
 _SATURATED = 0.97
 # The agent's tables keep ratios in steps of 1e-4 and their percentiles in 1e-3: there, only a row whose percentile and
-# maximum are its mean stands still, and for longer.
-_STORED_STEP, _STORED_ROWS = 1e-3, 6
+# maximum are its mean stands still, for longer, at a level whose noise would show in such steps.
+_STORED_STEP, _STORED_ROWS, _STORED_LEVEL = 1e-3, 6, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +238,8 @@ def _impossible(table: _Table) -> None:
             if np.isnan(values).all():
                 continue
             empty = _is_blank(values)
+            if "bytes" in metric:
+                empty &= values % 1024 != 0  # 2 and 4 GiB are sizes that there are, and steps in which rates are kept
             with np.errstate(invalid="ignore"):
                 wrong = (values < 0) | (values > most) | np.isinf(values)
                 if metric in _NEVER_ZERO:
@@ -299,7 +301,7 @@ def _frozen(table: _Table) -> None:
             near = _STORED_STEP if table.stored else 1e-9 * np.maximum(np.abs(values), 1.0)
             at &= np.isnan(other) | (np.abs(other - values) <= near)
         if table.stored:
-            at &= ~np.isnan(table.get(f"{metric}_p95"))
+            at &= ~np.isnan(table.get(f"{metric}_p95")) & (values >= _STORED_LEVEL)
         if at.any():
             found[metric] = at
     if "power_watts" in found:
