@@ -116,7 +116,7 @@ def sliced(way: Way, ways: list[Way], seed: int, *, hours: int = 48, repeated: b
     b = FrameBuilder(hours=hours)
     rng = np.random.default_rng(seed)
     parts = [rows(rng, replace(one, board=way.board, context=0.0), hours=hours) for one in ways]
-    power = way.context + sum(np.array(part["power_watts"]) / len(ways) for part in parts)
+    power = way.context + np.mean([part["power_watts"] for part in parts], axis=0)
     columns = {"power_watts": list(map(float, power)), "sm_active": [0.0] * hours, "dram_active": [0.0] * hours}
     place(b, way.board, columns, node="n1", uuid="GPU-n1-0")
     for n, part in enumerate(parts):

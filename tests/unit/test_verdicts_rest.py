@@ -174,7 +174,7 @@ def test_a_parent_whose_instances_are_all_silent_under_power_is_faulty() -> None
 def seeded(rng: np.random.Generator, way: Way, kind: str) -> dict[str, list[float]]:
     """Hours of a GPU at work whose telemetry is wrong in this way."""
     columns = rows(rng, way, hours=48)
-    zero = {"silent": ("sm_active", "tensor_active", "dram_active", "fp32_active")}
+    zero: dict[str, tuple[str, ...]] = {"silent": ("sm_active", "tensor_active", "dram_active", "fp32_active")}
     zero["all-silent"] = (*zero["silent"], "gpu_util")
     columns |= {name: [0.0] * 48 for name in zero.get(kind, ()) if name in columns}
     if kind == "all-silent":
