@@ -25,6 +25,7 @@ from .plain import clean
 from .premiums import load_premiums
 from .price_files import load_prices
 from .providers import load_providers
+from .resting_power import load_resting_power
 from .teams import load_teams
 from .templates import fill
 from .thresholds import (
@@ -96,6 +97,7 @@ def _check(options: argparse.Namespace) -> int:
         "nodes": lambda: len(load_catalog(options.rules).nodes),
         "premiums": lambda: len(load_premiums(options.rules)),
         "providers": lambda: len(load_providers(options.rules)),
+        "power at rest": lambda: len(load_resting_power().gpus),
         "teams": lambda: len(load_teams(options.rules)),
         "waste rules": lambda: len(load_waste_rules(options.rules)),
         "custom rules": lambda: len(load_custom_rules(options.rules)),

@@ -84,6 +84,8 @@ class FrameBuilder:
                     row[name] = value
                     continue
                 level = value * (1 + 0.5 * np.sin(2 * np.pi * ts / 86400)) if name == wave else value
+                if name == "power_watts" or not name.endswith(("_bytes", "_hertz", "_second")):
+                    level *= 1 - 1e-7 * (n * 37 % 101) / 101  # what repeats to the last digit was not measured
                 row |= {f"{name}_mean": level, f"{name}_p95": level, f"{name}_max": level}
             row["gpu_util_n"] = observed * interval
             for bins, name in (("sm_active_bins", "sm_active"), ("tensor_active_bins", "tensor_active"),

@@ -2,7 +2,9 @@
 
 They stand in ``sql/*.sql`` and say in SQL what the advisor does with telemetry: `telemetry/resolve.py` and
 `verdicts/workloads.py`, `measures.py`, `nodes.py`, `features.py`. Names in braces are values of a `Subject`, or come
-from here. One thing they leave out: the newest minute, which the advisor takes from samples before it is rolled up.
+from here. Two things they leave out: the newest minute, which the advisor takes from samples before it is rolled up,
+and what is not believed for another reason than counters at zero beside a busy engine (`verdicts/soundness.py`), with a
+GPU's own level at rest where it lies above the table's.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from importlib import resources
 from string import Formatter
 
 from ...agent.model import BIN_EDGES
-from ..verdicts.measures import FREE_MEM_RATIO, IDLE_POWER_SHARE, IDLE_POWER_SHARE_MAX
+from ..verdicts.measures import IDLE_POWER_SHARE, IDLE_POWER_SHARE_MAX
+from ..verdicts.rest import FREE_MEM_RATIO, REST_MARGIN, SURE_MARGIN, shipped_resting_power
+from ..verdicts.soundness import CONTRADICTS_MIN, TRACE
 from ..verdicts.workloads import HANDOVER_SECONDS
 
 _HEAD = re.compile(r"-- block (\w+)(?: needs ([\w ]+))?: (.+)\n")
@@ -95,8 +99,21 @@ def constants() -> Mapping[str, str]:
         "free_mem": repr(FREE_MEM_RATIO),
         "idle_share": repr(IDLE_POWER_SHARE),
         "idle_share_max": repr(IDLE_POWER_SHARE_MAX),
+        "sound_columns": _listed(_unless_blind(name) for name in (*_KEYS, *_MEASURES)),
+        "trace": repr(TRACE),
+        "contradicts": repr(CONTRADICTS_MIN),
+        "rest_margin": repr(REST_MARGIN),
+        "sure_margin": repr(SURE_MARGIN),
+        "rest_low_share": repr(shipped_resting_power().low_share),
+        "rest_high_share": repr(shipped_resting_power().high_share),
         "handover": repr(HANDOVER_SECONDS),
     }
+
+
+def _unless_blind(name: str) -> str:
+    """A column, NULL where the profiler's counters are not believed."""
+    profiled = name.startswith(("sm_active", "sm_occupancy", "tensor_active", "dram_active"))
+    return f"CASE WHEN NOT blind THEN {name} END AS {name}" if profiled else name
 
 
 def with_clause(names: Iterable[str], values: Mapping[str, str]) -> str:

@@ -174,6 +174,8 @@ RULES: Mapping[str, Mapping[str, Source]] = {
     },
     "telemetry-fault": {
         **_group_fault(),
+        "contradiction_hours": Outside("the rows of the one GPU whose two signals disagree longest (docs/method.md)"),
+        "contradiction_since": Outside("the first of the rows of that GPU in which its two signals disagree"),
         "power_over_idle": Sql(
             ("used", "spare"),
             f"SELECT coalesce(({weighted('over_idle')}), ({_OVER_IDLE}))",

@@ -9,9 +9,10 @@ from ...rules.catalog import GpuSku, Price
 from ...rules.catalog_loader import Catalog
 from ..model import Advice, Finding, WorkloadVerdict
 from ..moves.groups import group_keys, holding_now
+from ..verdicts.rest import shipped_resting_power
 from .literals import number, rows, text, texts
 
-_NO_SKU = f"({', '.join(['NULL'] * 9)})"
+_NO_SKU = f"({', '.join(['NULL'] * 11)})"
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Subject:
             "sku_rows": ",\n    ".join(_sku_rows(self.skus)) or _NO_SKU,
             "engine_max": number(self.levels["idle_engine_max"]),
             "dram_max": number(self.levels["idle_dram_max"]),
-            "fault_min": number(self.levels["fault_power_over_idle_min"]),
+            "fault_power": number(self.levels["fault_power_share_min"]),
             "node_usd": number(self.price.usd_per_hour if self.price else None),
             "never_worked": "1" if self.lead is not None and self.lead.kind.label == "idle" else "0",
             "link": "u_i" if shares.get("network", 0.0) >= wired else "u_p",
@@ -80,10 +81,11 @@ def subject_of(advice: Advice, finding: Finding, catalog: Catalog, levels: Mappi
 def _sku_rows(skus: Iterable[GpuSku]) -> Iterator[str]:
     """One row a name by which a driver or an agent may call a GPU."""
     for sku in skus:
-        achieved = sku.achieved
+        achieved, rest = sku.achieved, shipped_resting_power().gpus.get(sku.name)
         figures = (
             sku.tensor_reference_hertz, sku.nvlink_bytes_per_second, sku.pcie_bytes_per_second, sku.tdp_watts,
             achieved.bf16_gemm, achieved.mem, achieved.link_allreduce or 1.0,
+            rest.low_watts if rest else None, rest.high_watts if rest else None,
         )  # fmt: skip
         told = ", ".join(number(figure) for figure in figures)
         for called in dict.fromkeys((sku.name, *sku.aliases)):

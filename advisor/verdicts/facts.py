@@ -16,6 +16,7 @@ import pandas as pd
 from ..frame import Window
 from ..model import WorkloadVerdict
 from .inventory import Inventory
+from .soundness import Doubt
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,7 @@ class Verdicts:
     that is started anew every day is still the same service); where not, the verdict's evidence says from when one will
     be possible.
     `inventory`: every GPU that exists, and what was observed of it.
+    `doubts`: readings that were not believed, by GPU and metric (advisor/verdicts/soundness.py).
     """
 
     window: Window
@@ -130,6 +132,7 @@ class Verdicts:
     waste_ready: Mapping[str, bool]
     notes: tuple[str, ...] = ()
     inventory: Inventory = field(default_factory=Inventory)
+    doubts: tuple[Doubt, ...] = ()
 
     def node(self, name: str) -> NodeFacts | None:
         return self._nodes.get(name)

@@ -137,7 +137,8 @@ def _busy_features(out: dict[str, float], busy: _Rows, weights: Floats) -> None:
         out["memory_over_compute"] = u_m / max(u_c, 0.01)
     engine, sm = _mean(busy["g"], weights), _mean(busy["sm"], weights)
     for name, part in (("c_per_engine", "c"), ("m_per_engine", "m")):
-        _put(out, name, _mean(busy[part], weights) / max(sm if math.isnan(engine) else engine, 0.01))
+        # No second holds more than all of it, whatever a utilization that was read once a minute missed.
+        _put(out, name, min(_mean(busy[part], weights) / max(sm if math.isnan(engine) else engine, 0.01), 1.0))
     _put(out, "c_per_sm", _mean(busy["c"], weights) / max(sm, 0.01))
     if out.get("resolution_seconds", 1.0) <= PERIOD_INTERVAL_MAX_SECONDS:
         found = ~np.isnan(busy["period_strength"])

@@ -17,6 +17,7 @@ import pandas as pd
 from ...agent.model import BIN_EDGES
 from ..bins import BinsArray
 from ..frame import Frame
+from .rest import FREE_MEM_RATIO, at_rest, shipped_resting_power
 from .skus import GpuIndex
 from .sustained import Sustained
 
@@ -31,8 +32,6 @@ IDLE_POWER_SHARE = 0.125
 IDLE_POWER_SHARE_MAX = 0.3
 # Tensor or memory activity that never exceeds this is too little to tell work from waiting by its swing.
 SWING_P95_MIN = 0.05
-# A GPU is free (not held) where next to nothing of its memory is taken; a bare context takes 0.3 to 0.6 GB.
-FREE_MEM_RATIO = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +41,21 @@ class MeasureRule:
     engine_max: float
     dram_max: float
     power_over_idle_max: float
-    fault_power_over_idle_min: float
+    fault_power_share_min: float
     link_busy: float
     pcie_busy: float
 
 
-def measures(frame: Frame, index: GpuIndex, rule: MeasureRule, sustained: Sustained) -> pd.DataFrame:
+def measures(
+    frame: Frame,
+    index: GpuIndex,
+    rule: MeasureRule,
+    sustained: Sustained,
+    contradicted: npt.NDArray[np.bool_] | None = None,
+) -> pd.DataFrame:
     """One row per row of the frame's `gpu`, in the same order.
 
+    `contradicted`: rows whose counters contradict one another (`soundness.examine`); None: none does.
     `sustained`: what is assumed where the catalog knows a GPU but nobody measured what it sustains. `rule.link_busy`:
     the share of the network's line rate, or of what NVLink sustains, from which on a second counts as busy (`i_share`,
     `n_share`); `rule.pcie_busy` likewise for PCIe.
@@ -104,22 +110,17 @@ def measures(frame: Frame, index: GpuIndex, rule: MeasureRule, sustained: Sustai
     out["rated_power"] = out["power"] / sku["tdp"]
     out["idle_power"] = _idle_power(out, sku)
     out["power_over_idle"] = out["power"] / out["idle_power"]
-    # What is missing cannot confirm idleness: engine or DRAM must be there, and neither may be busy.
-    known = out["g"].notna() | out["m"].notna()
-    quiet = ~(out["g"] >= rule.engine_max) & ~(out["m"] >= rule.dram_max) & ~(out["sm"] >= rule.engine_max)
+    busy = (out["g"] >= rule.engine_max) | (out["sm"] >= rule.engine_max) | (out["m"] >= rule.dram_max)
+    busy |= (out["c"] >= rule.engine_max) | (out["v"] >= rule.engine_max)
     # A mean hides bursts: where a twentieth of the seconds worked, the GPU was in use.
-    quiet &= ~(gpu["gpu_util_p95"].fillna(gpu["sm_active_p95"]) >= rule.engine_max)
-    # Power high while every activity counter is silent: one of the two is wrong, and no verdict rests on them.
-    out["fault"] = known & quiet & (out["power_over_idle"] >= rule.fault_power_over_idle_min)
-    # The other way round: counters of activity at zero all along while the engine is busy (DCGM#303 after an XID).
-    # Where nobody told the maximum, a mean of zero says as much.
-    tensor, dram, sm = (
-        gpu[f"{one}_max"].fillna(gpu[f"{one}_mean"]) for one in ("tensor_active", "dram_active", "sm_active")
-    )
-    silent = (tensor == 0) & (dram == 0) & (sm.fillna(0) == 0)
-    out["fault"] |= silent & (out["g"] >= 0.5)
-    out["idle"] = known & quiet & ~out["fault"]
-    out["free"] = out["idle"] & ~(out["power_over_idle"] > rule.power_over_idle_max)
+    busy |= gpu["gpu_util_p95"].fillna(gpu["sm_active_p95"]) >= rule.engine_max
+    wrong = np.zeros(len(gpu), dtype=np.bool_) if contradicted is None else contradicted
+    rest = at_rest(
+        frame, out, sku, quiet=~busy, contradicted=wrong, work_power_share=rule.fault_power_share_min,
+        resting=shipped_resting_power(),
+    )  # fmt: skip
+    out = pd.concat([out, rest], axis=1)
+    out["free"] = out["idle"] & (out["power_over_idle"] <= rule.power_over_idle_max)
     return pd.concat([out, _fabric(frame, rule.link_busy), _host(frame)], axis=1)
 
 

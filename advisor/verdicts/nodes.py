@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -16,12 +17,14 @@ from .mig import whole_gpus
 from .occupancy import node_spans
 from .records import records, text
 from .skus import GpuIndex
+from .soundness import CONTRADICTIONS, Doubt
 from .workloads import Attribution
 
 # A port that was ACTIVE in less than this share of its observed time was down: its silence proves nothing.
 ACTIVE_SHARE_MIN = 0.99
 # Share of a GPU's memory that the driver and a display may take without any work on it.
 HELD_MEM_RATIO = 0.01
+FAULT_SHARE_MIN = 0.05  # of the time: less is a blip (as in rules/waste/telemetry-fault.yaml)
 _EDGES = np.array(BIN_EDGES)
 
 
@@ -67,8 +70,13 @@ def node_facts(frame: Frame, inventory: Inventory, index: GpuIndex, attribution:
     return tuple(facts)
 
 
-def bare_gpus(frame: Frame, index: GpuIndex, attribution: Attribution, measures: pd.DataFrame) -> tuple[BareGpu, ...]:
-    """Every GPU with hours that no workload accounts for while its node was in service, by node and index."""
+def bare_gpus(
+    frame: Frame, index: GpuIndex, attribution: Attribution, measures: pd.DataFrame, doubts: Sequence[Doubt] = ()
+) -> tuple[BareGpu, ...]:
+    """Every GPU with hours that no workload accounts for while its node was in service, by node and index.
+
+    `doubts`: what of its telemetry was not believed; those that contradict one another name its fault.
+    """
     places = attribution.places
     if places.empty:
         return ()
@@ -86,6 +94,7 @@ def bare_gpus(frame: Frame, index: GpuIndex, attribution: Attribution, measures:
     rows["unnamed"] = rows["weight"].where(whole, 0.0)
     rows["node"], rows["gpu_uuid"] = gpu["node"].to_numpy(), gpu["gpu_uuid"].to_numpy()
     rows["ts"], rows["begin"] = gpu["ts"].to_numpy(), (gpu["ts"] - gpu["interval_seconds"]).to_numpy()
+    named = _contradictions(doubts)
     out = []
     for (node, uuid), own in rows.groupby(["node", "gpu_uuid"], sort=True):
         w = own["weight"].to_numpy(float)
@@ -108,12 +117,7 @@ def bare_gpus(frame: Frame, index: GpuIndex, attribution: Attribution, measures:
                 held_hours=_hours_of(own["unnamed"], own["mem"] >= HELD_MEM_RATIO),
                 first_ts=float(own["begin"].min()),
                 last_ts=float(own["ts"].max()),
-                telemetry_fault=(
-                    f"Its power is {_average(own['power_over_idle'], w) or 0:.1f} times idle while no counter of "
-                    f"activity moves, in {fault:.0%} of the time: one of the two is wrong."
-                    if fault >= 0.05
-                    else None
-                ),
+                telemetry_fault=_fault_words(fault, named.get((str(node), str(uuid)), ())),
             )
         )
     return tuple(out)
@@ -121,6 +125,21 @@ def bare_gpus(frame: Frame, index: GpuIndex, attribution: Attribution, measures:
 
 def _hours_of(seconds: pd.Series, chosen: pd.Series) -> float:
     return float(seconds[chosen.to_numpy(bool)].sum()) / 3600
+
+
+def _contradictions(doubts: Sequence[Doubt]) -> dict[tuple[str, str], list[str]]:
+    found: dict[tuple[str, str], list[str]] = {}
+    for doubt in doubts:
+        if doubt.code in CONTRADICTIONS:
+            found.setdefault((doubt.node, doubt.gpu_uuid), []).append(doubt.text)
+    return found
+
+
+def _fault_words(share: float, named: Sequence[str]) -> str | None:
+    """Why a GPU's signals contradict one another, if they do in more than a blip of its time."""
+    if share < FAULT_SHARE_MIN:
+        return None
+    return " ".join((*named, f"One of the two is wrong, in {share:.0%} of its free time."))
 
 
 def _observed_hours(frame: Frame, attribution: Attribution) -> dict[str, float]:

@@ -27,10 +27,12 @@ from .occupancy import occupancy
 from .phase_verdicts import DEMANDED, Ask, Judgement, judge_phases
 from .phases import turns
 from .records import records
+from .rest import power_doubts
 from .series import series_hours, with_series
 from .serving_facts import capacity_of, tokens_of, with_capacity
 from .shares import judge_bottleneck
 from .skus import GpuCatalog, GpuIndex, index_gpus
+from .soundness import examine
 from .sustained import assumed
 from .workloads import Attribution, Session, attribute
 
@@ -89,9 +91,13 @@ def judge(
     """
     kinds = kinds if kinds is not None else load_kind_thresholds()
     bottlenecks = bottlenecks if bottlenecks is not None else load_bottleneck_thresholds()
+    examined = examine(frame)
+    frame, contradicted = examined.frame, examined.contradicted
+    # What was not believed was not observed either.
     inventory = inventory_of(frame, catalog.node_gpu_count)
     index = index_gpus(frame, catalog)
-    rows = measures(frame, index, _measure_rule(bottlenecks), assumed(catalog.gpus.values()))
+    rows = measures(frame, index, _measure_rule(bottlenecks), assumed(catalog.gpus.values()), contradicted)
+    doubts = (*examined.doubts, *power_doubts(frame, rows, contradicted))
     attribution = attribute(frame)
     links = links_of(frame, index, rows, attribution, catalog, _wire_rule(bottlenecks))
     labels, rows = label_rows(frame.gpu, rows, attribution.mine, links, bottlenecks)
@@ -120,12 +126,13 @@ def judge(
         window=frame.window,
         workloads=tuple(verdicts),
         nodes=facts,
-        bare=bare_gpus(frame, index, attribution, rows),
+        bare=bare_gpus(frame, index, attribution, rows, doubts),
         occupancy=occupancy(frame, inventory, attribution, rows["idle"]),
         usage=_usage(frame, rows, labels, attribution.mine),
         waste_ready={v.id: observed.get(v.series_id, 0.0) >= floor_hours for v in verdicts},
         notes=tuple(notes),
         inventory=inventory,
+        doubts=doubts,
     )
 
 
@@ -134,7 +141,7 @@ def _measure_rule(bottlenecks: Mapping[str, Threshold]) -> MeasureRule:
         "idle_engine_max",
         "idle_dram_max",
         "idle_power_over_idle_max",
-        "fault_power_over_idle_min",
+        "fault_power_share_min",
         "network_util",
         "pcie_util",
     )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ....rules.templates import fill
 from ....rules.thresholds import WasteRule
-from ...model import Evidence, Finding
-from ...verdicts.facts import BareGpu, NodeFacts
+from ...model import Evidence, Finding, WorkloadVerdict
+from ...moments import rfc3339
+from ...verdicts.facts import BareGpu, NodeFacts, Verdicts
+from ...verdicts.soundness import CONTRADICTIONS, Doubt
 from ..found import Found, certainty
 from ..groups import Group
 from ..ids import stable_id
@@ -38,7 +42,8 @@ def telemetry_fault(scope: Scope, rule: WasteRule) -> Told:
 def _of_groups(scope: Scope, rule: WasteRule, groups: list[Group]) -> Found:
     """`groups`: on the same nodes, the largest first."""
     group, share = groups[0], max(g.fault_share for g in groups)
-    others = f" It is one of {len(groups)} that ran there so." if len(groups) > 1 else ""
+    others = f"It is one of {len(groups)} that ran there so." if len(groups) > 1 else ""
+    doubts = contradictions(scope.verdicts, groups)
     finding = finding_of(
         scope, rule, group,
         evidence=(
@@ -46,13 +51,51 @@ def _of_groups(scope: Scope, rule: WasteRule, groups: list[Group]) -> Found:
             Evidence("engine_active", group.feature("g"), None, "ratio"),
             Evidence("tensor_active", group.feature("c"), None, "ratio"),
             Evidence("power_over_idle", group.feature("power_over_idle"), None, "ratio"),
+            *_signals(doubts),
         ),
         gpu_hours=sum(g.fault_share * g.gpu_hours for g in groups),
         cost=None,
         values={"share": percent(share)},
-        after=others.strip(),
+        after=" ".join(filter(None, (named(doubts), others))),
     )  # fmt: skip
     return Found(finding, group, group.nodes, faulty=frozenset(g.series_id for g in groups))
+
+
+def contradictions(verdicts: Verdicts, groups: Sequence[Group]) -> list[Doubt]:
+    """The doubts about GPUs of these groups, while they held them, that are contradictions; the longest first."""
+    held: dict[str, list[WorkloadVerdict]] = {}
+    for group in groups:
+        for workload in group.workloads:
+            for uuid in workload.gpus:
+                held.setdefault(uuid, []).append(workload)
+    found = [
+        doubt
+        for doubt in verdicts.doubts
+        if doubt.code in CONTRADICTIONS
+        and any(
+            doubt.node in w.nodes and w.start < doubt.end and doubt.start < w.end for w in held.get(doubt.gpu_uuid, ())
+        )
+    ]
+    return sorted(found, key=lambda doubt: (-doubt.hours, doubt.node, doubt.gpu_uuid))
+
+
+def named(doubts: Sequence[Doubt]) -> str:
+    """The signals of the first, as a sentence, and how many more GPUs show the same kind; empty for none."""
+    if not doubts:
+        return ""
+    first, gpus = doubts[0], {(d.node, d.gpu_uuid) for d in doubts}
+    more = f" {len(gpus) - 1} more {'GPU shows' if len(gpus) == 2 else 'GPUs show'} the same." if len(gpus) > 1 else ""
+    return f"{first.gpu_uuid} on {first.node}: {first.text}{more}"
+
+
+def _signals(doubts: Sequence[Doubt]) -> list[Evidence]:
+    """The contradiction that lasted longest: hours, and since when."""
+    if not doubts:
+        return []
+    return [
+        Evidence("contradiction_hours", doubts[0].hours, None, "hours"),
+        Evidence("contradiction_since", rfc3339(doubts[0].start), None, "time (UTC)"),
+    ]
 
 
 def _of_node(rule: WasteRule, node: NodeFacts, bare: list[BareGpu]) -> Found:

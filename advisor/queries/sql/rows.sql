@@ -6,13 +6,15 @@ SELECT column1 AS node FROM (VALUES {node_rows})
 
 -- block skus: the kinds of GPU as the catalog has them; link_share is what all-reduce sustains of NVLink
 SELECT column1 AS called, column2 AS name, column3 AS clock, column4 AS nvlink, column5 AS pcie, column6 AS tdp,
-    column7 AS eta_c, column8 AS eta_m, column9 AS link_share
+    column7 AS eta_c, column8 AS eta_m, column9 AS link_share, column10 AS rest_low, column11 AS rest_high
 FROM (VALUES {sku_rows})
 
 -- block cards needs span skus: every GPU as it was last described in the window
 SELECT g.node, g.gpu_uuid, g.kind, g.parent_uuid, coalesce(s.name, g.called) AS name,
     coalesce(nullif(g.power_limit_watts, 0), s.tdp) AS power_limit,
-    coalesce(nullif(g.nvlink_bytes_per_second, 0), s.nvlink) AS nvlink, s.pcie, s.clock, s.eta_c, s.eta_m, s.link_share
+    coalesce(nullif(g.nvlink_bytes_per_second, 0), s.nvlink) AS nvlink, s.pcie, s.clock, s.eta_c, s.eta_m, s.link_share,
+    coalesce(s.rest_low, {rest_low_share} * coalesce(nullif(g.power_limit_watts, 0), s.tdp)) AS rest_low,
+    coalesce(s.rest_high, {rest_high_share} * coalesce(nullif(g.power_limit_watts, 0), s.tdp)) AS rest_high
 FROM (
     SELECT node, gpu_uuid, kind, parent_uuid, coalesce(sku, name) AS called, power_limit_watts,
         nvlink_bytes_per_second, max(valid_from)
@@ -108,7 +110,17 @@ FROM (
     )
 ) r
 
--- block measured needs bounded cards still: use relative to the peaks of its kind of GPU
+-- block sound needs bounded: without the profiler's counters where they stand at zero beside a busy engine
+SELECT {sound_columns}, {bin_columns}, began, ended, blind
+FROM (
+    SELECT *, coalesce(gpu_util_mean >= {contradicts}
+        AND coalesce(tensor_active_max, tensor_active_mean) = 0
+        AND coalesce(dram_active_max, dram_active_mean) = 0
+        AND coalesce(sm_active_max, sm_active_mean, 0) = 0, 0) AS blind
+    FROM bounded
+)
+
+-- block measured needs sound cards still: use relative to the peaks of its kind of GPU
 SELECT b.node, b.gpu_uuid, c.kind, b.ts, b.interval_seconds, b.began, b.ended,
     min(coalesce(b.observed_seconds, 0), b.ended - b.began) AS observed,
     min(max(coalesce(b.gpu_util_mean, b.sm_active_mean), 0), 1) AS g, coalesce(b.gpu_util_max, b.sm_active_max) AS g_max,
@@ -122,18 +134,23 @@ SELECT b.node, b.gpu_uuid, c.kind, b.ts, b.interval_seconds, b.began, b.ended,
     b.sm_clock_hertz_mean / c.clock AS clock_ratio, b.duty, b.throttled_fraction AS throttled,
     1.0 * b.mem_used_bytes_mean / b.mem_total_bytes AS mem, 1.0 * b.mem_used_bytes_max / b.mem_total_bytes AS mem_max,
     b.power_watts_mean AS power, y.idle_power, b.power_watts_mean / y.idle_power AS over_idle,
-    coalesce(coalesce(b.tensor_active_max, b.tensor_active_mean) = 0
-        AND coalesce(b.dram_active_max, b.dram_active_mean) = 0
-        AND coalesce(b.sm_active_max, b.sm_active_mean, 0) = 0, 0) AS silent,
+    max(b.gpu_util_mean IS NOT NULL, coalesce(b.sm_active_mean < {trace}, 0)) AS engine_known,
+    b.gpu_util_mean IS NOT NULL AND (b.sm_active_mean IS NOT NULL OR b.dram_active_mean IS NOT NULL) AS two_sources,
+    c.rest_low, {rest_margin} * c.rest_high AS rest_watts,
+    max({rest_margin} * c.rest_high, {fault_power} * c.power_limit) AS fault_watts,
+    b.blind,
     c.eta_c, c.eta_m, c.link_share, {bin_columns}
-FROM bounded b JOIN cards c ON c.node = b.node AND c.gpu_uuid = b.gpu_uuid JOIN still y ON y.name = c.name
+FROM sound b JOIN cards c ON c.node = b.node AND c.gpu_uuid = b.gpu_uuid JOIN still y ON y.name = c.name
 
 -- block judged needs measured: which rows were idle, and in which the signals contradict one another
-SELECT *, quiet AND NOT fault AS idle FROM (
-    SELECT *, (quiet AND coalesce(over_idle >= {fault_min}, 0)) OR (silent AND coalesce(g >= 0.5, 0)) AS fault FROM (
+SELECT *, quiet AND engine_known AND NOT coalesce(power > rest_watts, 0) AND NOT fault
+    AND (two_sources OR coalesce(mem < {free_mem}, 0) OR coalesce(power <= {sure_margin} * rest_low, 0)) AS idle
+FROM (
+    SELECT *, (quiet AND coalesce(power > fault_watts, 0)) OR blind AS fault FROM (
         SELECT *, (g IS NOT NULL OR m IS NOT NULL)
             AND NOT coalesce(g >= {engine_max}, 0) AND NOT coalesce(m >= {dram_max}, 0)
-            AND NOT coalesce(sm >= {engine_max}, 0) AND NOT coalesce(g_p95 >= {engine_max}, 0) AS quiet
+            AND NOT coalesce(sm >= {engine_max}, 0) AND NOT coalesce(g_p95 >= {engine_max}, 0)
+            AND NOT coalesce(c >= {engine_max}, 0) AS quiet
         FROM measured
     )
 )
