@@ -146,7 +146,8 @@ def _node(  # noqa: PLR0917
     name: str, own: list[GpuCoverage], of_sku: int | None, declared: int | None, requested: int, frame: Frame
 ) -> NodeInventory:
     at_once = _at_once(own)
-    counts = {"node SKU": of_sku or 0, "declared": declared or 0, "requested": requested}
+    # Pods may request one GPU several times over (time slicing), or instances under the name of GPUs.
+    counts = {"node SKU": of_sku or 0, "declared": declared or 0, "requested": 0 if of_sku or declared else requested}
     # GPUs that were replaced leave their ids behind: without another count, those that were seen at once exist, and
     # those that nothing was seen of.
     counts["named"] = at_once + sum(gpu.hours <= 0 for gpu in own)
