@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ...agent.model import BIN_EDGES
@@ -12,7 +13,7 @@ from ..frame import Frame
 from .facts import BareGpu, FabricFacts, NodeFacts
 from .inventory import Inventory
 from .measures import bins_quantile, stacked_bins
-from .mig import whole_gpus
+from .mig import parents, profiles, whole_gpus
 from .occupancy import node_spans
 from .records import records, text
 from .skus import GpuIndex
@@ -65,8 +66,18 @@ def node_facts(frame: Frame, inventory: Inventory, index: GpuIndex, attribution:
     return tuple(facts)
 
 
-def bare_gpus(frame: Frame, index: GpuIndex, attribution: Attribution, measures: pd.DataFrame) -> tuple[BareGpu, ...]:
-    """Every GPU with hours that no workload accounts for while its node was in service, by node and index."""
+def bare_gpus(
+    frame: Frame,
+    index: GpuIndex,
+    attribution: Attribution,
+    measures: pd.DataFrame,
+    parts: npt.NDArray[np.float64],
+) -> tuple[BareGpu, ...]:
+    """Every GPU and instance with hours that no workload accounts for while its node was in service, by node and index.
+
+    A divided GPU itself is left out for the time of its instances. `parts`: the part of a GPU that each row of the
+    frame's `gpu` stands for.
+    """
     places = attribution.places
     if places.empty:
         return ()
@@ -74,16 +85,25 @@ def bare_gpus(frame: Frame, index: GpuIndex, attribution: Attribution, measures:
     nobody = nobody[~nobody["shared"].astype(bool) & ~nobody["drained"].astype(bool)]
     if nobody.empty:
         return ()
-    nobody = nobody[_of_whole_gpus(frame, nobody)]
+    parent_of, named = parents(frame), profiles(frame)
+    cut = ~_of_whole_gpus(frame, nobody)
+    # What is left of a GPU beside its instances has no counters: nothing is said of it.
+    nobody = nobody[cut | (parts[nobody["row"].to_numpy(int)] >= 1.0)]
+    if nobody.empty:
+        return ()
     at = nobody["row"].to_numpy(int)
     rows = measures.iloc[at].reset_index(drop=True)
     gpu = frame.gpu.iloc[at]
-    rows["weight"] = nobody["seconds"].to_numpy(float)
+    rows["weight"] = nobody["seconds"].to_numpy(float) * parts[at]
+    rows["part"] = parts[at]
     rows["node"], rows["gpu_uuid"] = gpu["node"].to_numpy(), gpu["gpu_uuid"].to_numpy()
     rows["ts"], rows["begin"] = gpu["ts"].to_numpy(), (gpu["ts"] - gpu["interval_seconds"]).to_numpy()
     out = []
     for (node, uuid), own in rows.groupby(["node", "gpu_uuid"], sort=True):
         w = own["weight"].to_numpy(float)
+        if w.sum() <= 0:
+            continue
+        above = parent_of.get((str(node), str(uuid)))
         sku = index.sku(str(node), str(uuid))
         fault = float(np.average(own["fault"], weights=w))
         out.append(
@@ -107,6 +127,9 @@ def bare_gpus(frame: Frame, index: GpuIndex, attribution: Attribution, measures:
                     if fault >= 0.05
                     else None
                 ),
+                part=float(np.average(own["part"], weights=w)) if above is not None else 1.0,
+                parent_uuid=above[1] if above is not None else None,
+                profile=named.get((str(node), str(uuid))),
             )
         )
     return tuple(out)

@@ -13,8 +13,8 @@ from skuwise.advisor.telemetry.prometheus import queries
 from skuwise.advisor.telemetry.prometheus.answers import Answer, Grid
 from skuwise.advisor.telemetry.prometheus.cache import Cache, cache_folder
 from skuwise.advisor.telemetry.prometheus.cells import Cells, from_bins
-from skuwise.advisor.telemetry.prometheus.fabric import PortRows, port_key, roles_of
 from skuwise.advisor.telemetry.prometheus.dcgm import dcgm_rows
+from skuwise.advisor.telemetry.prometheus.fabric import PortRows, port_key, roles_of
 from skuwise.advisor.telemetry.prometheus.names import NodeNames, agent_work, gpu_of, host_of, node_of, work_of
 from skuwise.advisor.telemetry.prometheus.nodes import node_table
 from skuwise.advisor.telemetry.prometheus.plan import DAY, MAX_VALUES, Log, halves, pieces_of
