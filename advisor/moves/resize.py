@@ -202,7 +202,7 @@ def _release(
     if saving is not None:
         text += f"Give {'it' if whole == 1 else 'them'} back. {saving_sentence(saving, [price], realised, date)}"
     else:
-        text += f"Free {'it' if gpus <= 1 else 'them'} for other work: {_count(gpus)}. {_no_cash(price, whole)}"
+        text += f"Free them for other work: {_count(gpus)}. {_no_cash(price, whole)}"
     key = group.identity if group else f"{node.cluster}/{node.node}"
     sku = node.gpu_sku or node.gpu_name
     return Option(

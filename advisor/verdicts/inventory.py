@@ -8,7 +8,7 @@ that it is a part of.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -55,7 +55,9 @@ class NodeInventory:
     """One node. `gpu_count`: physical GPUs known to exist, by `source` (node SKU, declared, named, requested).
 
     `gpus`: those that something names, observed or not. `unobserved`: those of which nothing was observed in the
-    window. `surplus`: how many more GPUs were seen at once than the node's SKU has.
+    window. `surplus`: how many more GPUs were seen at once than the node's SKU has. `moved_to`: the node under whose
+    name all of its GPUs were seen afterwards (it was renamed), and `end`, when (Unix seconds): from then on they count
+    there.
     """
 
     node: str
@@ -64,6 +66,8 @@ class NodeInventory:
     gpus: tuple[GpuCoverage, ...]
     unobserved: tuple[Unobserved, ...]
     surplus: int = 0
+    moved_to: str | None = None
+    end: float | None = None
 
     @property
     def observed(self) -> tuple[GpuCoverage, ...]:
@@ -92,7 +96,7 @@ class Inventory:
 
     @property
     def gpu_count(self) -> int:
-        return sum(node.gpu_count for node in self.nodes.values())
+        return sum(node.gpu_count for node in self.nodes.values() if node.moved_to is None)
 
     @cached_property
     def unobserved(self) -> tuple[Unobserved, ...]:
@@ -125,10 +129,35 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None]) -> Inve
             name, own, of_sku, int(declared) if declared == declared and declared is not None else None,  # noqa: PLR0124
             requested.get(name, 0), frame,
         )  # fmt: skip
+    nodes = _without_renamed(nodes)
     firsts = frame.nodes["first_seen"].to_numpy(dtype=float) if len(frame.nodes) else np.empty(0)
     known = firsts[np.isfinite(firsts)]
     begin = max(frame.window.start, float(known.min())) if len(known) else frame.window.start
     return Inventory(nodes, min(begin, frame.window.end), frame.window.end, _observed_hours(frame))
+
+
+def _without_renamed(nodes: dict[str, NodeInventory]) -> dict[str, NodeInventory]:
+    """Nodes whose GPUs were all seen on another node from when they were last seen on this one end there."""
+    stays: dict[str, list[GpuCoverage]] = {}
+    for node in nodes.values():
+        for gpu in node.observed:
+            stays.setdefault(gpu.gpu_uuid, []).append(gpu)
+    out = {}
+    for name, node in nodes.items():
+        own, later = node.observed, []
+        for gpu in own:
+            after = [
+                one for one in stays[gpu.gpu_uuid]
+                if one.node != name and one.first_ts >= gpu.last_ts - HOUR_SECONDS and one.last_ts > gpu.last_ts
+            ]  # fmt: skip
+            later += [min(after, key=lambda one: one.first_ts)] if after else []
+        if own and len(later) == len(own):
+            first = min(later, key=lambda one: one.first_ts)
+            end = max(first.first_ts, *(gpu.last_ts for gpu in own))
+            out[name] = replace(node, moved_to=first.node, end=end)
+        else:
+            out[name] = node
+    return out
 
 
 def _observed_hours(frame: Frame) -> float:

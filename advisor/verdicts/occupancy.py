@@ -24,8 +24,11 @@ def node_spans(frame: Frame, inventory: Inventory) -> pd.DataFrame:
     """Per node: GPUs known to exist and the hours it is accounted for (columns ``gpu_count, span_hours``)."""
     nodes = frame.nodes.set_index("node")
     begin = np.maximum(frame.window.start, nodes["first_seen"].to_numpy(float))
-    span = np.clip(frame.window.end - begin, 0.0, None) / 3600
-    count = [float(inventory.nodes[str(node)].gpu_count) for node in nodes.index]
+    known = [inventory.nodes[str(node)] for node in nodes.index]
+    # A node that was renamed goes on under its other name.
+    end = np.array([frame.window.end if one.end is None else min(one.end, frame.window.end) for one in known])
+    span = np.clip(end - begin, 0.0, None) / 3600
+    count = [float(one.gpu_count) for one in known]
     return pd.DataFrame({"gpu_count": count, "span_hours": span}, index=nodes.index)
 
 

@@ -124,7 +124,12 @@ def judge(
         window=frame.window,
         workloads=tuple(verdicts),
         nodes=facts,
-        bare=bare_gpus(frame, index, attribution, rows, parts),
+        bare=tuple(
+            one
+            for one in bare_gpus(frame, index, attribution, rows, parts)
+            # Under its old name nothing of a renamed node can be given back.
+            if inventory.nodes[one.node].moved_to is None
+        ),
         occupancy=occupancy(frame, inventory, attribution, rows["idle"], parts),
         usage=_usage(frame, rows, labels, attribution.mine),
         waste_ready={v.id: observed.get(v.series_id, 0.0) >= floor_hours for v in verdicts},

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from . import queries
 from .answers import Answer, Floats, Grid, Labels
+from .beside import engine_asks
 from .cells import Cells, first_known, weights_of
 from .gpus import About, GpuRows, counted, device_index, scrape_seconds
 from .homes import homes_of, reporter, reporters_note, whole_gpu
@@ -52,17 +53,19 @@ def read_dcgm(
     answers = dict(asking.ranges(asks, found.dcgm_gpus))
     counts = answers.pop("n")
     known = _known(answers, grid)
-    left = {
-        device: own & ~(_counted(counts, grid).get(device, np.zeros(grid.count)) > 0) for device, own in known.items()
-    }
+    used = _masks("gpu_util_mean", answers["gpu_util_mean"]) if "gpu_util_mean" in answers else {}
+    silent = {device for device, own in known.items() if device not in used or (own & ~used[device]).any()}
+    silent |= {device for device in known if "/gi" in device}
+    silent |= {one[0] for one in map(gpu_of, found.named) if one is not None and one[0] not in known}
+    if silent:
+        engine = engine_asks(names, matches, step, found.ruled, _uuids(silent))
+        answers |= dict(asking.ranges(engine, found.dcgm_gpus)) if engine else {}
+        known = _known(answers, grid)
+    seen, nothing = _counted(counts, grid), np.zeros(grid.count)
+    left = {device: own & ~(seen.get(device, nothing) > 0) for device, own in known.items()}
     for gauge, devices in _counters(left, answers, names):
         ask = queries.count_ask(gauge, matches, step, _uuids(devices))
         counts = joined_counts(counts, asking.ranges([ask], found.dcgm_gpus)[ask.name])
-    silent = {device for device, own in known.items() if (own & ~_told(answers, "gpu_util_mean", device, grid)).any()}
-    silent |= {device for device in known if "/gi" in device}
-    if silent:
-        engine = queries.engine_asks(names, matches, step, found.ruled, _uuids(silent))
-        answers |= dict(asking.ranges(engine, found.dcgm_gpus)) if engine else {}
     memory = queries.dcgm_memory_ask(names, matches)
     told = asking.daily(memory) if memory else []
     rows, key_of = keyed_rows(grid, {"n": counts, **answers}, told, log, named=found.named, node=node)
@@ -90,14 +93,23 @@ def keyed_rows(
     homes = homes_of(counts, every, who, log)
     several = reporters_note(counts, who, log)
 
+    reused = _reused(every)
+
+    def named_as(labels: Labels) -> tuple[str, str | None] | None:
+        found = gpu_of(labels)
+        # The number of an instance is given again when its GPU is divided anew.
+        if found is not None and found[0] in reused:
+            return f"{found[0]}.{labels.get('GPU_I_PROFILE', '')}", found[1]
+        return found
+
     def key(labels: Labels) -> str | None:
-        found, whole = gpu_of(labels), who(labels)
+        found, whole = named_as(labels), who(labels)
         suffix = homes.suffix(*whole) if whole is not None else None
         return None if found is None or suffix is None else found[0] + suffix
 
     about: dict[str, About] = {}
     for labels in every:
-        found, whole, own = gpu_of(labels), who(labels), key(labels)
+        found, whole, own = named_as(labels), who(labels), key(labels)
         if found is None or whole is None or own is None or own in about:
             continue
         uuid, parent = found
@@ -138,6 +150,16 @@ def keyed_rows(
     return rows, key
 
 
+def _reused(series: Iterable[Labels]) -> set[str]:
+    """The instances that had several profiles in the window."""
+    profiles: dict[str, set[str]] = {}
+    for labels in series:
+        found = gpu_of(labels)
+        if found is not None and found[1] is not None:
+            profiles.setdefault(found[0], set()).add(labels.get("GPU_I_PROFILE", ""))
+    return {instance for instance, own in profiles.items() if len(own) > 1}
+
+
 def joined_counts(first: Answer, second: Answer) -> Answer:
     """Samples of each series by the metric that has most of them."""
     place = {tuple(sorted(labels.items())): n for n, labels in enumerate(first.labels)}
@@ -157,9 +179,7 @@ def _known(answers: Mapping[str, Answer], grid: Grid) -> dict[str, npt.NDArray[n
     """Device -> the rows in which any metric has a reading."""
     out: dict[str, npt.NDArray[np.bool_]] = {}
     for name, answer in answers.items():
-        if not name.endswith("_mean"):
-            continue
-        for device, mask in _readings(name, answer):
+        for device, mask in _masks(name, answer).items() if name.endswith("_mean") else ():
             out[device] = out[device] | mask if device in out else mask
     return {device: mask for device, mask in out.items() if mask.shape == (grid.count,)}
 
@@ -173,15 +193,6 @@ def _readings(name: str, answer: Answer) -> Iterable[tuple[str, npt.NDArray[np.b
         found = gpu_of(labels)
         if found is not None:
             yield found[0], mask
-
-
-def _told(answers: Mapping[str, Answer], name: str, device: str, grid: Grid) -> npt.NDArray[np.bool_]:
-    out = np.zeros(grid.count, dtype=np.bool_)
-    if name in answers:
-        for own, mask in _readings(name, answers[name]):
-            if own == device:
-                out |= mask
-    return out
 
 
 def _counted(counts: Answer, grid: Grid) -> dict[str, Floats]:

@@ -18,6 +18,7 @@ from ....rules.errors import NothingToDo, SourceError
 from ...frame import Window
 from ...moments import minute
 from .answers import AnswerError, Grid, Labels
+from .beside import named_ask
 from .client import Client, RefusedError, TooMuchError
 from .plan import halves
 from .queries import (
@@ -26,7 +27,6 @@ from .queries import (
     DCGM_GAUGES,
     RULE_SECONDS,
     anchors_of,
-    named_ask,
     over,
     rule_name,
     selector,
@@ -159,7 +159,8 @@ def _scrape_seconds(client: Client, anchors: Sequence[str], matches: Sequence[st
 def _named(client: Client, names: set[str], matches: Sequence[str], window: Window) -> tuple[Labels, ...]:
     """The GPUs of the series that nothing is read of, at the window's end and in its middle: what else there is of a
     GPU tells of it by itself."""
-    read = {name for gauge in DCGM_GAUGES for name in gauge.names}
+    # The engine's activity is asked of some GPUs only.
+    read = {name for gauge in DCGM_GAUGES for name in gauge.names if gauge.measure != "engine"}
     others = sorted(name for name in names - read if _DCGM_GPU.fullmatch(name))
     if not others:
         return ()

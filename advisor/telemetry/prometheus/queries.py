@@ -21,7 +21,6 @@ from .names import (
     DCGM_LABELS,
     NODE_LABELS,
     PORT_LABELS,
-    WORKLOAD_LABELS,
 )
 from .plan import Ask
 
@@ -85,7 +84,6 @@ ANCHORS: tuple[str, ...] = (
     *(name for gauge in DCGM_GAUGES for name in gauge.names if not name.endswith(("GPU_UTIL", "POWER_USAGE", "FB_USED"))
       and "GR_ENGINE" not in name),
 )  # fmt: skip
-_NAMING_LABELS = tuple(name for name in DCGM_LABELS if name not in WORKLOAD_LABELS)
 AGENT_ANCHOR = "skuwise_gpu_observed_seconds_total"
 AGENT_SERIES = "skuwise_workload_gpu_seconds_total"
 _OVER_TIME = {"mean": "avg_over_time({})", "max": "max_over_time({})", "p95": "quantile_over_time(0.95, {})"}
@@ -146,32 +144,23 @@ def dcgm_asks(
     is_needed = DCGM_GAUGES[0].names[0] not in present
     short = scrape_seconds is None or scrape_seconds < _TURN_SECONDS
     gauges = [gauge for gauge in DCGM_GAUGES if gauge.measure != "engine" or is_needed]
-    return [*asks, *_gauge_asks(gauges, present, selector(matches), step, ruled, short=short)]
+    return [*asks, *gauge_asks(gauges, present, selector(matches), step, ruled, short=short)]
 
 
 def count_ask(name: str, matches: Sequence[str], step: float, uuids: Sequence[str] = ()) -> Ask:
     """How many samples a row has of a metric, of some GPUs (none: of all)."""
-    return Ask("n", f"count_over_time({name}{selector(matches, *_of_gpus(uuids))}{over(step)})", DCGM_LABELS)
+    return Ask("n", f"count_over_time({name}{selector(matches, *of_gpus(uuids))}{over(step)})", DCGM_LABELS)
 
 
-def engine_asks(
-    present: Collection[str], matches: Sequence[str], step: float, ruled: Collection[str], uuids: Sequence[str] = ()
-) -> list[Ask]:
-    """The engine's activity, which says of some GPUs (none: of all) what utilization says of others. Nothing where it
-    is asked of all already."""
-    if DCGM_GAUGES[0].names[0] not in present:
-        return []
-    gauges = [gauge for gauge in DCGM_GAUGES if gauge.measure == "engine"]
-    return _gauge_asks(gauges, present, selector(matches, *_of_gpus(uuids)), step, ruled, short=True)
-
-
-def _of_gpus(uuids: Sequence[str]) -> tuple[str, ...]:
+def of_gpus(uuids: Sequence[str]) -> tuple[str, ...]:
+    """The matcher of some GPUs; none for all."""
     return (f'UUID=~"{"|".join(uuids)}"',) if uuids else ()
 
 
-def _gauge_asks(
+def gauge_asks(
     gauges: Iterable[Gauge], present: Collection[str], chosen: str, step: float, ruled: Collection[str], *, short: bool
 ) -> list[Ask]:
+    """Statistics of some gauges, of the series that `chosen` selects."""
     asks, window = [], over(step)
     for gauge in gauges:
         names = [name for name in gauge.names if name in present]
@@ -203,12 +192,6 @@ def dcgm_memory_ask(present: Collection[str], matches: Sequence[str]) -> Ask | N
     chosen = selector(matches)
     sums = [" + ".join(f"{name}{chosen}" for name in parts[:count]) for count in range(len(parts), 1, -1)]
     return Ask("mem_total_bytes", " or ".join(sums), DCGM_LABELS)
-
-
-def named_ask(names: Sequence[str], matches: Sequence[str]) -> Ask:
-    """Which GPUs some series of dcgm-exporter name at a moment."""
-    own = selector(matches, f'__name__=~"{"|".join(names)}"', 'UUID!=""')
-    return Ask("GPUs named", f"count by ({', '.join(_NAMING_LABELS)}) ({own})", _NAMING_LABELS)
 
 
 def anchors_of(present: Collection[str]) -> tuple[str, ...]:
