@@ -138,4 +138,6 @@ def _option(node: NodeFacts, packing: Packing) -> Option:
         ),
         None,
         exclusive=f"mig:{node.cluster}/{node.node}",
+        # The free instances of the GPUs that fall free are free already.
+        also=frozenset({f"release:{node.cluster}/{node.node}"}),
     )

@@ -17,6 +17,7 @@ from skuwise.advisor.telemetry.prometheus.frame import Reading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.verdicts.facts import Verdicts
 from skuwise.advisor.verdicts.inventory import Inventory
+from skuwise.advisor.verdicts.records import records
 from skuwise.advisor.verdicts.verdict import judge
 from skuwise.rules.catalog_loader import load_catalog
 from skuwise.rules.thresholds import load_waste_rules
@@ -30,7 +31,7 @@ ENGINES = {"prometheus": prometheus, "victoria-metrics": victoria}
 END = 1_790_000_000.0 // 86400 * 86400
 HOURS, EVERY = 8, 60.0
 BLANK = 9223372036854775794.0
-VALUES: Mapping[str, float] = {
+VALUES: dict[str, float] = {
     "DCGM_FI_DEV_GPU_UTIL": 90, "DCGM_FI_DEV_FB_USED": 60000, "DCGM_FI_DEV_FB_FREE": 20000,
     "DCGM_FI_DEV_POWER_USAGE": 500, "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.9, "DCGM_FI_PROF_DRAM_ACTIVE": 0.5,
     "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.3, "DCGM_FI_PROF_SM_ACTIVE": 0.8, "DCGM_FI_DEV_GPU_TEMP": 60,
@@ -220,11 +221,11 @@ def test_every_gpu_of_a_divided_fleet_is_observed(divided: tuple[Frame, Truth, V
 
 def test_busy_instances_are_never_idle_and_free_ones_are(divided: tuple[Frame, Truth, Verdicts]) -> None:
     frame, known, verdicts = divided
-    pods = frame.workloads.set_index("workload_id")
+    about = {str(row["workload_id"]): row for row in records(frame.workloads)}
     kinds = {}
     for one in verdicts.workloads:
-        row = pods.loc[one.id]
-        own = known.of_pod(row["namespace"], row["pod"]) if row["pod"] else None
+        row = about[one.id]
+        own = known.of_pod(str(row["namespace"]), str(row["pod"]))
         own = own or next((w for w in known.workloads if w.key.hpc_job and w.key.hpc_job == row["job_id"]), None)
         assert own is not None, one.name
         kinds[one.id] = own.kind
