@@ -140,7 +140,8 @@ class WorkloadVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`nodes` are all the nodes it concerns; `node` is set where it is one."""
+    """`nodes` are all the nodes it concerns; `node` is set where it is one. `parts`: of its MIG instances the part of a
+    GPU that each is; no part of the JSON."""
 
     id: str
     rule: str
@@ -156,6 +157,7 @@ class Finding:
     would_change_if: tuple[str, ...]
     text: str
     nodes: tuple[str, ...] = ()
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,8 @@ def _held_hours(verdicts: Verdicts, idle: Mapping[str, float], group: Group) -> 
     held = {w.id: idle[w.id] for w in group.workloads if w.id in idle}
     if group.kind == "idle":
         return sum(held.values())
-    return sum(min(_trailing_idle_hours(verdicts.usage_of((w,))), own) for w, own in held.items())
+    parts = {w.id: w.gpu_part for w in group.workloads}
+    return sum(min(_trailing_idle_hours(verdicts.usage_of((w,))) * parts[w], own) for w, own in held.items())
 
 
 def _trailing_idle_hours(usage: pd.DataFrame) -> float:

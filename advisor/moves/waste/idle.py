@@ -105,6 +105,7 @@ def _finding(
         would_change_if=tuple(fill(w, values) for w in rule.would_change_if),
         text=f"{fill(rule.text, values)} {scope.cost_words(cost, [node])}",
         nodes=(node.node,),
+        parts={b.gpu_uuid: b.part for b in idle if b.part < 1},
     )
     return Found(finding, None, (node,), tuple(idle))
 
