@@ -115,7 +115,7 @@ def advise_on(
         end=window.end,
         source=dict(source),
         summary=Summary(
-            gpu_count=sum(n.gpu_count for n in verdicts.nodes),
+            gpu_count=verdicts.inventory.gpu_count or sum(n.gpu_count for n in verdicts.nodes),
             gpu_hours=sum(n.gpu_count * n.span_hours for n in verdicts.nodes),
             cost_usd=reconciliation.total,
             wasted_usd=wasted((f.finding, f.group and f.group.series_id) for f in found) if priced else None,

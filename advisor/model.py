@@ -111,7 +111,8 @@ class WorkloadVerdict:
 
     `basis` is allocation, process or activity (how its hold on the GPUs is known), `shared` whether another workload
     held the same GPUs. `features` are named numbers (rules/features.py), absent where they cannot be told. `command` is
-    its command line, redacted by the agent; None: not kept.
+    its command line, redacted by the agent; None: not kept. `gpu_part`: the part of a GPU that each of its GPUs is:
+    below 1 on MIG instances, whose hours and costs are that part of their GPU's.
     """
 
     id: str
@@ -135,11 +136,13 @@ class WorkloadVerdict:
     shared: bool = False
     framework: str | None = None
     command: str | None = None
+    gpu_part: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`nodes` are all the nodes it concerns; `node` is set where it is one."""
+    """`nodes` are all the nodes it concerns; `node` is set where it is one. `parts`: of its MIG instances the part of a
+    GPU that each is; no part of the JSON."""
 
     id: str
     rule: str
@@ -155,6 +158,7 @@ class Finding:
     would_change_if: tuple[str, ...]
     text: str
     nodes: tuple[str, ...] = ()
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,8 @@ def _moments(frame: Frame, rng: np.random.Generator) -> tuple[Callable[[np.ndarr
 
 
 def _columns(frame: Frame, metric: str) -> list[str]:
-    return [c for c in frame.gpu.columns if c == metric or c.startswith((f"{metric}_m", f"{metric}_p95", f"{metric}_n"))]
+    endings = (f"{metric}_m", f"{metric}_p95", f"{metric}_n")
+    return [c for c in frame.gpu.columns if c == metric or c.startswith(endings)]
 
 
 def _with_gpu(frame: Frame, rows: np.ndarray, changes: dict[str, object]) -> Frame:
@@ -285,8 +286,8 @@ def _dynamics(frame: Frame, rng: np.random.Generator) -> tuple[Frame, str]:
 
 _WAYS = {
     "metric": _metric,
-    "blanks": _spoiled(lambda gpu, column, rng: float(rng.choice(BLANKS)), "blank"),  # noqa: ARG005
-    "stuck at 0": _spoiled(lambda gpu, column, rng: 0.0, "at 0"),  # noqa: ARG005
+    "blanks": _spoiled(lambda gpu, column, rng: float(rng.choice(BLANKS)), "blank"),
+    "stuck at 0": _spoiled(lambda gpu, column, rng: 0.0, "at 0"),
     "last value": _spoiled(_last, "repeated"),
     "hours": _hours,
     "GPU": _gpu,

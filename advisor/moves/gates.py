@@ -61,6 +61,8 @@ def room_bytes(mem_bytes: float) -> float:
 
 
 def _shared(group: Group) -> str | None:
+    if group.sliced:
+        return "it holds MIG instances, parts of GPUs whose rest others may hold"
     return "its GPUs are shared with other work, which would have to move as well" if group.shared else None
 
 

@@ -35,6 +35,7 @@ class Group:
     `current`: seen in the last day of the window. `recurs`: current, or run more than once in the window and not
     `moved` to other hardware since.
     `use` is all rows of use, `load` the same per interval: share of what the GPUs sustain, mean over the GPUs held.
+    `shared`: others hold the same GPUs, or other parts of them; `sliced`: it holds MIG instances, each by itself.
     `excused`: rule id -> the exception by which that rule says nothing of it (rules/exceptions.yaml).
     """
 
@@ -54,6 +55,7 @@ class Group:
     mem_used_max: float | None
     bottleneck_shares: dict[str, float]
     moved: bool = False
+    sliced: bool = False
     excused: Mapping[str, RuleException] = field(default_factory=dict)
 
     @property
@@ -94,6 +96,11 @@ class Group:
     @property
     def gpu_count(self) -> int:
         return len(self.gpus)
+
+    @property
+    def gpu_equivalents(self) -> float:
+        """GPUs held now; an instance is a part of one."""
+        return sum(len(w.gpus) * w.gpu_part for w in self.now) if self.sliced else float(self.gpu_count)
 
     @property
     def gpu_hours(self) -> float:
@@ -261,7 +268,8 @@ def _group(
         alone=frozenset(n for n in names if others_on.get(n, set()) <= {key}),
         current=live,
         recurs=live or (len(members) > 1 and not moved),
-        shared=any(w.shared for w in now),
+        shared=any(w.shared or w.gpu_part < 1 for w in now),
+        sliced=any(w.gpu_part < 1 for w in now) and not any(w.shared for w in now),
         use=use,
         load_ts=load_ts,
         load=load,

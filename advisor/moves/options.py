@@ -16,6 +16,7 @@ from .groups import Group
 from .mend import mend, mend_first
 from .placement import swaps_of
 from .prediction import percentiles
+from .repack import repacked
 from .resize import no_fabric_twins, reduce_gpus, release, without_fabric
 from .scene import Option, Scene, as_it_stands
 from .schedule import schedule_off
@@ -62,6 +63,7 @@ def enumerate_options(
             continue
         options += _ways_out(scene, verdicts, group, mine, swaps.get(group.series_id))
     options += consolidate(scene, groups, found)
+    options += repacked(verdicts)
     gate = Gate(verdicts, scene.floor_hours)
     return _exclusive([_through(gate, option) for option in options]), tuple(notes)
 

@@ -10,7 +10,7 @@ import numpy as np
 from ...rules.catalog import NodeSku, Price
 from ...rules.interconnect import twins_without_fabric
 from ..model import Configuration, Recommendation, Risk, Yardstick
-from ..verdicts.facts import NodeFacts
+from ..verdicts.facts import BareGpu, NodeFacts
 from ..words import usd
 from .evidence import REST, Claim
 from .found import Found, called, node_words
@@ -24,6 +24,8 @@ from .scene import DRAWS, Baseline, Option, Scene, gpus_needed, load_words, node
 SAME_SPEED = Prediction(1.0, SIGMA_SAME_GPU, "same GPU")
 # A GPU that nobody used in this share of its node's hours is free, not between two jobs.
 FREE_SHARE = 0.9
+# Instances that divide a GPU wholly add up to all of it, but for rounding.
+WHOLE = 0.999
 
 
 def reduce_gpus(scene: Scene, base: Baseline, findings: tuple[str, ...]) -> Option:
@@ -155,23 +157,40 @@ def release(scene: Scene, found: Found, span_end: float) -> Option | None:
 
 def _release_bare(scene: Scene, found: Found, span_end: float) -> Option | None:
     node = found.nodes[0]
-    free = [b for b in found.bare if b.idle_hours >= FREE_SHARE * node.span_hours and b.last_ts >= span_end - 86400]
+    free = [
+        b for b in found.bare if b.idle_hours >= FREE_SHARE * b.part * node.span_hours and b.last_ts >= span_end - 86400
+    ]
     if not free or not node.span_hours:
         return None
-    whole = 1 if len(free) >= node.gpu_count else 0
-    who = f"{node.node} did nothing" if whole else f"{len(free)} GPUs of {node.node} did nothing"
+    gpus = free_gpus(free)
+    whole = 1 if gpus >= node.gpu_count else 0
+    cut = sum(1 for b in free if b.part < 1)
+    parts = [f"{len(free) - cut} GPUs"] if len(free) > cut else []
+    parts += [f"{cut} MIG {'instance' if cut == 1 else 'instances'}"] if cut else []
+    who = f"{node.node} did nothing" if whole else f"{' and '.join(parts)} of {node.node} did nothing"
     what = f"{who} in {node.span_hours / 24:.0f} days."
-    released = frozenset(b.gpu_uuid for b in free)
-    return _release(scene, found, None, (node,), released=released, whole=whole, what=what)
+    released, parts_held = frozenset(b.gpu_uuid for b in free), sum(b.part for b in free)
+    return _release(scene, found, None, (node,), released=released, gpus=parts_held, whole=whole, what=what)
+
+
+def free_gpus(free: Sequence[BareGpu]) -> int:
+    """How many GPUs are free as wholes: those that are no instances, and those whose instances are all of them free."""
+    parts: dict[str, float] = {}
+    for b in free:
+        if b.parent_uuid is not None:
+            parts[b.parent_uuid] = parts.get(b.parent_uuid, 0.0) + b.part
+    return sum(1 for b in free if b.parent_uuid is None) + sum(1 for part in parts.values() if part >= WHOLE)
 
 
 def _release_held(scene: Scene, found: Found, group: Group) -> Option | None:
     if not group.current:
         return None
     whole = 0 if group.shared else sum(1 for n in group.nodes if n.node in group.alone)
-    what = f"{called(group)} holds {group.gpu_count} GPUs on {node_words(group.nodes)} and does not use them."
-    released = frozenset(group.gpus)
-    return _release(scene, found, group, group.nodes, released=released, whole=whole, what=what)
+    one = "MIG instance" if group.sliced else "GPU"
+    held = f"{group.gpu_count} {one}" + ("s" if group.gpu_count != 1 else "")
+    what = f"{called(group)} holds {held} on {node_words(group.nodes)} and does not use them."
+    released, parts_held = frozenset(group.gpus), group.gpu_equivalents
+    return _release(scene, found, group, group.nodes, released=released, gpus=parts_held, whole=whole, what=what)
 
 
 def _release(
@@ -181,10 +200,11 @@ def _release(
     nodes: Sequence[NodeFacts],
     *,
     released: frozenset[str],
+    gpus: float,
     whole: int,
     what: str,
 ) -> Option:
-    node, gpus = nodes[0], len(released)
+    node = nodes[0]
     price = scene.book.saving_price(node)
     realised, date = realisation(price, whole, scene.at)
     draws = None
@@ -195,7 +215,7 @@ def _release(
     if saving is not None:
         text += f"Give {'it' if whole == 1 else 'them'} back. {saving_sentence(saving, [price], realised, date)}"
     else:
-        text += f"Free them for other work: {gpus} GPUs. {_no_cash(price, whole)}"
+        text += f"Free them for other work: {_count(gpus)}. {_no_cash(price, whole)}"
     key = group.identity if group else f"{node.cluster}/{node.node}"
     sku = node.gpu_sku or node.gpu_name
     return Option(
@@ -204,7 +224,8 @@ def _release(
             findings=(found.finding.id,),
             workload=group.lead.id if group else None,
             action="release",
-            source=Configuration(sku, node.node_sku, gpus),
+            # Of instances, the GPUs that they are parts of.
+            source=Configuration(sku, node.node_sku, math.ceil(gpus - 1e-9)),
             target=Configuration(None, None, 0),
             time_ratio=None,
             saving_usd_per_month=saving,
@@ -226,6 +247,13 @@ def _release(
         exclusive=f"release:{key}",
         claim=Claim(tuple(n.node for n in nodes), REST, released, whole=draws is not None),
     )
+
+
+def _count(gpus: float) -> str:
+    """GPUs to be freed; parts of them where instances are."""
+    if abs(gpus - round(gpus)) < 0.005:
+        return f"{round(gpus)} {'GPU' if round(gpus) == 1 else 'GPUs'}"
+    return f"{gpus:.2f} GPUs, as parts"
 
 
 def _no_cash(price: Price | None, whole: int) -> str:

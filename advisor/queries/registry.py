@@ -16,7 +16,7 @@ def _mean_of_gpus(column: str) -> str:
 
 
 _OVER_IDLE = f"SELECT ({_mean_of_gpus('power')}) / ({_mean_of_gpus('idle_power')})"
-_IDLE_HOURS = "SELECT sum(seconds) / 3600 FROM spare WHERE idle"
+_IDLE_HOURS = "SELECT sum(seconds * part) / 3600 FROM spare WHERE idle"
 _GPU_HOURS = Sql(("used",), "SELECT sum(seconds) / 3600 FROM used")
 _GPU_COUNT = "SELECT count(DISTINCT node || ' ' || gpu_uuid) FROM uses WHERE workload_id IN ({now})"
 _HOURS_OBSERVED = Sql(("used", "uses"), f"SELECT sum(seconds) / 3600 / ({_GPU_COUNT}) FROM used")
@@ -24,9 +24,10 @@ _NODE_HOURS = Sql(("nodehours",), "SELECT min(hours) FROM nodehours WHERE node I
 # What stood idle at the end of a job that has worked; all of it where nothing ever worked.
 _HELD_IDLE = (
     "SELECT sum(CASE WHEN {never_worked} THEN own ELSE min(trailing, own) END) FROM (\n"
-    "    SELECT u.workload_id, sum(CASE WHEN u.ts > coalesce(l.ts, 0) THEN u.seconds ELSE 0 END) / 3600 AS trailing,\n"
-    "        coalesce((SELECT sum(p.seconds) / 3600 FROM places p WHERE p.holder = u.workload_id AND p.state = 'held'\n"
-    "            AND p.kind = 'gpu' AND p.idle), 0) AS own\n"
+    "    SELECT u.workload_id,\n"
+    "        sum(CASE WHEN u.ts > coalesce(l.ts, 0) THEN u.seconds ELSE 0 END) / 3600 * {held_part} AS trailing,\n"
+    "        coalesce((SELECT sum(p.seconds) / 3600 * {held_part} FROM places p\n"
+    "            WHERE p.holder = u.workload_id AND p.state = 'held' AND p.idle), 0) AS own\n"
     "    FROM used u LEFT JOIN (SELECT workload_id, max(ts) AS ts FROM used WHERE NOT idle GROUP BY workload_id) l\n"
     "        ON l.workload_id = u.workload_id\n"
     "    GROUP BY u.workload_id)"

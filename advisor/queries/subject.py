@@ -58,6 +58,8 @@ class Subject:
             "fault_power": number(self.levels["fault_power_share_min"]),
             "node_usd": number(self.price.usd_per_hour if self.price else None),
             "never_worked": "1" if self.lead is not None and self.lead.kind.label == "idle" else "0",
+            "part": _parts("gpu_uuid", self.finding.parts),
+            "held_part": _parts("u.workload_id", {w.id: w.gpu_part for w in self.workloads if w.gpu_part < 1}),
             "link": "u_i" if shares.get("network", 0.0) >= wired else "u_p",
         }
 
@@ -76,6 +78,14 @@ def subject_of(advice: Advice, finding: Finding, catalog: Catalog, levels: Mappi
     keys = group_keys(advice.workloads)
     members = sorted((w for w in advice.workloads if keys[w.id] == keys[lead.id]), key=lambda w: (w.end, w.start, w.id))
     return Subject(advice, finding, skus, tuple(members), holding_now(members, advice.end), levels)
+
+
+def _parts(column: str, parts: Mapping[str, float]) -> str:
+    """The part of a GPU that an instance, or each one of a workload, is; 1 for whole GPUs."""
+    if not parts:
+        return "1"
+    cases = " ".join(f"WHEN {text(name)} THEN {number(part)}" for name, part in sorted(parts.items()))
+    return f"CASE {column} {cases} ELSE 1 END"
 
 
 def _sku_rows(skus: Iterable[GpuSku]) -> Iterator[str]:

@@ -75,9 +75,11 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class BareGpu:
-    """A GPU's hours of the window that no workload accounts for.
+    """A GPU's hours of the window that no workload accounts for, or a MIG instance's.
 
-    `hours`: observed hours without a workload. `idle_hours`: those in which it met the definition of idle.
+    `part`: the part of a GPU that it is, 1 for a whole one; its hours are that part of its time. `parent_uuid`,
+    `profile`: of an instance. `hours`: observed GPU-hours without a workload. `idle_hours`: those in which it met the
+    definition of idle.
     `engine_mean`, `engine_max`, `dram_mean`: over those hours, ratios; None: not measured.
     `power_mean_watts`, `idle_power_watts`: drawn, and the idle power it is held against.
     `mem_used_ratio`: mean memory in use over the total. `busy_hours`, `held_hours`: of intervals that no workload was
@@ -101,6 +103,25 @@ class BareGpu:
     telemetry_fault: str | None = None
     busy_hours: float = 0.0
     held_hours: float = 0.0
+    part: float = 1.0
+    parent_uuid: str | None = None
+    profile: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MigInstance:
+    """One MIG instance that was there at the window's end. `compute`, `memory`: its slices; None: not known.
+
+    `held`: ids of the workloads that held it then.
+    """
+
+    node: str
+    gpu_uuid: str
+    parent_uuid: str
+    profile: str
+    compute: int | None
+    memory: int | None
+    held: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -119,7 +140,7 @@ class Verdicts:
     `waste_ready`: workload id -> whether the hours of its series reach the coverage floor for waste verdicts (a service
     that is started anew every day is still the same service); where not, the verdict's evidence says from when one will
     be possible.
-    `inventory`: every GPU that exists, and what was observed of it.
+    `inventory`: every GPU that exists, and what was observed of it. `instances`: the MIG instances at the window's end.
     `doubts`: readings that were not believed, by GPU and metric (advisor/verdicts/soundness.py).
     """
 
@@ -133,6 +154,7 @@ class Verdicts:
     notes: tuple[str, ...] = ()
     inventory: Inventory = field(default_factory=Inventory)
     doubts: tuple[Doubt, ...] = ()
+    instances: tuple[MigInstance, ...] = ()
 
     def node(self, name: str) -> NodeFacts | None:
         return self._nodes.get(name)

@@ -60,6 +60,8 @@ class NodeInventory:
     `gpus`: those that something names, observed or not. `unobserved`: those of which nothing was observed in the
     window. `surplus`: how many more GPUs were seen at once than the node's SKU has. `unaccounted_pods`: those that
     requested GPUs of it in the last day of the window (``namespace/pod``) and that no metric names as holders.
+    `moved_to`: the node under whose name all of its GPUs were seen afterwards (it was renamed), and `end`, when (Unix
+    seconds): from then on they count there.
     """
 
     node: str
@@ -69,6 +71,8 @@ class NodeInventory:
     unobserved: tuple[Unobserved, ...]
     surplus: int = 0
     unaccounted_pods: tuple[str, ...] = ()
+    moved_to: str | None = None
+    end: float | None = None
 
     @property
     def observed(self) -> tuple[GpuCoverage, ...]:
@@ -94,7 +98,7 @@ class Inventory:
 
     @property
     def gpu_count(self) -> int:
-        return sum(node.gpu_count for node in self.nodes.values())
+        return sum(node.gpu_count for node in self.nodes.values() if node.moved_to is None)
 
     @cached_property
     def unobserved(self) -> tuple[Unobserved, ...]:
@@ -129,6 +133,7 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None]) -> Inve
         )  # fmt: skip
         if name in waiting:
             nodes[name] = replace(nodes[name], unaccounted_pods=waiting[name])
+    nodes = _without_renamed(nodes)
     return Inventory(nodes, _hours(frame), frame.window.end, _observed_hours(frame), parent_of)
 
 
@@ -156,6 +161,30 @@ def _hours(frame: Frame) -> float:
     return max(seconds, 0.0) / HOUR_SECONDS
 
 
+def _without_renamed(nodes: dict[str, NodeInventory]) -> dict[str, NodeInventory]:
+    """Nodes whose GPUs were all seen on another node from when they were last seen on this one end there."""
+    stays: dict[str, list[GpuCoverage]] = {}
+    for node in nodes.values():
+        for gpu in node.observed:
+            stays.setdefault(gpu.gpu_uuid, []).append(gpu)
+    out = {}
+    for name, node in nodes.items():
+        own, later = node.observed, []
+        for gpu in own:
+            after = [
+                one for one in stays[gpu.gpu_uuid]
+                if one.node != name and one.first_ts >= gpu.last_ts - HOUR_SECONDS and one.last_ts > gpu.last_ts
+            ]  # fmt: skip
+            later += [min(after, key=lambda one: one.first_ts)] if after else []
+        if own and len(later) == len(own):
+            first = min(later, key=lambda one: one.first_ts)
+            end = max(first.first_ts, *(gpu.last_ts for gpu in own))
+            out[name] = replace(node, moved_to=first.node, end=end)
+        else:
+            out[name] = node
+    return out
+
+
 def _observed_hours(frame: Frame) -> float:
     """Hours in which anything was observed: of each hour as much as its fullest GPU tells."""
     gpu = frame.gpu
@@ -171,7 +200,8 @@ def _node(  # noqa: PLR0917
     name: str, own: list[GpuCoverage], of_sku: int | None, declared: int | None, requested: int, frame: Frame
 ) -> NodeInventory:
     at_once = _at_once(own)
-    counts = {"node SKU": of_sku or 0, "declared": declared or 0, "requested": requested}
+    # Pods may request one GPU several times over (time slicing), or instances under the name of GPUs.
+    counts = {"node SKU": of_sku or 0, "declared": declared or 0, "requested": 0 if of_sku or declared else requested}
     # GPUs that were replaced leave their ids behind: without another count, those that were seen at once exist, and
     # those that nothing was seen of.
     counts["named"] = at_once + sum(gpu.hours <= 0 for gpu in own)
@@ -294,6 +324,8 @@ def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
     if table["instance"].any():
         # Where instances tell of a moment, the parent's own row tells nothing that they do not.
         sliced = table.groupby(at)["instance"].transform("any")
+        # But power is the whole GPU's: an instance has none of its own.
+        table["power"] = table.groupby(at)["power"].transform("max")
         told = table[table["instance"] | ~sliced]
         rows = told.groupby(at, sort=False).agg(
             instance=("instance", "any"), seconds=("seconds", "max"), **{m: (m, "min") for m in MEASURED}

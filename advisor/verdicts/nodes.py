@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ...agent.model import BIN_EDGES
@@ -13,7 +14,7 @@ from ..frame import Frame
 from .facts import BareGpu, FabricFacts, NodeFacts
 from .inventory import Inventory
 from .measures import bins_quantile, stacked_bins
-from .mig import whole_gpus
+from .mig import parents, profiles, whole_gpus
 from .occupancy import node_spans
 from .records import records, text
 from .skus import GpuIndex
@@ -71,11 +72,19 @@ def node_facts(frame: Frame, inventory: Inventory, index: GpuIndex, attribution:
 
 
 def bare_gpus(
-    frame: Frame, index: GpuIndex, attribution: Attribution, measures: pd.DataFrame, doubts: Sequence[Doubt] = ()
+    frame: Frame,
+    index: GpuIndex,
+    attribution: Attribution,
+    measures: pd.DataFrame,
+    parts: npt.NDArray[np.float64],
+    *,
+    doubts: Sequence[Doubt] = (),
 ) -> tuple[BareGpu, ...]:
-    """Every GPU with hours that no workload accounts for while its node was in service, by node and index.
+    """Every GPU and instance with hours that no workload accounts for while its node was in service, by node and index.
 
-    `doubts`: what of its telemetry was not believed; those that contradict one another name its fault.
+    A divided GPU itself is left out for the time of its instances. `parts`: the part of a GPU that each row of the
+    frame's `gpu` stands for. `doubts`: what of its telemetry was not believed; those that contradict one another name
+    its fault.
     """
     places = attribution.places
     if places.empty:
@@ -84,20 +93,30 @@ def bare_gpus(
     nobody = nobody[~nobody["shared"].astype(bool) & ~nobody["drained"].astype(bool)]
     if nobody.empty:
         return ()
-    nobody = nobody[_of_whole_gpus(frame, nobody)]
+    parent_of, named = parents(frame), profiles(frame)
+    cut = ~_of_whole_gpus(frame, nobody)
+    # What is left of a GPU beside its instances has no counters: nothing is said of it.
+    nobody = nobody[cut | (parts[nobody["row"].to_numpy(int)] >= 1.0)]
+    if nobody.empty:
+        return ()
     at = nobody["row"].to_numpy(int)
     rows = measures.iloc[at].reset_index(drop=True)
     gpu = frame.gpu.iloc[at]
-    rows["weight"] = nobody["seconds"].to_numpy(float)
+    seconds = nobody["seconds"].to_numpy(float)
+    rows["weight"] = seconds * parts[at]
+    rows["part"] = parts[at]
     # What a row tells that somebody held for a part of it may be theirs.
-    whole = rows["weight"] >= 0.98 * gpu["observed_seconds"].to_numpy(float)
-    rows["unnamed"] = rows["weight"].where(whole, 0.0)
+    whole = seconds >= 0.98 * gpu["observed_seconds"].to_numpy(float)
+    rows["unnamed"] = np.where(whole, seconds, 0.0)
     rows["node"], rows["gpu_uuid"] = gpu["node"].to_numpy(), gpu["gpu_uuid"].to_numpy()
     rows["ts"], rows["begin"] = gpu["ts"].to_numpy(), (gpu["ts"] - gpu["interval_seconds"]).to_numpy()
-    named = _contradictions(doubts)
+    contradicted = _contradictions(doubts)
     out = []
     for (node, uuid), own in rows.groupby(["node", "gpu_uuid"], sort=True):
         w = own["weight"].to_numpy(float)
+        if w.sum() <= 0:
+            continue
+        above = parent_of.get((str(node), str(uuid)))
         sku = index.sku(str(node), str(uuid))
         fault = float(np.average(own["fault"], weights=w))
         out.append(
@@ -117,7 +136,10 @@ def bare_gpus(
                 held_hours=_hours_of(own["unnamed"], own["mem"] >= HELD_MEM_RATIO),
                 first_ts=float(own["begin"].min()),
                 last_ts=float(own["ts"].max()),
-                telemetry_fault=_fault_words(fault, named.get((str(node), str(uuid)), ())),
+                telemetry_fault=_fault_words(fault, contradicted.get((str(node), str(uuid)), ())),
+                part=float(np.average(own["part"], weights=w)) if above is not None else 1.0,
+                parent_uuid=above[1] if above is not None else None,
+                profile=named.get((str(node), str(uuid))),
             )
         )
     return tuple(out)

@@ -9,11 +9,12 @@ that nobody held while the node was marked as out of service is drained: it was 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ..frame import Frame
 from .inventory import Inventory
-from .mig import whole_gpus
+from .mig import parents, whole_gpus
 from .workloads import Attribution
 
 COLUMNS = ["node", "gpu_uuid", "class", "workload_id", "gpu_hours"]
@@ -23,21 +24,33 @@ def node_spans(frame: Frame, inventory: Inventory) -> pd.DataFrame:
     """Per node: GPUs known to exist and the hours it is accounted for (columns ``gpu_count, span_hours``)."""
     nodes = frame.nodes.set_index("node")
     begin = np.maximum(frame.window.start, nodes["first_seen"].to_numpy(float))
-    span = np.clip(frame.window.end - begin, 0.0, None) / 3600
-    count = [float(inventory.nodes[str(node)].gpu_count) for node in nodes.index]
+    known = [inventory.nodes[str(node)] for node in nodes.index]
+    # A node that was renamed goes on under its other name.
+    end = np.array([frame.window.end if one.end is None else min(one.end, frame.window.end) for one in known])
+    span = np.clip(end - begin, 0.0, None) / 3600
+    count = [float(one.gpu_count) for one in known]
     return pd.DataFrame({"gpu_count": count, "span_hours": span}, index=nodes.index)
 
 
-def occupancy(frame: Frame, inventory: Inventory, attribution: Attribution, idle: pd.Series) -> pd.DataFrame:
+def occupancy(
+    frame: Frame,
+    inventory: Inventory,
+    attribution: Attribution,
+    idle: pd.Series,
+    parts: npt.NDArray[np.float64] | None = None,
+) -> pd.DataFrame:
     """Columns ``node, gpu_uuid, class, workload_id, gpu_hours``; a node's rows sum to GPU count x span hours.
 
-    `idle`: for every row of the frame's `gpu`, whether the GPU stood idle in it. Where more was observed than the span
-    holds (a clock that is off, a GPU that was replaced) the observed hours are scaled down to it.
+    `idle`: for every row of the frame's `gpu`, whether the GPU stood idle in it; `parts`: the part of a GPU whose hours
+    it stands for (`mig.row_parts`; None: all are whole): an instance's hours count as that part, under its GPU. Where
+    more was observed than the span holds (a clock that is off, a GPU that was replaced) the observed hours are scaled
+    down to it.
     """
     spans = node_spans(frame, inventory)
     physical = whole_gpus(frame)
-    observed = _observed(frame, attribution, idle, physical)
-    parts = [observed]
+    parts = np.ones(len(frame.gpu)) if parts is None else parts
+    observed = _observed(frame, attribution, idle, physical, parts=parts)
+    tables = [observed]
     totals = observed.groupby("node")["gpu_hours"].sum() if not observed.empty else pd.Series(dtype=float)
     per_gpu = (
         observed.groupby(["node", "gpu_uuid"])["gpu_hours"].sum() if not observed.empty else pd.Series(dtype=float)
@@ -62,8 +75,8 @@ def occupancy(frame: Frame, inventory: Inventory, attribution: Attribution, idle
     if scale and not observed.empty:
         observed["gpu_hours"] *= observed["node"].map(scale).fillna(1.0)
     if rest:
-        parts.append(pd.DataFrame(rest, columns=COLUMNS))
-    filled = [part for part in parts if not part.empty]
+        tables.append(pd.DataFrame(rest, columns=COLUMNS))
+    filled = [part for part in tables if not part.empty]
     return pd.concat(filled, ignore_index=True)[COLUMNS] if filled else pd.DataFrame(columns=COLUMNS)
 
 
@@ -71,7 +84,14 @@ def _unobserved(node: str, gpu_uuid: str, hours: float) -> dict[str, object]:
     return {"node": node, "gpu_uuid": gpu_uuid, "class": "unobserved", "workload_id": None, "gpu_hours": hours}
 
 
-def _observed(frame: Frame, attribution: Attribution, idle: pd.Series, physical: pd.DataFrame) -> pd.DataFrame:
+def _observed(
+    frame: Frame,
+    attribution: Attribution,
+    idle: pd.Series,
+    physical: pd.DataFrame,
+    *,
+    parts: npt.NDArray[np.float64],
+) -> pd.DataFrame:
     places = attribution.places
     if places.empty or frame.gpu.empty:
         return pd.DataFrame(columns=COLUMNS)
@@ -81,9 +101,13 @@ def _observed(frame: Frame, attribution: Attribution, idle: pd.Series, physical:
             "node": frame.gpu["node"].to_numpy()[at],
             "gpu_uuid": frame.gpu["gpu_uuid"].to_numpy()[at],
             "workload_id": places["workload_id"].to_numpy(),
-            "gpu_hours": places["seconds"].to_numpy(float) / 3600,
+            "gpu_hours": places["seconds"].to_numpy(float) * parts[at] / 3600,
         }
     )
+    parent_of = parents(frame)
+    if parent_of:
+        keys = zip(table["node"], table["gpu_uuid"], strict=True)
+        table["gpu_uuid"] = [parent_of.get((str(n), str(u)), (n, u))[1] for n, u in keys]
     owned = places["workload_id"].notna().to_numpy()
     shared = places["shared"].to_numpy(bool)
     drained = places["drained"].to_numpy(bool)
@@ -93,6 +117,6 @@ def _observed(frame: Frame, attribution: Attribution, idle: pd.Series, physical:
         ["shared", "drained", "allocated_idle", "workload"],
         default="unallocated",
     )
-    table = table.merge(physical, on=["node", "gpu_uuid"])
+    table = table[table["gpu_hours"] > 0].merge(physical, on=["node", "gpu_uuid"])
     keys = ["node", "gpu_uuid", "class", "workload_id"]
     return table.groupby(keys, dropna=False, sort=True)["gpu_hours"].sum().reset_index()[COLUMNS]

@@ -18,10 +18,12 @@ from ..moments import minute, span
 from .bottlenecks import label_rows
 from .facts import BareGpu, FabricFacts, NodeFacts, Verdicts
 from .features import Columns, FlatRule, columns_of, features
+from .instances import instances
 from .inventory import inventory_of
 from .kinds import judge_kind, shipped_model
 from .links import WireRule, links_of
 from .measures import MeasureRule, measures
+from .mig import parents, row_parts
 from .nodes import bare_gpus, node_facts
 from .occupancy import occupancy
 from .phase_verdicts import DEMANDED, Ask, Judgement, judge_phases
@@ -74,6 +76,8 @@ class _Context:
     kv_full: float  # from which use of its KV cache on a service is short of memory
     series_hours: Mapping[str, float]
     shared_rows: npt.NDArray[np.bool_]
+    parts: npt.NDArray[np.float64]  # of a GPU, by row
+    instances: frozenset[tuple[str, str]]
 
 
 def judge(
@@ -103,6 +107,7 @@ def judge(
     labels, rows = label_rows(frame.gpu, rows, attribution.mine, links, bottlenecks)
     rows = rows.copy()  # in one block a type: every workload takes its rows from it
     facts = node_facts(frame, inventory, index, attribution)
+    parts = row_parts(frame, index.sku)
     dominant = bottlenecks["dominant_share_min"].value
     sessions = {session.workload_id: session for session in attribution.sessions}
     ends = frame.gpu["ts"].to_numpy(float)[attribution.mine["row"].to_numpy(int)]
@@ -111,6 +116,7 @@ def judge(
         frame, index, rows, columns_of(frame.gpu), columns_of(rows), labels, kinds, shipped_model(),
         {fact.node: fact for fact in facts}, floor_hours, dominant,
         bottlenecks["capacity_kv_p95_min"].value, observed, _shared_rows(frame, attribution),
+        parts, frozenset(parents(frame)),
     )  # fmt: skip
     groups = {str(k): v for k, v in attribution.mine.groupby("workload_id", sort=False)}
     empty = attribution.mine.iloc[:0]
@@ -126,12 +132,18 @@ def judge(
         window=frame.window,
         workloads=tuple(verdicts),
         nodes=facts,
-        bare=bare_gpus(frame, index, attribution, rows, doubts),
-        occupancy=occupancy(frame, inventory, attribution, rows["idle"]),
+        bare=tuple(
+            one
+            for one in bare_gpus(frame, index, attribution, rows, parts, doubts=doubts)
+            # Under its old name nothing of a renamed node can be given back.
+            if inventory.nodes[one.node].moved_to is None
+        ),
+        occupancy=occupancy(frame, inventory, attribution, rows["idle"], parts),
         usage=_usage(frame, rows, labels, attribution.mine),
         waste_ready={v.id: observed.get(v.series_id, 0.0) >= floor_hours for v in verdicts},
         notes=tuple(notes),
         inventory=inventory,
+        instances=instances(frame, attribution, index.sku),
         doubts=doubts,
     )
 
@@ -175,6 +187,7 @@ def _workload(session: Session, mine: pd.DataFrame, context: _Context) -> Worklo
         found = {**found, "generated_tokens": tokens}
     own_facts = [context.facts[node] for node in session.nodes if node in context.facts]
     node_skus = {f.node_sku for f in own_facts}
+    part = _part(session, mine, context)
     return WorkloadVerdict(
         id=session.workload_id,
         series_id=session.series_id,
@@ -186,7 +199,7 @@ def _workload(session: Session, mine: pd.DataFrame, context: _Context) -> Worklo
         node_sku=next(iter(node_skus)) if len(node_skus) == 1 else None,
         start=session.start,
         end=session.end,
-        gpu_hours=found.get("hours", 0.0),
+        gpu_hours=found.get("hours", 0.0) * part,
         cost_usd=None,
         kind=kind,
         bottleneck=bottleneck,
@@ -195,9 +208,19 @@ def _workload(session: Session, mine: pd.DataFrame, context: _Context) -> Worklo
         features=found,
         basis=session.basis,
         shared=session.shared,
+        gpu_part=part,
         framework=session.framework,
         command=session.command,
     )
+
+
+def _part(session: Session, mine: pd.DataFrame, context: _Context) -> float:
+    """The part of a GPU that each of its instances is, on average over its time; 1 for whole GPUs."""
+    if not any(key in context.instances for key in session.gpus):
+        return 1.0
+    seconds = mine["seconds"].to_numpy(float)
+    parts = context.parts[mine["row"].to_numpy(int)]
+    return float(np.average(parts, weights=seconds)) if seconds.sum() > 0 else 1.0
 
 
 def _judged(session: Session, mine: pd.DataFrame, context: _Context) -> Judgement:
@@ -263,7 +286,7 @@ def _shared_rows(frame: Frame, attribution: Attribution) -> npt.NDArray[np.bool_
 
 def _fabric_use(session: Session, at: npt.NDArray[np.intp], context: _Context) -> npt.NDArray[np.float64]:
     """Per row 1 where its node's fabric is in use, 0 where silent; NaN: unknown, or others may be on the node."""
-    held = Counter(node for node, _ in session.gpus)
+    held = Counter(node for node, uuid in session.gpus if (node, uuid) not in context.instances)
     alone = all(node in context.facts and count >= context.facts[node].gpu_count for node, count in held.items())
     i = context.rows["i"].to_numpy(float)[at]
     if not alone:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..frame import Frame, Window
-from .mig import held_parts, parents
+from .mig import parents
 from .records import records, text
 
 Floats = npt.NDArray[np.float64]
@@ -105,7 +105,6 @@ def attribute(frame: Frame) -> Attribution:
     shared_ids: set[str] = set()
     drained = _drained_by_gpu(frame)
     parent_of = parents(frame)
-    parts = held_parts(uses, parent_of)
     rows_of: dict[object, Ints] = {}
     if not frame.gpu.empty:
         grouped = frame.gpu.groupby(["node", "gpu_uuid"], sort=False).indices
@@ -115,7 +114,11 @@ def attribute(frame: Frame) -> Attribution:
         used = by_gpu.get(key, nothing)
         own = _union(used, frame.window)
         sweep = _sweep(own, used, frame.window)
-        sweep = _over_nobody(sweep, parts.get(key, ()), _SHARED)
+        above = parent_of.get(key) if isinstance(key, tuple) else None  # type: ignore[arg-type]
+        if above is not None and above in by_gpu:
+            # Whoever was given the whole GPU holds its instances.
+            for code, spans in _held_spans(_union(by_gpu[above], frame.window)):
+                sweep = _over_nobody(sweep, spans, code)
         sweep = _over_nobody(sweep, drained.get(key, ()), _DRAINED)
         for n in np.unique(own.code):
             held[ids[n]] += float((own.end - own.start)[own.code == n].sum())
@@ -123,8 +126,7 @@ def attribute(frame: Frame) -> Attribution:
         bounds = begin[rows], stop[rows], observed[rows]
         row, span, seconds, whole = overlaps(*bounds, own.start, own.end)
         on_shared = _shared_spans(own, sweep)
-        # Whoever holds an instance shares the GPU that it is a part of.
-        shared_ids |= {ids[n] for n in np.unique(own.code if key in parent_of else own.code[on_shared])}
+        shared_ids |= {ids[n] for n in np.unique(own.code[on_shared])}
         mine.append((rows[row], own.code[span], seconds, whole, on_shared[span]))
         row, span, seconds, _ = overlaps(*bounds, sweep.start, sweep.end)
         places.append((rows[row], sweep.code[span], seconds))
@@ -307,6 +309,14 @@ def _over_nobody(sweep: _Spans, spans: Sequence[tuple[float, float]], code_there
     for a, b in spans:
         code[(start >= a) & (end <= b) & (code == _NOBODY)] = code_there
     return _Spans(start, end, code)
+
+
+def _held_spans(own: _Spans) -> list[tuple[int, list[tuple[float, float]]]]:
+    """Each workload's spans, by its code."""
+    return [
+        (int(n), [(float(a), float(b)) for a, b in zip(own.start[own.code == n], own.end[own.code == n], strict=True)])
+        for n in np.unique(own.code)
+    ]
 
 
 def _shared_spans(own: _Spans, sweep: _Spans) -> npt.NDArray[np.bool_]:

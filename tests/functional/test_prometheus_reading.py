@@ -171,9 +171,11 @@ def test_half_of_the_nodes_missing_for_half_of_the_window_shows_as_rows_that_are
     def halved(request: Request) -> Reply:
         steps = round((float(request.params["end"]) - float(request.params["start"])) / 3600) + 1
         late = float(request.params["end"]) > NOW - 86400
-        return matrix(request, (GPU, [60] * steps), *([] if late else [(other, [60] * steps)]))
+        values = [60 if request.query.startswith("count") else 50] * steps
+        return matrix(request, (GPU, values), *([] if late else [(other, values)]))
 
-    server = DcgmServer(series=[GPU, other], by_query={"count_over_time(DCGM_FI_DEV_GPU_UTIL[3599": halved})
+    asked = ("count_over_time(", "avg_over_time(", "max_over_time(", "quantile_over_time(")
+    server = DcgmServer(series=[GPU, other], by_query=dict.fromkeys(asked, halved))
     with FakePrometheus(server).running() as fake:
         frame = read(fake)
     assert frame.gpu.groupby("node").size().to_dict() == {"n1": 48, "n2": 24}

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from skuwise.advisor.telemetry.prometheus import queries
 from skuwise.advisor.telemetry.prometheus.answers import Answer, Grid
+from skuwise.advisor.telemetry.prometheus.beside import engine_asks
 from skuwise.advisor.telemetry.prometheus.cache import Cache, cache_folder
 from skuwise.advisor.telemetry.prometheus.cells import Cells, from_bins
+from skuwise.advisor.telemetry.prometheus.dcgm import dcgm_rows
 from skuwise.advisor.telemetry.prometheus.fabric import PortRows, port_key, roles_of
-from skuwise.advisor.telemetry.prometheus.gpus import dcgm_rows
 from skuwise.advisor.telemetry.prometheus.names import NodeNames, agent_work, gpu_of, host_of, node_of, work_of
 from skuwise.advisor.telemetry.prometheus.nodes import node_table
 from skuwise.advisor.telemetry.prometheus.plan import DAY, MAX_VALUES, Log, halves, pieces_of
@@ -299,13 +300,15 @@ def test_settings_lie_in_layers_and_unknown_ones_are_errors(tmp_path: Path) -> N
             load_settings({}, system_file=system, config_home=home)
 
 
-def test_the_engines_activity_is_asked_only_where_utilization_does_not_tell() -> None:
+def test_the_engines_activity_is_asked_only_of_gpus_whose_utilization_does_not_tell() -> None:
     both = {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"}
     plain = [ask.name for ask in queries.dcgm_asks(both, (), HOUR)]
-    cut = [ask.name for ask in queries.dcgm_asks(both, (), HOUR, has_instances=True)]
+    cut = engine_asks(both, (), HOUR, (), ("GPU-a", "GPU-b"))
     alone = [ask.name for ask in queries.dcgm_asks({"DCGM_FI_PROF_GR_ENGINE_ACTIVE"}, (), HOUR)]
     assert not any(name.startswith("engine") for name in plain)
-    assert "engine_p95" in cut and "engine_p95" in alone
+    assert [ask.name for ask in cut] == ["engine_mean", "engine_p95", "engine_max"] and "engine_p95" in alone
+    assert all('{UUID=~"GPU-a|GPU-b"}' in ask.query for ask in cut)
+    assert engine_asks({"DCGM_FI_PROF_GR_ENGINE_ACTIVE"}, (), HOUR, ()) == []
 
 
 def test_rows_of_a_table_are_sorted_and_empty_bins_take_no_room() -> None:

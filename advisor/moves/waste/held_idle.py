@@ -25,10 +25,10 @@ def held_idle(scope: Scope, rule: WasteRule) -> Told:
     rows = verdicts.occupancy[verdicts.occupancy["class"] == "allocated_idle"]
     idle = {str(w): float(hours) for w, hours in rows.groupby("workload_id")["gpu_hours"].sum().items()}
     for group in scope.groups:
-        if scope.faulty(group) or group.shared:
+        if scope.faulty(group) or (group.shared and not group.sliced):
             continue
         held = _held_hours(verdicts, idle, group)
-        if held * 60 < rule.value("minutes") * max(group.gpu_count, 1):
+        if held * 60 < rule.value("minutes") * (group.gpu_equivalents or 1):
             continue
         share = held / group.gpu_hours if group.gpu_hours else 0.0
         least = min(group.nodes, key=lambda n: n.hours_observed, default=None)
@@ -56,7 +56,8 @@ def _held_hours(verdicts: Verdicts, idle: Mapping[str, float], group: Group) -> 
     held = {w.id: idle[w.id] for w in group.workloads if w.id in idle}
     if group.kind == "idle":
         return sum(held.values())
-    return sum(min(_trailing_idle_hours(verdicts.usage_of((w,))), own) for w, own in held.items())
+    parts = {w.id: w.gpu_part for w in group.workloads}
+    return sum(min(_trailing_idle_hours(verdicts.usage_of((w,))) * parts[w], own) for w, own in held.items())
 
 
 def _trailing_idle_hours(usage: pd.DataFrame) -> float:
@@ -71,6 +72,17 @@ def _last_worked(usage: pd.DataFrame) -> float | None:
     """End of the last interval in which any GPU of it worked, Unix seconds; None: in no interval of the window."""
     busy = usage.loc[usage["bottleneck"] != "idle", "ts"]
     return None if busy.empty else float(busy.max())
+
+
+def _instance_words(verdicts: Verdicts, group: Group) -> dict[str, str]:
+    """What a text calls its GPUs where they are MIG instances; empty where they are not."""
+    if not group.sliced:
+        return {}
+    held = set(group.gpus)
+    profiles = sorted({one.profile for one in verdicts.instances if one.gpu_uuid in held})
+    number = "instance" if group.gpu_count == 1 else "instances"
+    power = "(known of the whole GPU only)"
+    return {"power": power, "gpu_sku": f"MIG {number} ({', '.join(profiles)}) of {group.lead.gpu_sku or 'a GPU'}"}
 
 
 def _idle_since(verdicts: Verdicts, group: Group) -> float | None:
@@ -104,14 +116,14 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, held: float, share: fl
             Evidence("dram_active", dram, rule.value("dram_max"), "ratio"),
             Evidence("power_over_idle", over, rule.value("power_over_idle_min"), "ratio"),
             Evidence("mem_used", memory, None, "ratio"),
-            Evidence("held_idle", held, rule.value("minutes") / 60 * group.gpu_count, "GPU-hours"),
+            Evidence("held_idle", held, rule.value("minutes") / 60 * group.gpu_equivalents, "GPU-hours"),
             *last,
         ),
         gpu_hours=held,
         cost=cost,
         values={
             "sm": percent(engine), "engine": percent(engine), "dram": percent(dram), "power": watts(power),
-            "idle_power": watts(floor), "mem_used": percent(memory),
+            "idle_power": watts(floor), "mem_used": percent(memory), **_instance_words(verdicts, group),
         },
         sure=group.lead.kind.confidence if group.kind == "idle" else 0.9,
         severity=graded(share, rule),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ....rules.templates import fill
@@ -15,6 +16,8 @@ from .scope import MIN_SHARE, Scope, Told, percent, watts
 
 # A GPU counts as idle where nearly all of the time that nobody held it was idle: else somebody unseen worked there.
 IDLE_OF_UNHELD = 0.9
+# A MIG instance that nobody used in half of its node's hours is not between two pieces of work.
+IDLE_INSTANCE_SHARE = 0.5
 
 
 def idle(scope: Scope, rule: WasteRule) -> Told:
@@ -30,12 +33,14 @@ def idle(scope: Scope, rule: WasteRule) -> Told:
             b
             for b in bare
             if not b.telemetry_fault
-            and b.idle_hours * 60 >= rule.value("minutes")
+            and b.idle_hours * 60 >= rule.value("minutes") * b.part
             and b.idle_hours >= IDLE_OF_UNHELD * b.hours
         ]
         hours = sum(b.idle_hours for b in still)
         share = hours / (node.gpu_count * node.span_hours) if node.gpu_count and node.span_hours else 0.0
-        if not still or share < MIN_SHARE:
+        # A part of a GPU is little of a node, and all of it may be idle all along.
+        cut = [b for b in still if b.part < 1 and b.idle_hours >= IDLE_INSTANCE_SHARE * b.part * node.span_hours]
+        if not still or (share < MIN_SHARE and not cut):
             continue
         if node.hours_observed < rule.value("coverage_hours"):
             notes.append(
@@ -59,16 +64,15 @@ def _finding(
     rate, price = scope.book.per_gpu_hour(node), scope.book.of(node)
     cost = None if rate is None else rate * hours
     values = {
-        "gpu_count": len(idle),
-        "gpu_sku": node.gpu_sku or node.gpu_name,
+        **_named(node, idle),
         "node": node.node,
         "nodes": node.node,
         "node_sku": node.node_sku,
-        "hours": f"{hours / len(idle):.0f}",
+        "hours": f"{sum(b.idle_hours / b.part for b in idle) / len(idle):.0f}",
         "gpu_hours": f"{hours:,.0f}",
         "engine": percent(engine),
         "dram": percent(dram),
-        "power": watts(power),
+        "power": watts(power) if any(b.part >= 1 for b in idle) else "(known of the whole GPU only)",
         "idle_power": watts(floor),
         **{name: threshold.value for name, threshold in rule.thresholds.items()},
     }
@@ -101,5 +105,20 @@ def _finding(
         would_change_if=tuple(fill(w, values) for w in rule.would_change_if),
         text=f"{fill(rule.text, values)} {scope.cost_words(cost, [node])}",
         nodes=(node.node,),
+        parts={b.gpu_uuid: b.part for b in idle if b.part < 1},
     )
     return Found(finding, None, (node,), tuple(idle))
+
+
+def _named(node: NodeFacts, idle: Sequence[BareGpu]) -> dict[str, object]:
+    """How a text counts and calls what stood idle: whole GPUs, MIG instances, or both."""
+    sku = node.gpu_sku or node.gpu_name
+    cut = [b for b in idle if b.part < 1]
+    if not cut:
+        return {"gpu_count": len(idle), "gpu_sku": sku}
+    profiles = Counter(b.profile or "unknown profile" for b in cut)
+    listed = ", ".join(f"{count} x {profile}" for profile, count in sorted(profiles.items()))
+    said = f"MIG {'instance' if len(cut) == 1 else 'instances'} ({listed}) of {sku or 'its GPUs'}"
+    if len(cut) == len(idle):
+        return {"gpu_count": len(cut), "gpu_sku": said}
+    return {"gpu_count": len(idle) - len(cut), "gpu_sku": f"{sku or 'GPUs'} and {len(cut)} {said}"}

@@ -12,19 +12,13 @@ SELECT workload_id, node, gpu_uuid, min(a) AS a, max(b) AS b FROM (
 )
 GROUP BY workload_id, node, gpu_uuid, island
 
--- block parts needs uses cards span: when a part (MIG) of a GPU was held: whoever holds it shares the GPU
-SELECT c.node, c.parent_uuid AS gpu_uuid, max(u.ts_start, start) AS a, min(u.ts_end, stop) AS b
-FROM uses u JOIN cards c ON c.node = u.node AND c.gpu_uuid = u.gpu_uuid, span
-WHERE c.kind = 'mig' AND c.parent_uuid IS NOT NULL
-
 -- block drained needs cards span: when a node was out of service
 SELECT c.node, c.gpu_uuid, max(d.since, start) AS a, min(coalesce(d.until, n.last_seen), stop) AS b
 FROM absences d JOIN nodes n ON n.node = d.node JOIN cards c ON c.node = d.node, span
 WHERE d.reason = 'drained' AND d.since < stop AND coalesce(d.until, n.last_seen) > start
 
--- block marks needs own parts drained cards span wanted: every moment at which it may change who holds a GPU
+-- block marks needs own drained cards span wanted: every moment at which it may change who holds a GPU
 SELECT node, gpu_uuid, a AS t FROM own UNION SELECT node, gpu_uuid, b FROM own
-UNION SELECT node, gpu_uuid, a FROM parts UNION SELECT node, gpu_uuid, b FROM parts
 UNION SELECT node, gpu_uuid, a FROM drained UNION SELECT node, gpu_uuid, b FROM drained
 UNION SELECT c.node, c.gpu_uuid, start FROM cards c JOIN wanted w ON w.node = c.node, span
 UNION SELECT c.node, c.gpu_uuid, stop FROM cards c JOIN wanted w ON w.node = c.node, span
@@ -44,14 +38,12 @@ SELECT node, gpu_uuid, a, b,
 FROM (SELECT *, holders > 1 AND b - a <= {handover} AS brief FROM together)
 WINDOW earlier AS (PARTITION BY node, gpu_uuid ORDER BY a)
 
--- block sweep needs held parts drained uses: whose each moment was: nobody's, one workload's, of several, out of service
+-- block sweep needs held drained uses: whose each moment was: nobody's, one workload's, of several, out of service
 SELECT h.node, h.gpu_uuid, h.a, h.b, h.holder, CASE
     WHEN h.holders > 1 THEN 'shared'
     WHEN h.holders = 1 AND EXISTS (SELECT 1 FROM uses u WHERE u.shared = 1 AND u.node = h.node
         AND u.gpu_uuid = h.gpu_uuid AND u.ts_start <= h.a AND u.ts_end >= h.b) THEN 'shared'
     WHEN h.holders = 1 THEN 'held'
-    WHEN EXISTS (SELECT 1 FROM parts p WHERE p.node = h.node AND p.gpu_uuid = h.gpu_uuid
-        AND p.a <= h.a AND p.b >= h.b) THEN 'shared'
     WHEN EXISTS (SELECT 1 FROM drained d WHERE d.node = h.node AND d.gpu_uuid = h.gpu_uuid
         AND d.a <= h.a AND d.b >= h.b) THEN 'drained'
     ELSE 'nobody' END AS state
@@ -63,9 +55,9 @@ SELECT j.*, s.holder, s.state,
 FROM judged j
 JOIN sweep s ON s.node = j.node AND s.gpu_uuid = j.gpu_uuid AND s.a < j.ended AND s.b > j.began
 
--- block spare needs places: the time in which nobody held these GPUs, whole ones that were in service
-SELECT * FROM places
-WHERE kind = 'gpu' AND state = 'nobody' AND seconds > 0 AND node IN ({finding_nodes}) AND gpu_uuid IN (
+-- block spare needs places: the time in which nobody held these GPUs while in service; part: of a GPU that each is
+SELECT *, {part} AS part FROM places
+WHERE state = 'nobody' AND seconds > 0 AND node IN ({finding_nodes}) AND gpu_uuid IN (
     {gpus}
 )
 

@@ -21,9 +21,11 @@ from .answers import Answer, Grid, Labels
 from .cache import Cache
 from .cells import Cells
 from .client import Client, RefusedError
+from .dcgm import Asking, read_dcgm
 from .fabric import PortRows, agent_hosts, agent_ports, beside, exporter_hosts, exporter_ports, merged
-from .gpus import GpuRows, agent_rows, combined, dcgm_rows, scrape_seconds
+from .gpus import GpuRows, agent_rows, combined, scrape_seconds
 from .identity import Past, external_labels, past_of
+from .kube import KubeState, declared_gpus, read_kube
 from .names import NODE_LABELS, NodeNames, agent_node, node_of
 from .plan import DAY, Ask, Log, Runner
 from .probe import MAX_CORE_SERIES, Probe, advice_notes, lacking_fields, probe
@@ -66,7 +68,8 @@ def read_frame(
     runner = Runner(reading.client, reading.cache, log, reading.concurrency, reading.now)
     asked = _Asked(runner, found, reading)
     grid = Grid(found.window.start + found.step, found.window.end, found.step)
-    gpus, uses = _gpus(asked, grid, log)
+    kube = read_kube(asked.ask, asked.instant, found, reading.matches, grid)
+    gpus, uses = _gpus(asked, grid, log, kube)
     if not len(gpus.cells.rows) or not (gpus.cells.column("observed_seconds") > 0).any():
         said = f" ({log.notes[0]})" if log.notes else ""
         raise NothingToDo(
@@ -74,10 +77,15 @@ def read_frame(
             "Choose another window with --since and --until.",
         )
     counts = nodes.gpu_counts(gpus.about)
+    kube = kube.named_as(counts, (labels for labels in asked.exporters))
+    declared = declared_gpus(kube, uses, {one.node for one in gpus.about.values() if one.kind == "mig"})
+    counts = {**{node: one.gpus for node, one in declared.items()}, **counts}
     join = _Join(asked, counts, found)
     ports, hosts = _beside(asked, grid, counts, join, reading.fabric_roles)
     reading.cache.prune()
-    node_table = nodes.node_table(gpus, ports, asked.given, dmi=join.dmi, kube=join.kube, catalog=catalog)
+    node_table = nodes.node_table(
+        gpus, ports, asked.given, dmi=join.dmi, kube=join.kube, catalog=catalog, declared=declared
+    )
     own, workloads = workloads_of(uses, found.window)
     return Frame(
         window=found.window,
@@ -89,6 +97,7 @@ def read_frame(
         workloads=workloads,
         uses=own,
         absences=_absences(found, gpus, asked.given.get("nodes"), _without_rdma(asked, ports, join)),
+        requests=kube.requests,
         source={**_source(reading, found), "asked": dict(sorted(asked.queries.items()))},
         notes=(*log.notes, *advice_notes(found)),
         external_labels=labels,
@@ -124,6 +133,7 @@ class _Asked:
         self.given: dict[str, Answer] = {}
         self.queries: dict[str, list[str]] = {}  # by measure, of each exporter: what a person may ask again
         self._number = 0
+        self.exporters: Sequence[Labels] = ()  # of dcgm-exporter's series: which target tells of which node
 
     def ask(self, asks: Sequence[Ask], series: int) -> dict[str, Answer]:
         answers: dict[str, Answer] = {}
@@ -206,7 +216,7 @@ class _Join:
         return self._known[key]
 
 
-def _gpus(asked: _Asked, grid: Grid, log: Log) -> tuple[GpuRows, pd.DataFrame]:
+def _gpus(asked: _Asked, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuRows, pd.DataFrame]:
     """Rows of GPUs of both roads, and the uses of GPUs by workloads."""
     found, matches, step = asked.found, asked.matches, asked.found.step
     empty = GpuRows(Cells(grid))
@@ -216,20 +226,17 @@ def _gpus(asked: _Asked, grid: Grid, log: Log) -> tuple[GpuRows, pd.DataFrame]:
         asks = queries.agent_gpu_asks(found.names, matches, step) + queries.agent_about_asks(matches, step)
         answers = asked.ask(asks, found.agent_gpus)
         bins = asked.ask(queries.agent_bin_asks(matches, step), found.agent_gpus * 28)
-        agent = agent_rows(grid, answers, bins)
+        agent = agent_rows(grid, answers, bins, log)
         ask = queries.agent_work_ask(matches, step)
         uses.append(agent_uses(asked.ask([ask], 2 * found.agent_gpus)[ask.name], grid, agent.about))
     if found.dcgm_gpus:
-        asks = queries.dcgm_asks(
-            found.names, matches, step, found.ruled, has_instances=found.has_instances,
-            scrape_seconds=found.scrape_seconds,
-        )  # fmt: skip
-        answers = asked.ask(asks, found.dcgm_gpus)
-        memory = queries.dcgm_memory_ask(found.names, matches)
-        dcgm = dcgm_rows(grid, answers, asked.daily(memory) if memory else [], log)
+        asking = Asking(asked.ask, asked.daily)
+        dcgm, answer, key_of = read_dcgm(asking, found, matches, grid, log=log, node=kube.node_of)
+        asked.exporters = answer.labels
         interval = scrape_seconds(dcgm.cells.column("n"), step)
         intervals = {uuid: float(interval[row]) for uuid, row in dcgm.cells.rows.items()}
-        uses.append(dcgm_uses(answers["n"], grid, dcgm.about, intervals, set(agent.about)))
+        taken = {one.uuid for one in agent.about.values()}
+        uses.append(dcgm_uses(answer, grid, dcgm.about, intervals=intervals, taken=taken, key_of=key_of))
     rows = combined(agent, dcgm) if agent.about and dcgm.about else agent if agent.about else dcgm
     filled = [part for part in uses if not part.empty]
     return rows, pd.concat(filled, ignore_index=True) if filled else pd.DataFrame()
@@ -286,10 +293,10 @@ def _gpu_table(gpus: GpuRows, catalog: Catalog) -> pd.DataFrame:
         return about[uuid].node
 
     table = gpus.cells.table(
-        store.GPU_HOURS.columns, {"node": node, "gpu_uuid": lambda uuid: uuid}, store.GPU_HOURS.bins
+        store.GPU_HOURS.columns, {"node": node, "gpu_uuid": lambda key: about[key].uuid or key}, store.GPU_HOURS.bins
     )
-    index = {uuid: one.index for uuid, one in about.items()}
-    total = {uuid: nodes.memory_of(one, catalog) for uuid, one in about.items()}
+    index = {one.uuid or key: one.index for key, one in about.items()}
+    total = {one.uuid or key: nodes.memory_of(one, catalog) for key, one in about.items()}
     table["gpu_index"] = table["gpu_uuid"].map(index).astype(float)
     table["mem_total_bytes"] = table["mem_total_bytes"].fillna(table["gpu_uuid"].map(total).astype(float))
     return table

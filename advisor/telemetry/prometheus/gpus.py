@@ -1,17 +1,17 @@
-"""Rows of GPUs from our agent's page and from dcgm-exporter, each GPU and moment told by one of them."""
+"""Rows of GPUs from our agent's page, and those of two roads as one: each GPU and moment told by one of them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from . import queries
 from .answers import Answer, Floats, Grid, Labels
-from .cells import Cells, first_known, from_bins, weights_of
-from .names import agent_node, gpu_of, node_of
+from .cells import Cells, from_bins
+from .homes import homes_of
+from .names import agent_node
 from .plan import Log
 
 # An interval of scraping longer than this is not believed: a value says nothing of what came five minutes later.
@@ -22,7 +22,7 @@ _BINNED = ("gpu_util", "sm_active", "tensor_active", "dram_active", "nvlink")
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a GPU is, as far as its series say."""
+    """What a GPU is on one node, as far as its series say. `uuid`: its id, of which the key of its rows is made."""
 
     node: str
     index: float = float("nan")
@@ -31,6 +31,7 @@ class About:
     kind: str = "gpu"
     parent: str | None = None
     mig_profile: str | None = None
+    uuid: str = ""
 
 
 @dataclass
@@ -41,24 +42,29 @@ class GpuRows:
     about: dict[str, About] = field(default_factory=dict)
 
 
-def agent_rows(grid: Grid, answers: Mapping[str, Answer], bins: Mapping[str, Answer]) -> GpuRows:
+def agent_rows(grid: Grid, answers: Mapping[str, Answer], bins: Mapping[str, Answer], log: Log) -> GpuRows:
     """From the answers to `queries.agent_gpu_asks`, `agent_about_asks` and `agent_bin_asks`, by name."""
     cells: Cells[str] = Cells(grid)
     about: dict[str, About] = {}
-    for labels in answers["gpus"].labels if "gpus" in answers else ():
-        uuid, node = labels.get("gpu_uuid"), agent_node(labels)
-        if uuid and node:
-            about[uuid] = About(
-                node, _index(labels.get("gpu_index")), labels.get("name"), labels.get("sku"),
-                labels.get("kind", "gpu"), labels.get("parent_uuid"), labels.get("mig_profile"),
-            )  # fmt: skip
+    counts = next((answers[name] for name in ("observed", "gpus") if name in answers), Answer.nothing(grid.count))
+    info = answers["gpus"].labels if "gpus" in answers else ()
+    homes = homes_of(counts, info, _who, log)
 
     def key(labels: Labels) -> str | None:
-        uuid, node = labels.get("gpu_uuid"), agent_node(labels)
-        if uuid and node:
-            about.setdefault(uuid, About(node))
-            return uuid
-        return None
+        found = _who(labels)
+        suffix = homes.suffix(*found) if found is not None else None
+        if found is None or suffix is None:
+            return None
+        about.setdefault(found[0] + suffix, About(homes.node(*found), uuid=found[0]))
+        return found[0] + suffix
+
+    for labels in info:
+        found, own = _who(labels), key(labels)
+        if found is not None and own is not None:
+            about[own] = About(
+                homes.node(*found), device_index(labels.get("gpu_index")), labels.get("name"), labels.get("sku"),
+                labels.get("kind", "gpu"), labels.get("parent_uuid"), labels.get("mig_profile"), found[0],
+            )  # fmt: skip
 
     for name, answer in answers.items():
         if name != "gpus":
@@ -75,65 +81,13 @@ def agent_rows(grid: Grid, answers: Mapping[str, Answer], bins: Mapping[str, Ans
                     gauge = cells.column(f"{name}_max")
                     cells.columns[f"{name}_max"] = np.fmax(gauge, most)
     _dynamics(cells)
-    _counts(cells, cells.column("n"))
+    counted(cells, cells.column("n"))
     return GpuRows(cells, about)
 
 
-def dcgm_rows(grid: Grid, answers: Mapping[str, Answer], memory: Sequence[Answer], log: Log) -> GpuRows:
-    """From the answers to `queries.dcgm_asks`, by name, and to `queries.dcgm_memory_ask`, by moment."""
-    cells: Cells[str] = Cells(grid)
-    counts = answers["n"]
-    nodes = _homes(counts, log)
-    about: dict[str, About] = {}
-    for labels in counts.labels:
-        found = gpu_of(labels)
-        if found is None or found[0] not in nodes:
-            continue
-        uuid, parent = found
-        about[uuid] = About(
-            nodes[uuid], _index(labels.get("gpu")), labels.get("modelName"),
-            kind="mig" if parent else "gpu", parent=parent, mig_profile=labels.get("GPU_I_PROFILE"),
-        )  # fmt: skip
-
-    def key(labels: Labels) -> str | None:
-        found = gpu_of(labels)
-        return found[0] if found is not None and nodes.get(found[0]) == node_of(labels) else None
-
-    weights = weights_of(counts)
-    # Of several series of a GPU (a copy for each pod, two exporters) the fullest says how much of a row was seen.
-    cells.put("n", counts, key, how="max")
-    cells.put("n_all", counts, key, how="sum")
-    for name, answer in answers.items():
-        if name != "n":
-            how = "max" if name.endswith("_max") else "mean"
-            cells.put(
-                name, answer, key, how=how, weights=weights, scale=queries.scale_of(name), most=queries.most_of(name)
-            )
-    samples = np.minimum(cells.column("n_all"), _usual(cells.column("n_all"), cells.column("n")))
-    interval = scrape_seconds(samples, grid.step)
-    cells.columns["observed_seconds"] = np.minimum(samples * interval[:, None], grid.step)
-    for statistic in ("mean", "p95", "max"):
-        # On MIG instances the driver's utilization is missing; the engine's activity says the same.
-        if f"engine_{statistic}" in cells.columns:
-            name = f"gpu_util_{statistic}"
-            cells.columns[name] = first_known((cells.column(name), cells.column(f"engine_{statistic}")))
-    _counts(cells, samples)
-    cells.columns["mem_total_bytes"] = np.repeat(_memory(memory, cells.rows, key)[:, None], grid.count, axis=1)
-    return GpuRows(cells, about)
-
-
-def _memory(told: Sequence[Answer], rows: Mapping[str, int], key_of: Callable[[Labels], str | None]) -> Floats:
-    """How much memory each GPU has, bytes; the middle of what was told of it."""
-    seen: dict[str, list[float]] = {}
-    for answer in told:
-        for labels, values in zip(answer.labels, answer.values, strict=True):
-            key, value = key_of(labels), float(values[0]) * queries.MIB
-            if key is not None and key in rows and 0 <= value <= queries.MOST_MEMORY_BYTES:
-                seen.setdefault(key, []).append(value)
-    out = np.full(len(rows), np.nan)
-    for uuid, values in seen.items():
-        out[rows[uuid]] = np.median(values)
-    return out
+def _who(labels: Labels) -> tuple[str, str] | None:
+    uuid, node = labels.get("gpu_uuid"), agent_node(labels)
+    return (uuid, node) if uuid and node else None
 
 
 def scrape_seconds(samples: Floats, step: float) -> Floats:
@@ -181,40 +135,6 @@ def _spread(cells: Cells[str], out: Cells[str]) -> dict[str, Floats]:
     return spread
 
 
-def _homes(counts: Answer, log: Log) -> dict[str, str]:
-    """The node of each GPU. Where two exporters name different ones, the one that saw it more often is believed."""
-    seen: dict[str, dict[str, float]] = {}
-    reporters: dict[tuple[str, str], set[str]] = {}
-    for labels, values in zip(counts.labels, counts.values, strict=True):
-        found, node = gpu_of(labels), node_of(labels)
-        if found is None or node is None:
-            continue
-        own = seen.setdefault(found[0], {})
-        own[node] = own.get(node, 0.0) + float(np.nansum(values))
-        reporters.setdefault((found[0], node), set()).add(f"{labels.get('job', '')}|{labels.get('instance', '')}")
-    several = [uuid for uuid, nodes in seen.items() if len(nodes) > 1]
-    if several:
-        where = ", ".join(sorted(seen[several[0]]))
-        log.add(
-            f"{len(several)} GPUs are reported under several nodes ({several[0]}: {where}); each counts once, where it "
-            "was seen most."
-        )
-    homes = {uuid: max(sorted(nodes), key=nodes.__getitem__) for uuid, nodes in seen.items()}
-    twice = [uuid for uuid, node in homes.items() if len(reporters[uuid, node]) > 1]
-    if twice:
-        log.add(f"{len(twice)} GPUs are reported by more than one exporter or target ({twice[0]}); each counts once.")
-    return homes
-
-
-def _usual(total: Floats, fullest: Floats) -> Floats:
-    """The most samples that a row of each GPU can have from one exporter: that of its fullest series."""
-    if not len(total):
-        return total
-    with np.errstate(all="ignore"):
-        most = np.nanmax(np.where(np.isnan(fullest), 0.0, fullest), axis=1, initial=0.0)
-    return np.repeat(most[:, None], total.shape[1], axis=1)
-
-
 def _dynamics(cells: Cells[str]) -> None:
     """What is formed of the integrals of squares and products."""
     mean, squared = cells.column("sm_active_mean"), cells.column("sm_squared")
@@ -240,11 +160,12 @@ def _dynamics(cells: Cells[str]) -> None:
     cells.columns["idle_run_seconds"] = np.minimum(cells.column("idle_run_seconds"), cells.grid.step)
 
 
-def _counts(cells: Cells[str], samples: Floats) -> None:
-    """How many samples stand behind a measure: all of the row's where it has a value."""
+def counted(cells: Cells[str], samples: Floats) -> None:
+    """Add how many samples stand behind a measure: all of the row's where it has a value."""
     for name in ("gpu_util", "tensor_active", "dram_active", "power_watts"):
         cells.columns[f"{name}_n"] = np.where(np.isnan(cells.column(f"{name}_mean")), np.nan, samples)
 
 
-def _index(text: str | None) -> float:
+def device_index(text: str | None) -> float:
+    """The number that a label gives a GPU; NaN where it is none."""
     return float(text) if text is not None and _INDEX.fullmatch(text) else float("nan")

@@ -12,11 +12,14 @@ import pandas as pd
 from ....agent.inventory.identity import REGION_LABELS, TYPE_LABELS, dmi_of, label_of, sku_by_signs
 from ....agent.model import FabricPort, Gpu, Role
 from ....agent.store import queries as store
+from ....rules.catalog import MEMORY_SLICES
 from ....rules.catalog_loader import Catalog
+from ....rules.mig import slices_of
 from ..resolve import concat
 from .answers import Answer, Labels
 from .fabric import PortKey, PortRows
 from .gpus import About, GpuRows
+from .kube import KubeNode
 from .names import agent_node
 
 _ROLES: Mapping[str, Role] = {"compute": "compute", "storage": "storage", "management": "management"}
@@ -35,39 +38,70 @@ KUBE_LABELS = tuple(_KUBE)
 
 def gpu_counts(about: Mapping[str, About]) -> dict[str, int]:
     """Whole GPUs by node."""
-    whole = {(one.node, one.parent or uuid) for uuid, one in about.items()}
+    whole = {(one.node, one.parent or one.uuid or key) for key, one in about.items()}
     return dict(Counter(node for node, _ in whole))
 
 
+def counts_at_once(gpus: GpuRows) -> dict[str, int]:
+    """The most whole GPUs of a node that were there at once: one that took another's place does not add to them."""
+    spans: dict[str, dict[str, tuple[float, float]]] = {}
+    for key, (start, end) in gpus.cells.seen().items():
+        one = gpus.about[key]
+        own, whole = spans.setdefault(one.node, {}), one.parent or one.uuid or key
+        before = own.get(whole, (start, end))
+        own[whole] = (min(before[0], start), max(before[1], end))
+    out = {}
+    for node, own in spans.items():
+        # What was replaced within a row has rows that overlap by one.
+        edges = [(start, 1) for start, _ in own.values()]
+        edges += [(max(end - gpus.cells.grid.step, start + 1.0), -1) for start, end in own.values()]
+        most = now = 0
+        for _, change in sorted(edges):
+            now += change
+            most = max(most, now)
+        out[node] = most
+    return out
+
+
 def memory_of(about: About, catalog: Catalog) -> float:
-    """Memory of a whole GPU by the catalog, for series that do not tell it; NaN where that lacks the GPU."""
+    """Memory of a GPU or an instance by the catalog, for series that do not tell it; NaN where that lacks it."""
     sku = catalog.gpu(about.sku or about.name or "")
-    return float(sku.mem_bytes) if sku is not None and about.kind == "gpu" else float("nan")
+    if sku is None:
+        return float("nan")
+    if about.kind == "gpu":
+        return float(sku.mem_bytes)
+    slices = slices_of(about.mig_profile, sku)
+    return float(sku.mem_bytes) * slices.memory / MEMORY_SLICES if slices is not None else float("nan")
 
 
 def gpu_table(gpus: GpuRows, catalog: Catalog) -> pd.DataFrame:
     """The frame's table `gpus`: every GPU with rows, and the parents of instances."""
     seen = gpus.cells.seen()
+    named = {(one.node, one.uuid or key) for key, one in gpus.about.items()}
     columns = {
         name: gpus.cells.column(name) for name in ("mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second")
     }
     rows: list[dict[str, object]] = []
     parents: dict[tuple[str, str], dict[str, object]] = {}
-    for uuid, (start, _) in seen.items():
-        one = gpus.about[uuid]
+    begin = gpus.cells.grid.start - gpus.cells.grid.step
+    for uuid, one in gpus.about.items():
+        # What a series names and nothing was observed of exists all the same.
+        start = seen[uuid][0] if uuid in seen else begin
+        if uuid not in seen and one.uuid and one.kind == "mig":
+            continue
         row: dict[str, object] = {
-            "node": one.node, "gpu_uuid": uuid, "name": one.name, "sku": one.sku or _sku(one.name, catalog),
+            "node": one.node, "gpu_uuid": one.uuid or uuid, "name": one.name, "sku": one.sku or _sku(one.name, catalog),
             "kind": one.kind, "parent_uuid": one.parent, "mig_profile": one.mig_profile, "gpu_index": one.index,
             "valid_from": start,
         }  # fmt: skip
         for name, matrix in columns.items():
-            values = matrix[gpus.cells.rows[uuid]]
+            values = matrix[gpus.cells.rows[uuid]] if uuid in gpus.cells.rows else np.empty(0)
             known = values[~np.isnan(values)]
             row[name] = float(known[-1]) if len(known) else np.nan
-        if np.isnan(columns["mem_total_bytes"][gpus.cells.rows[uuid]]).all():
+        if np.isnan(float(row["mem_total_bytes"])):  # type: ignore[arg-type]
             row["mem_total_bytes"] = memory_of(one, catalog)
         rows.append(row)
-        if one.parent is not None and one.parent not in seen:
+        if one.parent is not None and (one.node, one.parent) not in named:
             parents[one.node, one.parent] = {
                 **row, "gpu_uuid": one.parent, "kind": "gpu", "parent_uuid": None, "mig_profile": None,
                 "mem_total_bytes": np.nan,
@@ -84,27 +118,39 @@ def node_table(
     dmi: Mapping[str, Labels],
     kube: Mapping[str, Labels],
     catalog: Catalog,
+    declared: Mapping[str, KubeNode] | None = None,
 ) -> pd.DataFrame:
-    """The frame's table `nodes`. What the agent's page says of a node counts before what its parts tell."""
+    """The frame's table `nodes`. What the agent's page says of a node counts before what its parts tell.
+
+    `declared`: nodes that Kubernetes knows to have GPUs, and how many; some of them no exporter may tell of.
+    """
+    others = declared or {}
     told: dict[str, Labels] = {}
     for labels in given["nodes"].labels if "nodes" in given else ():
         node = agent_node(labels)
         if node:
             told[node] = labels
-    declared: dict[str, float] = {}
+    counted: dict[str, float] = {}
     answer = given.get("node GPUs")
     if answer is not None:
         for labels, values in zip(answer.labels, answer.values, strict=True):
             # A count of GPUs below one, or in parts, is no reading: hours and dollars would be invented from it.
             node, known = agent_node(labels), values[(values >= 1) & (values <= _MOST_GPUS) & (values % 1 == 0)]
             if node and len(known):
-                declared[node] = float(known[-1])
+                counted[node] = float(known[-1])
     spans: dict[str, tuple[float, float]] = {}
     for uuid, (start, end) in gpus.cells.seen().items():
         node = gpus.about[uuid].node
         before = spans.get(node, (start, end))
         spans[node] = (min(before[0], start), max(before[1], end))
-    counts = gpu_counts({uuid: gpus.about[uuid] for uuid in gpus.cells.seen()})
+    counts = counts_at_once(gpus)
+    whole_window = (gpus.cells.grid.start - gpus.cells.grid.step, gpus.cells.grid.end)
+    for node in {one.node for one in gpus.about.values()} - set(spans):
+        spans[node] = (others[node].first, others[node].last) if node in others else whole_window
+    for node, one in others.items():
+        begin, end = spans.get(node, (one.first, one.last))
+        spans[node] = (min(begin, one.first), max(end, one.last))
+    named = gpu_counts(gpus.about)
     by_node = _ports_by_node(ports)
     rows = []
     for node in sorted(spans):
@@ -118,9 +164,21 @@ def node_table(
             row |= _identified(
                 _whole(node, gpus, catalog), by_node.get(node, ()), dmi.get(node), kube.get(node), catalog
             )
-        row["gpu_count"] = declared.get(node, float(counts[node]))
+        shown = counts.get(node, named.get(node, 0))
+        row["gpu_count"] = counted.get(node, float(max(shown, _declared(row, shown, others.get(node), catalog))))
         rows.append(row)
     return concat([pd.DataFrame(rows)] if rows else [], store.NODES.columns)
+
+
+def _declared(row: Mapping[str, object], shown: int, told: KubeNode | None, catalog: Catalog) -> int:
+    """GPUs that Kubernetes knows of beyond those that show themselves. Where a GPU is offered to several pods, or each
+    of its instances as one, its counts are none of GPUs; the node's SKU says more."""
+    if told is None or (shown and (told.divided or told.shared)):
+        return 0
+    sku = row.get("node_sku")
+    if shown and isinstance(sku, str) and catalog.node(sku) is not None:
+        return 0
+    return told.gpus
 
 
 def _identified(

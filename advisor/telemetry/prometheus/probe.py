@@ -6,6 +6,7 @@ From that follows what advice is possible, and which line of which exporter's co
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,18 +17,32 @@ from ....agent.sources.dcgm import FIELDS
 from ....rules.errors import NothingToDo, SourceError
 from ...frame import Window
 from ...moments import minute
-from .answers import AnswerError, Grid
+from .answers import AnswerError, Grid, Labels
+from .beside import named_ask
 from .client import Client, RefusedError, TooMuchError
 from .plan import halves
-from .queries import AGENT_ANCHOR, AGENT_SERIES, DCGM_GAUGES, RULE_SECONDS, anchor_of, over, rule_name, selector
+from .queries import (
+    AGENT_ANCHOR,
+    AGENT_SERIES,
+    DCGM_GAUGES,
+    RULE_SECONDS,
+    anchors_of,
+    over,
+    rule_name,
+    selector,
+)
 
 HOUR = 3600.0
 # Names are asked of the index alone, so this reads no samples.
 _NAMES = (
     "DCGM_FI_.+|skuwise[_:].+|node_infiniband_.+|node_disk_(read|written)_bytes_total|node_uname_info|node_dmi_info"
     "|node_cpu_seconds_total|kube_node_labels|node_network_(receive|transmit)_bytes_total|node_network_speed_bytes"
-    "|node_network_info|node_scrape_collector_success"
+    "|node_network_info|node_scrape_collector_success|kube_node_status_(capacity|allocatable)"
+    "|kube_pod_(info|status_phase)|kube_pod_container_resource_requests"
 )
+# A metric of a GPU, and no more than so many of them are looked for where GPUs are searched.
+_DCGM_GPU = re.compile(r"DCGM_FI_(DEV|PROF)_.+")
+_LOOKED_FOR = 3
 # Windows shorter than this are read in rows of five minutes.
 SHORT_WINDOW_SECONDS = 12 * HOUR
 SHORT_STEP_SECONDS = 300.0
@@ -51,7 +66,8 @@ class Server:
 
 @dataclass(frozen=True)
 class Probe:
-    """What can be read over a window. `series`: of GPUs, for planning; `step`: length of a row, seconds."""
+    """What can be read over a window. `series`: of GPUs, for planning; `step`: length of a row, seconds. `named`: GPUs
+    that series name of which no measure is read."""
 
     server: Server
     window: Window
@@ -63,7 +79,7 @@ class Probe:
     retention: str
     core_series: int
     ruled: frozenset[str]
-    has_instances: bool
+    named: tuple[Labels, ...] = ()
 
     @property
     def series(self) -> int:
@@ -82,7 +98,7 @@ class Probe:
             found.append("dcgm-exporter")
         if any(name.startswith("node_") for name in self.names):
             found.append("node_exporter")
-        if "kube_node_labels" in self.names:
+        if any(name.startswith("kube_") for name in self.names):
             found.append("kube-state-metrics")
         return tuple(found)
 
@@ -101,36 +117,62 @@ def probe(
     server = server_of(client)
     latest = until if until is not None else now
     names = _names(client, matches, latest - since_seconds, latest)
-    anchors = [name for name in (AGENT_ANCHOR, anchor_of(names)) if name is not None and name in names]
-    if not anchors:
+    own = (AGENT_ANCHOR,) if AGENT_ANCHOR in names else ()
+    # Of a GPU any metric may be missing, so several are looked for.
+    exported = anchors_of(names)[:_LOOKED_FOR]
+    if not own and not exported:
         raise NothingToDo(
             f"{client.url} ({server}) has no series of GPUs between {minute(latest - since_seconds)} and "
             f"{minute(latest)}.",
             "Scrape the agent (--listen) or dcgm-exporter, or look at --match, --since and --until.",
         )
+    anchors = (*own, *exported)
     window, step = _window(client, matches, anchors, since=since_seconds, until=until, now=now)
-    counts = {name: _series(client, name, matches, window, max_series) for name in anchors}
-    anchor = anchor_of(names)
+    agents = _series(client, own, matches, window, max_series)
+    gpus = _series(client, exported, matches, window, max_series)
     cores = 0
     if "node_cpu_seconds_total" in names:
         idle = selector(matches, 'mode="idle"')
         cores = _count(client, f"count(last_over_time(node_cpu_seconds_total{idle}[1h]))", window.end)
-    scraped = client.scalar(f"quantile(0.5, count_over_time({anchors[-1]}{selector(matches)}[1h]))", window.end)
-    parts = selector(matches, 'GPU_I_ID!=""')
-    has_instances = anchor is not None and _count(client, f"count(last_over_time({anchor}{parts}[1h]))", window.end) > 0
     return Probe(
-        has_instances=has_instances,
         server=server,
         window=window,
         step=step,
         names=frozenset(names),
-        agent_gpus=counts.get(AGENT_ANCHOR, 0),
-        dcgm_gpus=counts.get(anchor, 0) if anchor is not None else 0,
-        scrape_seconds=HOUR / scraped if scraped else None,
+        agent_gpus=agents,
+        dcgm_gpus=gpus,
+        scrape_seconds=_scrape_seconds(client, exported or own, matches, window),
         retention=server.limits.get("storage.tsdb.retention.time", ""),
         core_series=cores,
-        ruled=_ruled(client, names, matches, window.start + step, step=step, gpus=counts.get(anchor or "", 0)),
+        ruled=_ruled(client, names, matches, window.start + step, step=step, gpus=gpus),
+        named=_named(client, names, matches, window) if exported else (),
     )
+
+
+def _scrape_seconds(client: Client, anchors: Sequence[str], matches: Sequence[str], window: Window) -> float | None:
+    for name in anchors:
+        scraped = client.scalar(f"quantile(0.5, count_over_time({name}{selector(matches)}[1h]))", window.end)
+        if scraped:
+            return HOUR / scraped
+    return None
+
+
+def _named(client: Client, names: set[str], matches: Sequence[str], window: Window) -> tuple[Labels, ...]:
+    """The GPUs of the series that nothing is read of, at the window's end and in its middle: what else there is of a
+    GPU tells of it by itself."""
+    # The engine's activity is asked of some GPUs only.
+    read = {name for gauge in DCGM_GAUGES for name in gauge.names if gauge.measure != "engine"}
+    others = sorted(name for name in names - read if _DCGM_GPU.fullmatch(name))
+    if not others:
+        return ()
+    ask, found = named_ask(others, matches), {}
+    for at in (window.end, (window.start + window.end) / 2):
+        try:
+            answer = client.instant(ask.query, at, ask.kept).answer
+        except RefusedError:
+            continue
+        found |= {tuple(sorted(labels.items())): labels for labels in answer.labels}
+    return tuple(found.values())
 
 
 def server_of(client: Client) -> Server:
@@ -210,25 +252,30 @@ def _newest(client: Client, counted: str, grid: Grid) -> float | None:
 
 
 def _backwards(start: float, end: float, step: float) -> list[tuple[float, float]]:
-    """Spans of a day's rows, the newest first."""
-    spans, last = [], end
+    """Spans of a day's rows, the newest first; before them the newest rows, which most servers have."""
+    spans, last, rows = [], end, 2
     while last > start:
-        first = max(start + step, last - 23 * step)
+        first = max(start + step, last - (rows - 1) * step)
+        rows = 24
         spans.append((first, last))
         last = first - step
     return spans
 
 
-def _series(client: Client, name: str, matches: Sequence[str], window: Window, most: int) -> int:
-    """How many series a measure has near the end of the window, or somewhere in it."""
-    found = _count(client, f"count(last_over_time({name}{selector(matches)}[1h]))", window.end)
-    if found == 0:
-        found = _count(client, f"count(last_over_time({name}{selector(matches)}[{window.seconds:.0f}s]))", window.end)
-    if found > most:
-        raise SourceError(
-            f"{found} series of {name} match, and {most} are the most that is read at once.",
-            "Narrow them with --match and advise by shard, or raise prometheus.max_series.",
-        )
+def _series(client: Client, names: Sequence[str], matches: Sequence[str], window: Window, most: int) -> int:
+    """How many series a measure has near the end of the window, or somewhere in it: the most of some measures."""
+    found = 0
+    for seconds in (HOUR, window.seconds):
+        for name in names:
+            count = _count(client, f"count(last_over_time({name}{selector(matches)}[{seconds:.0f}s]))", window.end)
+            if count > most:
+                raise SourceError(
+                    f"{count} series of {name} match, and {most} are the most that is read at once.",
+                    "Narrow them with --match and advise by shard, or raise prometheus.max_series.",
+                )
+            found = max(found, count)
+        if found:
+            break
     return found
 
 

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 
 from ....agent.service.families import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
 from ....agent.sources.dcgm import FIELDS
-from .names import AGENT_GPU_LABELS, AGENT_NODE_LABELS, AGENT_WORK_LABELS, DCGM_LABELS, NODE_LABELS, PORT_LABELS
+from .names import (
+    AGENT_GPU_LABELS,
+    AGENT_NODE_LABELS,
+    AGENT_WORK_LABELS,
+    DCGM_LABELS,
+    NODE_LABELS,
+    PORT_LABELS,
+)
 from .plan import Ask
 
 MIB = 1024.0**2
@@ -70,10 +77,12 @@ DCGM_GAUGES: tuple[Gauge, ...] = (
 )
 # Their sum is what a GPU has. The driver's reserve is told apart by newer releases only.
 _MEMORY = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_RESERVED")
-# Of a GPU's series one says when it was seen: the first of these that the server has.
-ANCHORS = (
+# Samples are counted by the first of these that the server has, and by others for the GPUs that lack it.
+ANCHORS: tuple[str, ...] = (
     "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
     "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", "DCGM_FI_DEV_POWER_USAGE",
+    *(name for gauge in DCGM_GAUGES for name in gauge.names if not name.endswith(("GPU_UTIL", "POWER_USAGE", "FB_USED"))
+      and "GR_ENGINE" not in name),
 )  # fmt: skip
 AGENT_ANCHOR = "skuwise_gpu_observed_seconds_total"
 AGENT_SERIES = "skuwise_workload_gpu_seconds_total"
@@ -122,22 +131,38 @@ def dcgm_asks(
     step: float,
     ruled: Collection[str] = (),
     *,
-    has_instances: bool = False,
     scrape_seconds: float | None = None,
 ) -> list[Ask]:
-    """Everything that is asked of dcgm-exporter's series by row, first the counts of samples.
+    """What is asked of all of dcgm-exporter's series by row, first the counts of samples.
 
-    `has_instances`: whether there are MIG instances, whose use only the engine's activity tells. `scrape_seconds`: how
-    far samples lie apart (None: not known): what only short ones tell is not asked of long ones.
+    The engine's activity is asked of those that have no utilization (`engine_asks`). `scrape_seconds`: how far samples
+    lie apart (None: not known): what only short ones tell is not asked of long ones.
     """
-    chosen = selector(matches)
-    window = over(step)
-    asks = [Ask("n", f"count_over_time({anchor_of(present)}{chosen}{window})", DCGM_LABELS)]
-    is_needed = has_instances or DCGM_GAUGES[0].names[0] not in present
+    counted = next((name for name in ANCHORS if name in present), None)
+    assert counted is not None, "asked of a server without such series"
+    asks = [count_ask(counted, matches, step)]
+    is_needed = DCGM_GAUGES[0].names[0] not in present
     short = scrape_seconds is None or scrape_seconds < _TURN_SECONDS
-    for gauge in DCGM_GAUGES:
-        if gauge.measure == "engine" and not is_needed:
-            continue
+    gauges = [gauge for gauge in DCGM_GAUGES if gauge.measure != "engine" or is_needed]
+    return [*asks, *gauge_asks(gauges, present, selector(matches), step, ruled, short=short)]
+
+
+def count_ask(name: str, matches: Sequence[str], step: float, uuids: Sequence[str] = ()) -> Ask:
+    """How many samples a row has of a metric, of some GPUs (none: of all)."""
+    return Ask("n", f"count_over_time({name}{selector(matches, *of_gpus(uuids))}{over(step)})", DCGM_LABELS)
+
+
+def of_gpus(uuids: Sequence[str]) -> tuple[str, ...]:
+    """The matcher of some GPUs; none for all."""
+    return (f'UUID=~"{"|".join(uuids)}"',) if uuids else ()
+
+
+def gauge_asks(
+    gauges: Iterable[Gauge], present: Collection[str], chosen: str, step: float, ruled: Collection[str], *, short: bool
+) -> list[Ask]:
+    """Statistics of some gauges, of the series that `chosen` selects."""
+    asks, window = [], over(step)
+    for gauge in gauges:
         names = [name for name in gauge.names if name in present]
         for statistic in gauge.statistics:
             if statistic == "p95" and gauge.measure in _TURNS and not short:
@@ -159,18 +184,19 @@ def dcgm_asks(
 def dcgm_memory_ask(present: Collection[str], matches: Sequence[str]) -> Ask | None:
     """How much memory a GPU has, by the series that sum up to it; None where the exporter does not tell.
 
-    It does not change, so a few moments of the window are enough.
+    It does not change, so a few moments of the window are enough. Where a GPU has no reserve, the rest counts.
     """
     parts = [name for name in _MEMORY if name in present]
     if parts[:2] != list(_MEMORY[:2]):
         return None
     chosen = selector(matches)
-    return Ask("mem_total_bytes", " + ".join(f"{name}{chosen}" for name in parts), DCGM_LABELS)
+    sums = [" + ".join(f"{name}{chosen}" for name in parts[:count]) for count in range(len(parts), 1, -1)]
+    return Ask("mem_total_bytes", " or ".join(sums), DCGM_LABELS)
 
 
-def anchor_of(present: Collection[str]) -> str | None:
-    """The series of dcgm-exporter by which GPUs are counted; None without any."""
-    return next((name for name in ANCHORS if name in present), None)
+def anchors_of(present: Collection[str]) -> tuple[str, ...]:
+    """The series of dcgm-exporter by which GPUs are looked for, the usual ones first; empty without any."""
+    return tuple(name for name in ANCHORS if name in present)
 
 
 def agent_gpu_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -10,9 +10,10 @@ import pandas as pd
 from ....agent.store import queries as store
 from ...frame import Window
 from ..resolve import concat
-from .answers import Answer, Floats, Grid
+from .answers import Answer, Floats, Grid, Labels
 from .gpus import About
-from .names import Work, agent_work, gpu_of, has_exported, work_of
+from .homes import reporter
+from .names import Work, agent_node, agent_work, has_exported, work_of
 
 # A row that is this full was held from end to end: samples at its edges may be missing.
 _FULL = 0.97
@@ -23,31 +24,43 @@ def agent_uses(answer: Answer, grid: Grid, about: Mapping[str, About]) -> pd.Dat
     rows: list[dict[str, object]] = []
     for labels, counted in zip(answer.labels, answer.values, strict=True):
         work, uuid = agent_work(labels), labels.get("gpu_uuid")
-        if work is None or uuid is None or uuid not in about:
+        own = next((key for key in (f"{uuid}@{agent_node(labels)}", uuid) if key in about), None)
+        if work is None or uuid is None or own is None:
             continue
         for start, end in _counted_spans(counted, grid):
-            rows.append(_row(work, about[uuid].node, uuid, start, end))
+            rows.append(_row(work, about[own].node, uuid, start, end))
     return pd.DataFrame(rows)
 
 
 def dcgm_uses(
-    counts: Answer, grid: Grid, about: Mapping[str, About], intervals: Mapping[str, float], taken: set[str]
+    counts: Answer,
+    grid: Grid,
+    about: Mapping[str, About],
+    *,
+    intervals: Mapping[str, float],
+    taken: set[str],
+    key_of: Callable[[Labels], str | None],
 ) -> pd.DataFrame:
-    """Uses from the labels of dcgm-exporter's series. `taken`: GPUs of which our agent tells."""
-    exported = has_exported(counts.labels)
+    """Uses from the labels of dcgm-exporter's series. `key_of`: the key of a series' rows in `about`; `taken`: GPUs of
+    which our agent tells."""
+    # Whether a target's own labels stand before the exporter's differs from one scrape configuration to the next.
+    by_target: dict[str, list[Labels]] = {}
+    for labels in counts.labels:
+        by_target.setdefault(reporter(labels), []).append(labels)
+    exported = {target: has_exported(own) for target, own in by_target.items()}
     samples: dict[tuple[str, Work], Floats] = {}
     for labels, values in zip(counts.labels, counts.values, strict=True):
-        found, work = gpu_of(labels), work_of(labels, exported=exported)
-        if found is None or work is None or found[0] not in about or found[0] in taken:
+        own, work = key_of(labels), work_of(labels, exported=exported[reporter(labels)])
+        if own is None or work is None or own not in about or about[own].uuid in taken:
             continue
-        key = (found[0], work)
+        key = (own, work)
         known = samples.get(key)
         filled = np.nan_to_num(values)
         samples[key] = filled if known is None else np.maximum(known, filled)
     rows: list[dict[str, object]] = []
-    for (uuid, work), values in samples.items():
-        held = np.minimum(values * intervals.get(uuid, 0.0), grid.step)
-        rows += [_row(work, about[uuid].node, uuid, start, end) for start, end in held_spans(held, grid)]
+    for (own, work), values in samples.items():
+        held, one = np.minimum(values * intervals.get(own, 0.0), grid.step), about[own]
+        rows += [_row(work, one.node, one.uuid or own, start, end) for start, end in held_spans(held, grid)]
     return pd.DataFrame(rows)
 
 
