@@ -104,10 +104,6 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
-def window_words(start: float, end: float) -> str:
-    return f"{day(start)} to {day(end)} UTC ({(end - start) / 86400:.1f} days)"
-
-
 def action_words(r: Recommendation) -> str:
     """What a recommendation comes to, in words."""
     if r.action == "move-sku":

@@ -81,7 +81,8 @@ def fabric_chart(fabrics: Sequence[FabricSum]) -> Chart | None:
     paid, silent, unseen = (
         sum(getattr(f, part) or 0.0 for f in priced) for part in ("cost_usd", "silent_usd", "unseen_usd")
     )
-    parts = [("in use", paid - silent - unseen, _NOW), ("carried nothing", silent, _WASTE), ("not seen", unseen, _GREY)]
+    used = paid - silent - unseen
+    parts = [("in use", used, _NOW), ("carried nothing", silent, _WASTE), ("not observed", unseen, _GREY)]
     return _bar(parts, FABRIC, "What was paid for the fabrics")
 
 

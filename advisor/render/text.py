@@ -14,13 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from ...rules.plain import clean
-from .. import words
+from .. import coverage, words
 from ..model import Advice, Recommendation, WorkloadVerdict
 from .groups import Case, best, best_way, cases, loose
 from .phases import phase_sentence
 
 MIN_WIDTH = 60
 SHOWN_WORKLOADS = 30
+SHOWN_UNOBSERVED = 12
 SHOWN_REJECTED = 3
 SHOWN_PHASES = 8
 
@@ -91,7 +92,7 @@ def _overview(console: Console, advice: Advice) -> None:
         rows = [(str(number), *_found_row(advice, case)) for number, case in enumerate(found, 1)]
         console.print(_table(("", "finding", "of", "cost so far", "best way out", "comes to"), rows))
     else:
-        _line(console, words.nothing_found(advice.notes))
+        _line(console, coverage.nothing_found(advice))
     console.print()
     _workloads(console, advice)
 
@@ -109,21 +110,29 @@ def _found_row(advice: Advice, case: Case) -> tuple[str, ...]:
 
 def _head(console: Console, advice: Advice) -> None:
     s = advice.summary
-    gpus = "1 GPU" if s.gpu_count == 1 else f"{s.gpu_count} GPUs"
-    _line(
-        console,
-        f"Advice for {words.window_words(advice.start, advice.end)}: {gpus}, {words.hours(s.gpu_hours)}",
-        "bold",
-    )
+    told = coverage.size_words(s, " (see below)")
+    _line(console, f"Advice for {coverage.window_words(advice)}: {told}", "bold")
     note = words.price_note(advice.prices)
-    _line(console, f"Cost {words.usd(s.cost_usd)}, of it wasted {words.usd(s.wasted_usd)} ({note}).")
-    _line(console, f"Recoverable in cash: {words.recoverable(s)}.")
+    _line(console, f"Cost {words.usd(s.cost_usd)}, of it wasted {coverage.wasted_words(s)} ({note}).")
+    _line(console, f"Recoverable in cash: {coverage.recoverable_words(s)}.")
     r = s.reconciliation
     if r.total is not None:
         told = ", ".join(f"{name} {words.usd(value)}" for name, value in words.money_parts(r))
         _line(console, f"Where it went: {told}; together {words.usd(r.total)}." if told else "Nothing was spent.")
     for note in advice.notes:
         _line(console, f"Note: {note}")
+    console.print()
+    _unobserved(console, advice)
+
+
+def _unobserved(console: Console, advice: Advice) -> None:
+    rows = coverage.unobserved_rows(advice.summary)
+    if not rows:
+        return
+    _line(console, coverage.NOT_OBSERVED, "bold")
+    console.print(_table(coverage.HEADS, rows[:SHOWN_UNOBSERVED]))
+    if len(rows) > SHOWN_UNOBSERVED:
+        _line(console, f"and {len(rows) - SHOWN_UNOBSERVED} more reasons: --format json lists them all.")
     console.print()
 
 
@@ -199,7 +208,7 @@ def _ways_out(ways: Sequence[Recommendation]) -> Table:
 
 def _workloads(console: Console, advice: Advice) -> None:
     if not advice.workloads:
-        _line(console, "No workload was seen in this window.")
+        _line(console, "No workload was observed in this window.")
         return
     _line(console, "Workloads", "bold")
     alike = _alike(advice.workloads)

@@ -33,7 +33,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class TeamRow:
-    """One team in the fleet's table. `team` None: workloads and nodes that are nobody's."""
+    """One team in the fleet's table. `team` None: workloads and nodes that are nobody's. `judged`: whether any of its
+    GPUs was observed long enough to judge waste."""
 
     team: str | None
     gpu_hours: Change
@@ -42,6 +43,7 @@ class TeamRow:
     recoverable_usd_per_month: float | None
     workloads: int
     moves: int
+    judged: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,7 @@ def team_rows(
             recoverable_usd_per_month=now.recoverable_usd_per_month,
             workloads=len(part.workloads),
             moves=len(moves_of(part)),
+            judged=not now.nothing_judged,
         )
 
     rows = [row(team, part) for team, part in teams.items()]
