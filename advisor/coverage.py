@@ -151,6 +151,15 @@ def idleness(summary: Summary) -> str:
     return "No GPU was found idle, and none held without use."
 
 
+def unobserved_hours(advice: Advice) -> float:
+    """GPU-hours that nobody observed and that no workload is known to have held."""
+    seen = advice.summary.observed_gpu_hours
+    if seen is None:
+        return 0.0
+    within = sum(w.gpu_hours * (1 - min(w.coverage.fraction, 1.0)) for w in advice.workloads)
+    return max(advice.summary.gpu_hours - seen - within, 0.0)
+
+
 def unobserved_rows(summary: Summary) -> tuple[tuple[str, ...], ...]:
     """Rows under `HEADS`: nodes with the same reason together, the most GPUs first."""
     groups: dict[str, list[Unobserved]] = {}

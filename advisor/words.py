@@ -65,6 +65,22 @@ def saving_words(saving: Interval | None, freed: float, realisation: str) -> str
     return f"{hours(freed)} a month, {realisation}" if freed > 0 else "no cash, no GPU-hours"
 
 
+def claim_words(r: Recommendation) -> str:
+    """What a recommendation brings; one that is blocked before it claims anything is no zero."""
+    if _unclaimed(r):
+        return "not claimed"
+    return saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)
+
+
+def freed_words(r: Recommendation, unit: str = "GPU-hours") -> str:
+    """GPU-hours a month that a recommendation frees."""
+    return NONE if _unclaimed(r) else hours(r.freed_gpu_hours_per_month, unit)
+
+
+def _unclaimed(r: Recommendation) -> bool:
+    return bool(r.blocked_by) and r.saving_usd_per_month is None and r.freed_gpu_hours_per_month <= 0
+
+
 def _basis(price: Price) -> str:
     return "list price" if price.basis == "list" else f"{clean(price.basis)} price"
 
@@ -95,6 +111,11 @@ def price_note(prices: Iterable[Price]) -> str:
     # A catalog read at a commit of its source names that, not a day: it is no end of a range of days.
     when = [f"{days[0]} to {days[-1]}" if len(days) > 1 else days[0]] if days else []
     return f"at {', '.join(bases)}, {' and '.join([*when, *sorted(said.difference(days))])}"
+
+
+def counted(number: int, what: str) -> str:
+    """``1 GPU``, ``8 GPUs``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def listed(names: Sequence[str]) -> str:

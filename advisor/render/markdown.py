@@ -127,7 +127,7 @@ def _value(value: float | str | None) -> str:
 def _way_out(r: Recommendation) -> str:
     cells = (
         words.action_words(r), words.target_words(r), words.time_words(r.time_ratio),
-        words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation),
+        words.claim_words(r),
         r.break_even or words.NONE, r.risk, "; ".join(r.blocked_by) or words.NONE,
     )  # fmt: skip
     return "| " + " | ".join(escape(c) for c in cells) + " |"

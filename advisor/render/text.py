@@ -199,7 +199,7 @@ def _ways_out(ways: Sequence[Recommendation]) -> Table:
     for letter, r in zip(_letters(), ways, strict=False):
         rows.append((
             f"{letter}) {words.action_words(r)}", words.target_words(r), words.time_words(r.time_ratio),
-            words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation),
+            words.claim_words(r),
             r.break_even or words.NONE, r.risk,
             r.decision.state if r.decision and r.set_aside else f"yes, see {letter})" if r.blocked_by else "no",
         ))  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..coverage import unobserved_hours
 from ..merge.spanning import sum_if_all
 from ..model import Advice
 from ..words import owner_words
@@ -75,15 +76,6 @@ def hours_by_kind(advice: Advice) -> dict[str, float]:
         if rest > 0.001 * advice.summary.gpu_hours:
             hours[NO_WORKLOAD] = rest
     return hours
-
-
-def unobserved_hours(advice: Advice) -> float:
-    """GPU-hours that nobody observed and that no workload is known to have held."""
-    seen = advice.summary.observed_gpu_hours
-    if seen is None:
-        return 0.0
-    within = sum(w.gpu_hours * (1 - min(w.coverage.fraction, 1.0)) for w in advice.workloads)
-    return max(advice.summary.gpu_hours - seen - within, 0.0)
 
 
 def holdings(advice: Advice) -> tuple[Holding, ...]:

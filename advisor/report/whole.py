@@ -82,7 +82,7 @@ def _market(advice: Advice, brevity: Brief) -> tuple[Section, ...]:
 
 def _options(ways: Sequence[Recommendation]) -> Sheet:
     def row(r: Recommendation) -> tuple[str, ...]:
-        saving = words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)
+        saving = words.claim_words(r)
         state = r.decision.state if r.decision and r.set_aside else "yes" if r.blocked_by else "no"
         return (
             words.action_words(r), brief(words.target_words(r)), words.time_words(r.time_ratio), saving, r.risk, state,

@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from ...advisor import words
+from ...advisor import coverage, words
 from ...advisor.model import Advice, Finding, Recommendation, WorkloadVerdict
 from ...advisor.moments import minute, span
 from ...advisor.render.phases import phase_reasons, phase_sentence
@@ -178,7 +178,7 @@ def _held(w: WorkloadVerdict) -> Content:
 
 def _found(advice: Advice, findings: Sequence[Finding]) -> Content:
     if not findings:
-        return line(words.nothing_found(advice.notes))
+        return line(coverage.nothing_found(advice))
     told: list[Content] = []
     for f in findings:
         told.append(line(f"{f.rule}: {f.severity}, {words.usd(f.cost_usd)} in the findings' window", "bold"))
