@@ -14,12 +14,23 @@ import numpy as np
 from ....agent.inventory.text import clean_text
 from ....agent.sources.dcgm import FIELDS
 from ....rules.errors import NothingToDo, SourceError
+from ...blind import Blind, of_reason, unreadable
 from ...frame import Window
 from ...moments import minute
 from .answers import AnswerError, Grid
 from .client import Client, RefusedError, TooMuchError
 from .plan import halves
-from .queries import AGENT_ANCHOR, AGENT_SERIES, DCGM_GAUGES, RULE_SECONDS, anchor_of, over, rule_name, selector
+from .queries import (
+    AGENT_ABSENCE,
+    AGENT_ANCHOR,
+    AGENT_SERIES,
+    DCGM_GAUGES,
+    RULE_SECONDS,
+    anchor_of,
+    over,
+    rule_name,
+    selector,
+)
 
 HOUR = 3600.0
 # Names are asked of the index alone, so this reads no samples.
@@ -102,6 +113,9 @@ def probe(
     names = _names(client, matches, latest - since_seconds, latest)
     anchors = [name for name in (AGENT_ANCHOR, anchor_of(names)) if name is not None and name in names]
     if not anchors:
+        blind = _blind(client, matches, names, latest)
+        if blind:
+            raise unreadable(blind)
         raise NothingToDo(
             f"{client.url} ({server}) has no series of GPUs between {minute(latest - since_seconds)} and "
             f"{minute(latest)}.",
@@ -159,6 +173,19 @@ def _speaks_metricsql(client: Client) -> bool:
         return client.scalar("union(vector(1))", 0.0) == 1.0
     except (RefusedError, AnswerError):
         return False
+
+
+def _blind(client: Client, matches: Sequence[str], names: set[str], at: float) -> dict[str, Blind]:
+    """Nodes with an agent that reads no GPU, and why. The agent's page carries the reason's code, not its sentence."""
+    if AGENT_ABSENCE not in names:
+        return {}
+    chosen = selector(matches, 'scope="source"', 'subject="nvml"', 'metric="*"')
+    told = client.instant(f"group by (node, reason) (last_over_time({AGENT_ABSENCE}{chosen}[1d]))", at)
+    return {
+        clean_text(one["node"]): of_reason(clean_text(one["reason"]))
+        for one in told.answer.labels
+        if "node" in one and "reason" in one
+    }
 
 
 def _names(client: Client, matches: Sequence[str], start: float, end: float) -> set[str]:
