@@ -118,7 +118,7 @@ def judged_of(summary: Summary) -> str:
 def why_not_judged(summary: Summary) -> str:
     """A sentence: no GPU was observed for long enough, and when one will have been."""
     floor = f" for the {summary.floor_hours:g} h that it takes" if summary.floor_hours is not None else " long enough"
-    later = f" It is possible from {minute(summary.judged_from)}." if summary.judged_from is not None else ""
+    later = f" A verdict is possible from {minute(summary.judged_from)}." if summary.judged_from is not None else ""
     return f"Waste was not judged: no GPU was observed{floor}.{later}"
 
 
@@ -152,12 +152,11 @@ def idleness(summary: Summary) -> str:
 
 
 def unobserved_hours(advice: Advice) -> float:
-    """GPU-hours that nobody observed and that no workload is known to have held."""
+    """GPU-hours that nobody observed: those of workloads are observed hours, so that these stand beside them."""
     seen = advice.summary.observed_gpu_hours
     if seen is None:
         return 0.0
-    within = sum(w.gpu_hours * (1 - min(w.coverage.fraction, 1.0)) for w in advice.workloads)
-    return max(advice.summary.gpu_hours - seen - within, 0.0)
+    return max(advice.summary.gpu_hours - seen, 0.0)
 
 
 def unobserved_rows(summary: Summary) -> tuple[tuple[str, ...], ...]:

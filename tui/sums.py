@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ..advisor.coverage import unobserved_hours
 from ..advisor.model import Advice, WorkloadVerdict
+from ..advisor.report.sums import observed_share
 from .widgets.bars import Quantity
 
 NO_WORKLOAD = "no workload"
@@ -34,8 +35,7 @@ def money(advice: Advice) -> tuple[Quantity, ...]:
 
 def observed(advice: Advice) -> float | None:
     """Share of the workloads' GPU time that was observed; None: there was none."""
-    hours = sum(w.gpu_hours for w in advice.workloads)
-    return sum(w.coverage.fraction * w.gpu_hours for w in advice.workloads) / hours if hours > 0 else None
+    return observed_share(advice)
 
 
 def _parts(w: WorkloadVerdict) -> Iterable[tuple[str, float]]:

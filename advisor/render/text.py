@@ -113,8 +113,12 @@ def _head(console: Console, advice: Advice) -> None:
     told = coverage.size_words(s, " (see below)")
     _line(console, f"Advice for {coverage.window_words(advice)}: {told}", "bold")
     note = words.price_note(advice.prices)
-    _line(console, f"Cost {words.usd(s.cost_usd)}, of it wasted {coverage.wasted_words(s)} ({note}).")
-    _line(console, f"Recoverable in cash: {coverage.recoverable_words(s)}.")
+    if s.nothing_judged and s.wasted_usd is None:
+        _line(console, f"Cost {words.usd(s.cost_usd)} ({note}).")
+        _line(console, f"Waste and recoverable cash: {coverage.not_judged(s)}.")
+    else:
+        _line(console, f"Cost {words.usd(s.cost_usd)}, of it wasted {coverage.wasted_words(s)} ({note}).")
+        _line(console, f"Recoverable in cash: {coverage.recoverable_words(s)}.")
     r = s.reconciliation
     if r.total is not None:
         told = ", ".join(f"{name} {words.usd(value)}" for name, value in words.money_parts(r))

@@ -56,6 +56,9 @@ def moves(story: Story, brevity: Brief, lengths: Lengths) -> Section:
 
 
 def _no_move(story: Story) -> str:
+    s = story.advice.summary
+    if s.nothing_judged and s.gpu_count:
+        return f"No recommendation yet. {cover.why_not_judged(s)}"
     blocked = sum(bool(r.blocked_by) for r in story.advice.recommendations)
     if story.advice.recommendations:
         of = f"{blocked} of {len(story.advice.recommendations)} blocked; skuwise advise shows the reasons"
@@ -63,9 +66,6 @@ def _no_move(story: Story) -> str:
             "No recommendation gains anything today: each is blocked, set aside or saves nothing"
             f"{f' ({of})' if blocked else ''}."
         )
-    s = story.advice.summary
-    if s.nothing_judged and s.gpu_count:
-        return f"No recommendation yet. {cover.why_not_judged(s)}"
     if s.partly_judged:
         return f"No recommendation that gains anything was found on the GPUs that were judged ({cover.judged_of(s)})."
     return "No recommendation that gains anything was found."
@@ -146,7 +146,7 @@ def fabric(story: Story, chart: Chart | None, lengths: Lengths) -> Section:
         return Section(title, (f"No fabric was observed {where}.",))
     said = [_silent_words(story.fabrics)]
     open_ = sum(f.nodes - f.judged for f in story.fabrics)
-    if open_:
+    if open_ and open_ < sum(f.nodes for f in story.fabrics):
         said.append(f"Of {_count(open_, 'fabric')} it is not known: not observed, or not for long enough.")
 
     def row(f: FabricSum) -> tuple[str, ...]:

@@ -134,7 +134,7 @@ def _of_team(
             unobserved=unobserved,
             window_hours=advice.summary.window_hours,
             observed_hours=advice.summary.observed_hours,
-            observed_gpu_hours=sum(w.gpu_hours * min(w.coverage.fraction, 1.0) for w in workloads),
+            observed_gpu_hours=sum(w.gpu_hours for w in workloads),
             judged_gpu_count=judged,
             judged_from=advice.summary.judged_from,
             floor_hours=advice.summary.floor_hours,

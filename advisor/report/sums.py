@@ -136,8 +136,10 @@ def fabric_sums(advice: Advice) -> tuple[FabricSum, ...]:
 
 def observed_share(advice: Advice) -> float | None:
     """Share of the GPU time of the workloads that was observed; None: there is none."""
-    total = sum(w.gpu_hours for w in advice.workloads)
-    return sum(w.coverage.fraction * w.gpu_hours for w in advice.workloads) / total if total > 0 else None
+    hours = sum(w.gpu_hours for w in advice.workloads)
+    # Hours of a workload are observed ones: what it held is as much more as its coverage lacks.
+    held = sum(w.gpu_hours / w.coverage.fraction for w in advice.workloads if w.coverage.fraction > 0)
+    return min(hours / held, 1.0) if held > 0 else 0.0 if advice.workloads else None
 
 
 def blind_spots(advice: Advice) -> tuple[Blind, ...]:
