@@ -97,10 +97,12 @@ def wasted_words(summary: Summary) -> str:
 
 
 def recoverable_words(summary: Summary) -> str:
-    """Cash a month with its spread; what was not judged is called so."""
+    """Cash a month with its spread, and of how many GPUs it is known; what was not judged is called so."""
     if summary.recoverable_usd_per_month is None and summary.nothing_judged:
         return not_judged(summary)
-    return words.recoverable(summary)
+    told = words.recoverable(summary)
+    known = summary.partly_judged and summary.recoverable_usd_per_month is not None
+    return f"{told}, {judged_of(summary)}" if known else told
 
 
 def not_judged(summary: Summary) -> str:
@@ -133,6 +135,20 @@ def nothing_found(advice: Advice) -> str:
             "were not observed long enough."
         )
     return words.nothing_found(advice.notes)
+
+
+def nothing_found_short(advice: Advice) -> str:
+    """`nothing_found` for a narrow place."""
+    s = advice.summary
+    if s.nothing_judged and s.gpu_count:
+        return not_judged_short(s)
+    return f"No waste was found ({judged_of(s)})." if s.partly_judged else words.nothing_found(advice.notes)
+
+
+def not_judged_short(summary: Summary) -> str:
+    """``Not judged yet; possible from 2026-11-10 09:00 UTC.``"""
+    told = not_judged(summary)
+    return f"{told[:1].upper()}{told[1:]}."
 
 
 def idleness(summary: Summary) -> str:

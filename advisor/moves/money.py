@@ -21,6 +21,8 @@ from ..verdicts.facts import NodeFacts, Verdicts
 # Bases that bind nobody: a node on these is given back from one hour to the next.
 UNBOUND = ("list", "negotiated")
 FREE = "capacity-freed"
+# Kind of fabric in the catalog -> the link layer that its ports report.
+_LAYERS = {"infiniband": "InfiniBand", "roce": "Ethernet", "efa": "EFA"}
 FABRIC_REMEDY = "Run node_exporter with --collector.infiniband, or the agent."
 
 
@@ -86,7 +88,7 @@ def fabric_uses(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[FabricUse,
             sku = book.catalog.node(node.node_sku) if node.node_sku else None
             uses.append(
                 FabricUse(
-                    node=node.node, node_sku=node.node_sku, kind=sku.fabric.kind if sku else None, hours=0.0,
+                    node=node.node, node_sku=node.node_sku, kind=_LAYERS.get(sku.fabric.kind) if sku else None, hours=0.0,
                     util_p995=None, util_max=None,
                     cost_usd=premium.usd_per_hour * node.span_hours if premium else None,
                     assumed=premium is not None and premium.assumed,

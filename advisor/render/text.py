@@ -117,7 +117,8 @@ def _head(console: Console, advice: Advice) -> None:
         _line(console, f"Cost {words.usd(s.cost_usd)} ({note}).")
         _line(console, f"Waste and recoverable cash: {coverage.not_judged(s)}.")
     else:
-        _line(console, f"Cost {words.usd(s.cost_usd)}, of it wasted {coverage.wasted_words(s)} ({note}).")
+        of = f"; {coverage.judged_of(s)}" if s.partly_judged else ""
+        _line(console, f"Cost {words.usd(s.cost_usd)}, of it wasted {words.usd(s.wasted_usd)} ({note}{of}).")
         _line(console, f"Recoverable in cash: {coverage.recoverable_words(s)}.")
     r = s.reconciliation
     if r.total is not None:

@@ -172,19 +172,17 @@ def _silent_words(fabrics: Sequence[FabricSum]) -> str:
     """How many of the fabrics that were judged carried nothing, and what that costs."""
     judged, quiet = sum(f.judged for f in fabrics), sum(f.silent for f in fabrics)
     paid = [f.cost_usd for f in fabrics if f.cost_usd is not None]
-    add = f"{words.usd(sum(paid))} that the fabrics add to their nodes' price"
-    assumed = ", in part assumed." if any(f.assumed for f in fabrics) else "."
+    assumed = ", in part assumed" if any(f.assumed for f in fabrics) else ""
+    unpriced = "what they cost is not known."
     if not judged:
-        return (
-            f"Whether a fabric carried anything was not judged; {add}{assumed}"
-            if paid
-            else ("Whether a fabric carried anything was not judged; what they cost is not known.")
-        )
+        paid_words = f"the fabrics add {words.usd(sum(paid))} to their nodes' price{assumed}." if paid else unpriced
+        return f"Whether a fabric carried anything was not judged; {paid_words}"
     of = f"{judged} fabrics" if judged == sum(f.nodes for f in fabrics) else f"{judged} fabrics that were judged"
     said = f"{quiet} of {of} carried nothing that needs one"
     if not paid:
-        return f"{said}; what they cost is not known."
-    return f"{said}: {words.usd(sum(f.silent_usd or 0.0 for f in fabrics))} of {add}{assumed}"
+        return f"{said}; {unpriced}"
+    silent = words.usd(sum(f.silent_usd or 0.0 for f in fabrics))
+    return f"{said}: {silent} of {words.usd(sum(paid))} that the fabrics add to their nodes' price{assumed}."
 
 
 def coverage(story: Story, brevity: Brief, lengths: Lengths) -> Section:

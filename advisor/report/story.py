@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from ..ledger.outcomes import Outcome
 from ..model import Advice, Interval
 from .choice import Move, moves_of
-from .sums import Blind, FabricSum, Holding, blind_spots, fabric_sums, holdings, hours_by_kind, observed_share
+from .sums import (
+    NOT_OBSERVED,
+    Blind,
+    FabricSum,
+    Holding,
+    blind_spots,
+    fabric_sums,
+    holdings,
+    hours_by_kind,
+    observed_share,
+)
 
 TOLD_IN_FULL = 3  # moves of one report
 
@@ -117,7 +127,9 @@ def story_of(
         recoverable_interval_usd_per_month=now.recoverable_interval_usd_per_month,
         hours_by_kind={
             kind: Change(kinds.get(kind, 0.0), kinds_before.get(kind, 0.0) if before is not None else None)
-            for kind in sorted({**kinds, **kinds_before}, key=lambda kind: (-kinds.get(kind, 0.0), kind))
+            for kind in sorted(
+                {**kinds, **kinds_before}, key=lambda kind: (kind == NOT_OBSERVED, -kinds.get(kind, 0.0), kind)
+            )
         },
         moves=moves_of(advice, told),
         holdings=holdings(advice),

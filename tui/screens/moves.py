@@ -78,7 +78,7 @@ class Moves(Page):
         cash = [row for row in rows if saves_cash(row[1])]
         summary = loaded.advice.summary
         self.query_one("#cash", ItemTable).put(
-            cash, coverage.why_not_judged(summary) if summary.nothing_judged else "No cash savings available now."
+            cash, coverage.not_judged_short(summary) if summary.nothing_judged else "No cash savings available now."
         )
         self.query_one("#capacity", ItemTable).put([row for row in rows if not saves_cash(row[1])])
         if not cash and rows:

@@ -70,7 +70,7 @@ class Overview(Page):
         self.query_one("#coverage", Static).update(_coverage(loaded))
         names = {w.id: w.name for w in loaded.advice.workloads}
         rows = [(names.get(case.finding.workload or "", ""), case) for case in cases(loaded.advice)]
-        self.query_one(ItemTable).put(rows, coverage.nothing_found(loaded.advice))
+        self.query_one(ItemTable).put(rows, coverage.nothing_found_short(loaded.advice))
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         finding = event.item[1].finding
@@ -80,13 +80,18 @@ class Overview(Page):
 def _cost(loaded: Loaded) -> Content:
     s, found = loaded.shown.summary, loaded.advice.summary
     over = f" over {FINDINGS_WINDOW.name}" if loaded.shown is not loaded.advice else ""
-    return lines(
-        line(f"{words.usd(s.cost_usd)} for {coverage.size_words(s)}", "bold"),
+    told = [
         line(f"wasted {coverage.wasted_words(found)}{over}", "$warning" if found.wasted_usd else ""),
         line(
             f"recoverable in cash {coverage.recoverable_words(found)}",
             "$success" if found.recoverable_usd_per_month else "",
         ),
+    ]
+    if found.nothing_judged and found.wasted_usd is None:
+        told = [line(f"waste and recoverable cash: {coverage.not_judged(found)}")]
+    return lines(
+        line(f"{words.usd(s.cost_usd)} for {coverage.size_words(s)}", "bold"),
+        *told,
         line(words.price_note(loaded.advice.prices), "$foreground-muted"),
     )
 
