@@ -40,7 +40,7 @@ def observed_time(advice: Advice) -> str:
 def sentences(advice: Advice) -> str:
     """What was observed, and of how much of it waste was judged."""
     s = advice.summary
-    told = f"{observed_time(advice).capitalize()}; {size_words(s)}."
+    told = f"{observed_time(advice)}; {size_words(s)}."
     if s.nothing_judged and s.gpu_count:
         return f"{told} {why_not_judged(s)}"
     return f"{told} Waste was {judged_of(s)}." if s.partly_judged else told

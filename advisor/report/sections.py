@@ -213,7 +213,7 @@ def coverage(story: Story, brevity: Brief, lengths: Lengths) -> Section:
     rows = cover.unobserved_rows(a.summary)
     if not bullets and not rows and story.observed is not None and story.observed >= cover.WHOLE_MIN:
         said.append("Every figure that the verdicts need was observed.")
-    said.insert(0, f"{cover.observed_time(a).capitalize()}; {cover.gpus_words(a.summary)}.")
+    said.insert(0, f"{cover.observed_time(a)}; {cover.gpus_words(a.summary)}.")
     shown = tuple((brief(who, 96), n, brevity.sentence(why, 240), cost) for who, n, why, cost in rows[: lengths.rows])
     sheet = Sheet(cover.HEADS, shown, (1, 3), more(rows, lengths.rows)) if rows else None
     return Section("What was not observed", tuple(said), sheet=sheet, bullets=_cut(bullets, lengths))

@@ -121,7 +121,7 @@ def _headline(story: Story) -> str:
 
 def _summary(story: Story) -> str:
     s = story.advice.summary
-    told = f"{coverage.observed_time(story.advice).capitalize()}; {coverage.size_words(s)}"
+    told = f"{coverage.observed_time(story.advice)}; {coverage.size_words(s)}"
     if s.cost_usd is None:
         freed = f"Open recommendations free {words.hours(_freed(story))} a month."
         return f"{told}. No price is known. {coverage.why_not_judged(s) if s.nothing_judged else freed}"

@@ -171,10 +171,9 @@ class Fleet(Page):
     def _legend(self, found: FleetMap) -> Content:
         measure, mono = self.measure, self._mono
         if measure.of is None:
-            dark = [_drawn(unobserved_mark(1, mono=mono)), " not observed"] if _any_dark(found) else []
-            wide = 1 if dark else 3  # all of it on one line of 120
-            parts = [Content.assemble(_drawn(kind_mark(kind, wide, mono=mono)), f" {kind}  ") for kind in KINDS]
-            return Content.assemble(*parts, f"{MISSING} none  ", *dark)
+            dark = [_drawn(unobserved_mark(1, mono=mono)), " not observed  "] if _any_dark(found) else []
+            parts = [Content.assemble(_drawn(kind_mark(kind, 3, mono=mono)), f" {kind}  ") for kind in KINDS]
+            return Content.assemble(*dark, *parts, f"{MISSING} none")
         ramp = [_drawn(value_mark(n / (_STEPS - 1), "", 1, mono=mono)) for n in range(_STEPS)]
         told = Content.assemble("0 ", *ramp, f" {value_words(found.top(measure), measure)}")
         if _any_dark(found):

@@ -83,7 +83,9 @@ class Node(Page):
     def put(self, loaded: Loaded) -> None:
         known = [node for node in loaded.health.nodes if node.node == self._node]
         self._sku = (known[0].node_sku or "") if known else ""
-        self.query_one("#node-dark", Static).update(_dark(loaded, self._node))
+        dark = self.query_one("#node-dark", Static)
+        dark.display = any(one.node == self._node for one in loaded.shown.summary.unobserved)
+        dark.update(_dark(loaded, self._node))
         node, source, live = self._node, loaded.frame.source, self._live and not self._lost
         files = tuple(Path(str(path)) for path in source.get("databases", ()))  # type: ignore[attr-defined] - a list
 

@@ -99,7 +99,7 @@ def _cost(loaded: Loaded) -> Content:
 def _coverage(loaded: Loaded) -> Content:
     shown, health = loaded.shown, loaded.health
     told = [
-        line(f"{coverage.observed_time(shown).capitalize()}; {coverage.gpus_words(shown.summary)}", "bold"),
+        line(f"{coverage.observed_time(shown)}; {coverage.gpus_words(shown.summary)}", "bold"),
         line(f"Nodes {len(health.nodes):,}, workloads {len(shown.workloads):,}"),
     ]
     told += [
