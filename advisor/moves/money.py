@@ -88,8 +88,8 @@ def fabric_uses(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[FabricUse,
             sku = book.catalog.node(node.node_sku) if node.node_sku else None
             uses.append(
                 FabricUse(
-                    node=node.node, node_sku=node.node_sku, kind=_LAYERS.get(sku.fabric.kind) if sku else None, hours=0.0,
-                    util_p995=None, util_max=None,
+                    node=node.node, node_sku=node.node_sku, kind=_LAYERS.get(sku.fabric.kind) if sku else None,
+                    hours=0.0, util_p995=None, util_max=None,
                     cost_usd=premium.usd_per_hour * node.span_hours if premium else None,
                     assumed=premium is not None and premium.assumed,
                     unseen=f"The fabric was not observed. {FABRIC_REMEDY}",
