@@ -61,5 +61,5 @@ def best(case: Case) -> str:
     if any(map(_frees, case.ways_out)):
         return "Nothing here saves cash; GPU-hours can be freed for other work."
     if case.ways_out and all(r.blocked_by for r in case.ways_out):
-        return "Every option here is blocked; the reasons stand with each."
+        return "Nothing saves here today: every option is blocked, and the reasons stand with each."
     return "Nothing saves here today. Leave it as it is, or act when what is named below changes."
