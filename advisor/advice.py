@@ -17,6 +17,7 @@ from .model import UNUSED_RULES, Advice, Decision, Finding, Summary
 from .moments import minute, span
 from .moves.found import HOUR_SECONDS, listed, when_possible
 from .moves.groups import groups_of
+from .moves.judged import judged, with_cost
 from .moves.market import market
 from .moves.money import PriceBook, fabric_uses, prices_named, reconcile, standings, unique, with_costs
 from .moves.options import decided, enumerate_options, order, recoverable
@@ -109,6 +110,8 @@ def advise_on(
     fleet = {p.id for p in unique(book.of(n) for n in verdicts.nodes)}
     priced = reconciliation.total is not None
     short = (*_beginning(verdicts), *_too_little(verdicts, rules, generated_at))
+    enough = judged(verdicts, scene.floor_hours, generated_at)
+    waste = wasted((f.finding, f.group and f.group.series_id) for f in found)
     return Advice(
         generated_at=generated_at,
         start=window.start,
@@ -118,14 +121,18 @@ def advise_on(
             gpu_count=verdicts.inventory.gpu_count or sum(n.gpu_count for n in verdicts.nodes),
             gpu_hours=sum(n.gpu_count * n.span_hours for n in verdicts.nodes),
             cost_usd=reconciliation.total,
-            wasted_usd=wasted((f.finding, f.group and f.group.series_id) for f in found) if priced else None,
-            recoverable_usd_per_month=cash if priced else None,
+            # What was not judged is unknown, and no zero.
+            wasted_usd=waste if priced and (enough.count or waste) else None,
+            recoverable_usd_per_month=cash if priced and (enough.count or cash) else None,
             reconciliation=reconciliation,
             recoverable_interval_usd_per_month=interval,
-            unobserved=verdicts.inventory.unobserved,
+            unobserved=with_cost(verdicts.inventory.unobserved, verdicts, book),
             window_hours=window.hours,
             observed_hours=verdicts.inventory.observed_hours,
             observed_gpu_hours=verdicts.inventory.observed_gpu_hours,
+            judged_gpu_count=enough.count,
+            judged_from=enough.ready,
+            floor_hours=scene.floor_hours,
         ),
         prices=tuple(p for p in unique(named) if p.id in used | fleet),
         workloads=with_costs(verdicts, book),
@@ -135,7 +142,7 @@ def advise_on(
         market=elsewhere,
         nodes=tuple(sorted(n.node for n in verdicts.nodes)),
         fabrics=fabric_uses(verdicts.nodes, book),
-        standings=standings(verdicts.nodes, book),
+        standings=standings(verdicts.nodes, book, enough.gpus),
     )
 
 
@@ -208,7 +215,8 @@ def _floor_hours(rules: Mapping[str, WasteRule]) -> float:
 def _too_little(verdicts: Verdicts, rules: Mapping[str, WasteRule], at: float) -> tuple[str, ...]:
     """Where the window holds less data than any verdict on waste needs: what it takes to have one."""
     floor = _floor_hours(rules)
-    short = [n for n in verdicts.nodes if n.hours_observed < floor]
+    # Nodes of which nothing was observed stand among the unobserved, with their reason.
+    short = [n for n in verdicts.nodes if 0 < n.hours_observed < floor]
     if not short:
         return ()
     most = max(short, key=lambda n: n.hours_observed)

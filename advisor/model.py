@@ -282,7 +282,8 @@ class Reconciliation:
 class NodeStanding:
     """One node of the window, for the ledger; no part of the JSON. `usd_per_hour`: None where no price is known.
 
-    `hours_observed`: observed GPU-hours over its GPUs; `first_seen`, `last_seen`: Unix seconds.
+    `hours_observed`: observed GPU-hours over its GPUs; `first_seen`, `last_seen`: Unix seconds. `judged`: ids of its
+    GPUs, and of their MIG instances, that were observed long enough to judge waste.
     """
 
     node: str
@@ -294,6 +295,7 @@ class NodeStanding:
     hours_observed: float
     first_seen: float
     last_seen: float
+    judged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,13 +347,16 @@ class Unobserved:
     """GPUs of one node that exist and of which nothing was observed in the window, for one reason.
 
     `gpus`: their ids; ``unnamed-N`` for those that no series names. `reason`: a sentence; `code`: the same for programs
-    (not-named, no-samples, no-exporter, or an absence's reason).
+    (not-named, no-samples, no-exporter, or an absence's reason). `gpu_hours`, `cost_usd`: of the window, as far as the
+    node is accounted for; None: not told, or no price is known.
     """
 
     node: str
     gpus: tuple[str, ...]
     reason: str
     code: str
+    gpu_hours: float | None = None
+    cost_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +365,10 @@ class Summary:
 
     `gpu_count`: physical GPUs known to exist, `unobserved` those among them of which nothing was observed.
     `observed_hours`: hours of the window in which telemetry of any GPU exists, of `window_hours`; `observed_gpu_hours`:
-    of `gpu_hours`, what was observed. None: not told (advice of an earlier version).
+    of `gpu_hours`, what was observed. `judged_gpu_count`: GPUs observed long enough to judge waste, which takes
+    `floor_hours` of each; where it is 0, `wasted_usd` and `recoverable_usd_per_month` are None and not 0.
+    `judged_from`: when more can be judged (Unix seconds); None: nothing is waiting, or only another window tells more.
+    None: not told (advice of an earlier version).
     """
 
     gpu_count: int
@@ -374,6 +382,23 @@ class Summary:
     window_hours: float | None = None
     observed_hours: float | None = None
     observed_gpu_hours: float | None = None
+    judged_gpu_count: int | None = None
+    judged_from: float | None = None
+    floor_hours: float | None = None
+
+    @property
+    def unobserved_gpu_count(self) -> int:
+        return sum(len(one.gpus) for one in self.unobserved)
+
+    @property
+    def nothing_judged(self) -> bool:
+        """Whether no GPU was observed long enough for any verdict on waste."""
+        return self.judged_gpu_count == 0
+
+    @property
+    def partly_judged(self) -> bool:
+        """Whether some GPUs were observed long enough for a verdict on waste, and others were not."""
+        return self.judged_gpu_count is not None and 0 < self.judged_gpu_count < self.gpu_count
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,22 @@ def saving_words(saving: Interval | None, freed: float, realisation: str) -> str
     return f"{hours(freed)} a month, {realisation}" if freed > 0 else "no cash, no GPU-hours"
 
 
+def claim_words(r: Recommendation) -> str:
+    """What a recommendation brings; one that is blocked before it claims anything is no zero."""
+    if _unclaimed(r):
+        return "not claimed"
+    return saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)
+
+
+def freed_words(r: Recommendation, unit: str = "GPU-hours") -> str:
+    """GPU-hours a month that a recommendation frees."""
+    return NONE if _unclaimed(r) else hours(r.freed_gpu_hours_per_month, unit)
+
+
+def _unclaimed(r: Recommendation) -> bool:
+    return bool(r.blocked_by) and r.saving_usd_per_month is None and r.freed_gpu_hours_per_month <= 0
+
+
 def _basis(price: Price) -> str:
     return "list price" if price.basis == "list" else f"{clean(price.basis)} price"
 
@@ -136,15 +152,16 @@ def wasted_hours(findings: Iterable[Finding]) -> float:
     return sum(f.gpu_hours for f in findings if f.rule in UNUSED_RULES)
 
 
+def counted(number: int, what: str) -> str:
+    """``1 GPU``, ``8 GPUs``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def listed(names: Sequence[str]) -> str:
     """``a``, ``a and b``, ``a, b, c and 5 more``."""
     if len(names) > LISTED:
         return f"{', '.join(names[: LISTED - 1])} and {len(names) - LISTED + 1} more"
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
-
-
-def window_words(start: float, end: float) -> str:
-    return f"{day(start)} to {day(end)} UTC ({(end - start) / 86400:.1f} days)"
 
 
 def action_words(r: Recommendation) -> str:

@@ -261,7 +261,7 @@ def _labels(frame: Frame, rng: np.random.Generator) -> tuple[Frame, str]:
     column = str(rng.choice(["region", "provider", "node_sku", "instance_type"]))
     rows = np.ones(len(frame.nodes), dtype=bool) if rng.random() < 0.5 else rng.random(len(frame.nodes)) < 0.5
     nodes = frame.nodes.copy()
-    nodes[column] = np.where(rows, None, nodes[column])
+    nodes.loc[rows, column] = None
     return replace(frame, nodes=nodes), f"{column} of {rows.sum()} nodes"
 
 

@@ -15,7 +15,7 @@ from .cells import CUT
 if TYPE_CHECKING:
     from ..advisor.telemetry.by_gpu import GpuUse, NodeUse
 
-NO_WORKLOAD, NO_OWNER = "no workload", "owner not known"
+NO_WORKLOAD, NO_OWNER, NOT_OBSERVED = "no workload", "owner not known", "not observed"
 _WORTH_CUTTING = 4
 
 
@@ -122,19 +122,24 @@ class FleetMap:
         for spot in self.spots(node):
             owner = self.owner(spot)
             counts[owner] = counts.get(owner, 0) + 1
-        held = {owner: count for owner, count in counts.items() if owner != NO_WORKLOAD} or counts
+        held = {owner: count for owner, count in counts.items() if owner not in (NO_WORKLOAD, NOT_OBSERVED)} or counts
         return max(sorted(held), key=lambda owner: held[owner], default=NO_WORKLOAD)
 
     def owner(self, spot: Spot) -> str:
         """Whose work it is, by the most that is known."""
         if spot.gpu is None or spot.gpu.workload is None:
-            return NO_WORKLOAD
+            return NO_WORKLOAD if unobserved(spot) is None else NOT_OBSERVED
         verdict = self.verdict(spot)
         return owner_of(verdict) or NO_OWNER if verdict is not None else NO_OWNER
 
 
 def fleet_map(nodes: Sequence[NodeUse], advice: Advice) -> FleetMap:
     return FleetMap(tuple(nodes), {w.id: w for w in advice.workloads})
+
+
+def unobserved(spot: Spot) -> str | None:
+    """Why nothing of the place's GPU was observed; None: something was."""
+    return spot.gpu.unobserved if spot.gpu is not None else None
 
 
 def owner_of(w: WorkloadVerdict) -> str | None:

@@ -18,6 +18,8 @@ _CIVIDIS = (
 )  # fmt: skip
 _SHADES = "▁░▒▓█"
 MISSING = "·"
+UNOBSERVED = "×"  # a GPU that exists and of which nothing was observed
+_WARNING = (213, 94, 0)  # vermilion (Okabe and Ito)
 _INK_FROM = 5  # steps from here on are so light that dark letters stand on them
 _DARK, _LIGHT = Color.from_rgb(0, 0, 0), Color.from_rgb(255, 255, 255)
 # Kind of work -> letter, colour (Okabe and Ito).
@@ -51,6 +53,13 @@ def value_mark(share: float | None, told: str, width: int, *, mono: bool) -> Mar
         return Mark(f"{label} ".rjust(width, shade) if label else shade * width, Style.null())
     step = round(share * (len(_CIVIDIS) - 1))
     return Mark(label.center(width), _step_style(step))
+
+
+def unobserved_mark(width: int, *, mono: bool) -> Mark:
+    """A GPU of which nothing was observed: neither a value nor a gap in one."""
+    return Mark(
+        UNOBSERVED.center(width), Style(bold=True) if mono else Style(color=Color.from_rgb(*_WARNING), bold=True)
+    )
 
 
 def kind_mark(kind: str | None, width: int, *, mono: bool) -> Mark:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..advisor.coverage import unobserved_hours
 from ..advisor.model import Advice, WorkloadVerdict
+from ..advisor.report.sums import observed_share
 from .widgets.bars import Quantity
 
 NO_WORKLOAD = "no workload"
+NOT_OBSERVED = "not observed"
 
 
 def hours_by_kind(advice: Advice) -> tuple[Quantity, ...]:
@@ -32,8 +35,7 @@ def money(advice: Advice) -> tuple[Quantity, ...]:
 
 def observed(advice: Advice) -> float | None:
     """Share of the workloads' GPU time that was observed; None: there was none."""
-    hours = sum(w.gpu_hours for w in advice.workloads)
-    return sum(w.coverage.fraction * w.gpu_hours for w in advice.workloads) / hours if hours > 0 else None
+    return observed_share(advice)
 
 
 def _parts(w: WorkloadVerdict) -> Iterable[tuple[str, float]]:
@@ -48,4 +50,6 @@ def _sums(advice: Advice, parts: Iterable[tuple[str, float]]) -> tuple[Quantity,
     told = [Quantity(label, hours) for label, hours in sorted(sums.items(), key=lambda item: -item[1]) if hours > 0]
     # GPUs that workloads share count for each of them, so that nothing may be left.
     rest = advice.summary.gpu_hours - sum(w.gpu_hours for w in advice.workloads)
-    return (*told, Quantity(NO_WORKLOAD, rest)) if rest > 0.005 * advice.summary.gpu_hours else tuple(told)
+    dark = min(unobserved_hours(advice), max(rest, 0.0))
+    left = ((NO_WORKLOAD, rest - dark), (NOT_OBSERVED, dark))
+    return (*told, *(Quantity(name, hours) for name, hours in left if hours > 0.005 * advice.summary.gpu_hours))

@@ -130,7 +130,16 @@ def _summary(parts: Sequence[Summary]) -> Summary:
         window_hours=max((s.window_hours for s in parts if s.window_hours is not None), default=None),
         observed_hours=max((s.observed_hours for s in parts if s.observed_hours is not None), default=None),
         observed_gpu_hours=_total(s.observed_gpu_hours for s in parts),
+        judged_gpu_count=_judged(parts),
+        judged_from=min((s.judged_from for s in parts if s.judged_from is not None), default=None),
+        floor_hours=min((s.floor_hours for s in parts if s.floor_hours is not None), default=None),
     )
+
+
+def _judged(parts: Sequence[Summary]) -> int | None:
+    """None where a shard does not tell: a sum of the others would call its GPUs not judged."""
+    counts = [s.judged_gpu_count for s in parts if s.judged_gpu_count is not None]
+    return sum(counts) if len(counts) == len(parts) else None
 
 
 def _total(values: Iterable[float | None]) -> float | None:

@@ -49,7 +49,7 @@ from .shards import Merged
 MAX_BYTES = 256 * 1024**2
 _DIGITS_MAX = 18
 _Item = TypeVar("_Item", WorkloadVerdict, Finding, Recommendation)
-_HOURS = ("window_hours", "observed_hours", "observed_gpu_hours")
+_HOURS = ("window_hours", "observed_hours", "observed_gpu_hours", "floor_hours")
 _CLOSES = 0.001  # what the parts of a reconciliation may differ from its total, of the total
 
 
@@ -154,12 +154,21 @@ def _summary(at: Checked) -> Summary:
         reconciliation=_reconciliation(at.at("reconciliation")),
         recoverable_interval_usd_per_month=at.at(spread).interval() if at.has(spread) else None,
         unobserved=tuple(_unobserved(u) for u in at.at("unobserved").items()) if at.has("unobserved") else (),
+        judged_gpu_count=at.at("judged_gpu_count").whole() if _told(at, "judged_gpu_count") else None,
+        judged_from=at.at("judged_from").moment() if _told(at, "judged_from") else None,
         **{name: at.at(name).number_or_none(0) for name in _HOURS if at.has(name)},
     )
 
 
+def _told(at: Checked, name: str) -> bool:
+    return at.has(name) and at.at(name).value is not None
+
+
 def _unobserved(at: Checked) -> Unobserved:
-    return Unobserved(at.at("node").text(), at.at("gpus").texts(), at.at("reason").text(), at.at("code").text())
+    return Unobserved(
+        at.at("node").text(), at.at("gpus").texts(), at.at("reason").text(), at.at("code").text(),
+        *(at.at(name).number_or_none(0) if at.has(name) else None for name in ("gpu_hours", "cost_usd")),
+    )  # fmt: skip
 
 
 def _reconciliation(at: Checked) -> Reconciliation:

@@ -77,8 +77,18 @@ def when_possible(hours: float, floor: float, window: Window, at: float, node: N
         return f"A verdict is possible over a longer window: --since {floor:g}h or more."
     if node.last_seen > window.end + HOUR_SECONDS:
         return "A verdict may be possible over a later window: there is newer data, see --until."
-    ready = max(at, window.end) + max(floor - hours, 0.0) * HOUR_SECONDS
-    return f"A verdict will be possible from {rfc3339(ready)} on, if the agent keeps running."
+    return f"A verdict will be possible from {rfc3339(_ready(hours, floor, window, at))} on, if telemetry continues."
+
+
+def ready_at(hours: float, floor: float, window: Window, at: float, node: NodeFacts) -> float | None:
+    """When a coverage floor is reached at the earliest, Unix seconds; None: another window tells more, now."""
+    if window.hours < floor and window.end - node.first_seen >= floor * HOUR_SECONDS:
+        return None
+    return None if node.last_seen > window.end + HOUR_SECONDS else _ready(hours, floor, window, at)
+
+
+def _ready(hours: float, floor: float, window: Window, at: float) -> float:
+    return max(at, window.end) + max(floor - hours, 0.0) * HOUR_SECONDS
 
 
 def graded(share: float, rule: WasteRule) -> Severity:

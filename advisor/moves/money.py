@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 
@@ -22,6 +22,9 @@ from .price_book import UNBOUND, PriceBook
 
 FREE = "capacity-freed"
 _SKUS_SHOWN = 3  # in one line that people copy
+# Kind of fabric in the catalog -> the link layer that its ports report.
+_LAYERS = {"infiniband": "InfiniBand", "roce": "Ethernet", "efa": "EFA"}
+FABRIC_REMEDY = "Run node_exporter with --collector.infiniband, or the agent."
 
 
 def fabric_premium(book: PriceBook, node: NodeFacts) -> Premium | None:
@@ -43,10 +46,22 @@ def lacks_fabric(book: PriceBook, node: NodeFacts) -> bool:
 
 
 def fabric_uses(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[FabricUse, ...]:
-    """What the compute fabrics carried against what they cost, by node; nodes that show no such port are left out."""
+    """What the compute fabrics carried against what they cost, by node: of nodes that show a port, and of those that
+    have a fabric by their SKU and show none."""
     uses = []
     for node in sorted(nodes, key=lambda n: n.node):
         fabric, premium = node.fabric, fabric_premium(book, node)
+        if fabric is None and fabric_unobserved(book, node):
+            sku = book.catalog.node(node.node_sku) if node.node_sku else None
+            uses.append(
+                FabricUse(
+                    node=node.node, node_sku=node.node_sku, kind=_LAYERS.get(sku.fabric.kind) if sku else None,
+                    hours=0.0, util_p995=None, util_max=None,
+                    cost_usd=premium.usd_per_hour * node.span_hours if premium else None,
+                    assumed=premium is not None and premium.assumed,
+                    unseen=f"The fabric was not observed. {FABRIC_REMEDY}",
+                )
+            )  # fmt: skip
         if fabric is not None and not lacks_fabric(book, node):
             uses.append(
                 FabricUse(
@@ -61,13 +76,22 @@ def fabric_uses(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[FabricUse,
     return tuple(uses)
 
 
-def standings(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[NodeStanding, ...]:
-    """The nodes as the ledger holds moves against them, each with today's price."""
+def fabric_unobserved(book: PriceBook, node: NodeFacts) -> bool:
+    """Whether a node has an RDMA fabric by its SKU and no port of it was observed."""
+    sku = book.catalog.node(node.node_sku) if node.node_sku else None
+    return node.fabric is None and sku is not None and bool(sku.fabric.rdma)
+
+
+def standings(
+    nodes: Sequence[NodeFacts], book: PriceBook, judged: Mapping[str, tuple[str, ...]]
+) -> tuple[NodeStanding, ...]:
+    """The nodes as the ledger holds moves against them, each with today's price. `judged`: their judged GPUs."""
     return tuple(
         NodeStanding(
             node=node.node, node_sku=node.node_sku, gpu_sku=node.gpu_sku, gpu_count=node.gpu_count,
             region=node.region, usd_per_hour=price.usd_per_hour if (price := book.of(node)) else None,
             hours_observed=node.hours_observed, first_seen=node.first_seen, last_seen=node.last_seen,
+            judged=judged.get(node.node, ()),
         )
         for node in nodes
     )  # fmt: skip

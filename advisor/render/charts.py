@@ -18,7 +18,7 @@ from .. import words
 from ..model import Reconciliation
 from ..report.page import Chart
 from ..report.story import Change, Story
-from ..report.sums import FabricSum
+from ..report.sums import NOT_OBSERVED, FabricSum
 from ..report.telling import FABRIC, KINDS, MONEY, kinds_words
 
 _INK = "#7b7b7b"
@@ -61,7 +61,7 @@ def kinds_chart(kinds: Mapping[str, Change]) -> Chart | None:
     for place, (kind, change) in enumerate(rows):
         y, now = head + row * place, change.now or 0.0
         thick = 12 if change.before is not None else 16
-        ink.box(left, y + 4, room * now / top, thick, _NOW)
+        ink.box(left, y + 4, room * now / top, thick, _NOW if kind != NOT_OBSERVED else _GREY)
         if change.before is not None:
             ink.box(left, y + 17, room * change.before / top, 6, _GREY)
         ink.word(left - 8, y + 13, kind, align="right")
@@ -81,7 +81,8 @@ def fabric_chart(fabrics: Sequence[FabricSum]) -> Chart | None:
     paid, silent, unseen = (
         sum(getattr(f, part) or 0.0 for f in priced) for part in ("cost_usd", "silent_usd", "unseen_usd")
     )
-    parts = [("in use", paid - silent - unseen, _NOW), ("carried nothing", silent, _WASTE), ("not seen", unseen, _GREY)]
+    used = paid - silent - unseen
+    parts = [("in use", used, _NOW), ("carried nothing", silent, _WASTE), ("not observed", unseen, _GREY)]
     return _bar(parts, FABRIC, "What was paid for the fabrics")
 
 

@@ -1,4 +1,7 @@
-"""The advice as CSV: one row per workload, finding and recommendation, safe to open in a spreadsheet."""
+"""The advice as CSV: a row of sums, then one per node with unobserved GPUs, workload, finding and recommendation.
+
+It is safe to open in a spreadsheet.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import math
 
 from ...rules.catalog import Price
 from ...rules.plain import clean
-from .. import words
+from .. import coverage, words
 from ..model import Advice, Interval
 from ..moments import rfc3339
 
@@ -49,6 +52,17 @@ def _rows(advice: Advice) -> list[dict[str, object]]:
     # Of several prices of one SKU the highest is what it costs: a lower one is what a saving may be reckoned with.
     sku_prices = {p.sku: p for p in sorted(advice.prices, key=lambda p: (p.usd_per_hour, p.id))}
     rows: list[dict[str, object]] = []
+    s = advice.summary
+    rows.append({
+        "row": "summary", "start": rfc3339(advice.start), "end": rfc3339(advice.end), "gpu_count": s.gpu_count,
+        "gpu_hours": s.gpu_hours, "cost_usd": s.cost_usd,
+        "text": coverage.sentences(advice),
+    })  # fmt: skip
+    for one in s.unobserved:
+        rows.append({
+            "row": "unobserved", "node": one.node, "label": one.code, "gpu_count": len(one.gpus),
+            "gpu_hours": one.gpu_hours, "cost_usd": one.cost_usd, "text": f"{one.reason} GPUs: {' '.join(one.gpus)}",
+        })  # fmt: skip
     for w in advice.workloads:
         rows.append({
             "row": "workload", "id": w.id, "name": w.name, "workload": w.id, "node": " ".join(w.nodes),

@@ -60,4 +60,6 @@ def best(case: Case) -> str:
         return "What would save cash here is tied to a later date or too risky to recommend: try it first."
     if any(map(_frees, case.ways_out)):
         return "Nothing here saves cash; GPU-hours can be freed for other work."
+    if case.ways_out and all(r.blocked_by for r in case.ways_out):
+        return "Nothing saves here today: every option is blocked, and the reasons stand with each."
     return "Nothing saves here today. Leave it as it is, or act when what is named below changes."

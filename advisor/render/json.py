@@ -53,12 +53,22 @@ def _summary(summary: Summary) -> dict[str, Any]:
         "recoverable_interval_usd_per_month": _interval(summary.recoverable_interval_usd_per_month),
         "reconciliation": asdict(summary.reconciliation),
         "unobserved": [
-            {"node": one.node, "gpus": list(one.gpus), "reason": one.reason, "code": one.code}
+            {
+                "node": one.node,
+                "gpus": list(one.gpus),
+                "reason": one.reason,
+                "code": one.code,
+                "gpu_hours": one.gpu_hours,
+                "cost_usd": one.cost_usd,
+            }
             for one in summary.unobserved
         ],
         "window_hours": summary.window_hours,
         "observed_hours": summary.observed_hours,
         "observed_gpu_hours": summary.observed_gpu_hours,
+        "judged_gpu_count": summary.judged_gpu_count,
+        "judged_from": rfc3339(summary.judged_from) if summary.judged_from is not None else None,
+        "floor_hours": summary.floor_hours,
     }
 
 

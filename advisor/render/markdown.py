@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ...rules.plain import clean
-from .. import words
+from .. import coverage, words
 from ..model import Advice, Evidence, Finding, Recommendation
 from ..moments import rfc3339
 from .groups import Case, best, cases, loose
@@ -40,21 +40,28 @@ def render_markdown(advice: Advice) -> str:
     for number, case in enumerate(found, 1):
         lines += _case(number, case)
     if not found:
-        lines += ["## Findings", "", words.nothing_found(advice.notes), ""]
+        lines += ["## Findings", "", coverage.nothing_found(advice), ""]
     lines += _loose(advice) + _market(advice) + _workloads(advice) + _prices(advice) + _notes(advice)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _wasted(advice: Advice) -> str:
+    s = advice.summary
+    if words.has_prices(s) or s.nothing_judged:
+        return coverage.wasted_words(s)
+    return words.cost(s.wasted_usd, words.wasted_hours(advice.findings), priced=True)
 
 
 def _head(advice: Advice) -> list[str]:
     s, r = advice.summary, advice.summary.reconciliation
     note = words.price_note(advice.prices)
     lines = [
-        f"Window: {words.window_words(advice.start, advice.end)}. Generated: {rfc3339(advice.generated_at)}.",
+        f"Window: {coverage.window_words(advice)}. Generated: {rfc3339(advice.generated_at)}.",
         "",
-        f"- GPUs: {s.gpu_count}, {words.hours(s.gpu_hours)}",
+        f"- {coverage.size_words(s)}",
         f"- Cost in the window: {words.cost(s.cost_usd, s.gpu_hours, priced=True)} ({escape(note)})",
-        f"- Wasted in the window: {words.cost(s.wasted_usd, words.wasted_hours(advice.findings), priced=True)}",
-        f"- Recoverable in cash: {words.recoverable(s)}",
+        f"- Wasted in the window: {_wasted(advice)}",
+        f"- Recoverable in cash: {coverage.recoverable_words(s)}",
         "",
     ]
     if not words.has_prices(s):
@@ -67,7 +74,16 @@ def _head(advice: Advice) -> list[str]:
         ("workloads", r.workloads), ("shared GPUs", r.shared), ("allocated, idle", r.allocated_idle),
         ("unallocated", r.unallocated), ("drained", r.drained), ("not observed", r.unobserved), ("total", r.total),
     )  # fmt: skip
-    return [*lines, *(f"| {name} | {words.usd(value)} |" for name, value in parts), ""]
+    lines += [*(f"| {name} | {words.usd(value)} |" for name, value in parts), ""]
+    return [*lines, *_unobserved(advice)]
+
+
+def _unobserved(advice: Advice) -> list[str]:
+    rows = coverage.unobserved_rows(advice.summary)
+    if not rows:
+        return []
+    lines = [f"## {coverage.NOT_OBSERVED}", "", f"| {' | '.join(coverage.HEADS)} |", "|---|---:|---|---:|"]
+    return [*lines, *(f"| {' | '.join(escape(cell) for cell in row)} |" for row in rows), ""]
 
 
 def _case(number: int, case: Case) -> list[str]:
@@ -126,7 +142,7 @@ def _value(value: float | str | None) -> str:
 def _way_out(r: Recommendation) -> str:
     cells = (
         words.action_words(r), words.target_words(r), words.time_words(r.time_ratio),
-        words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation),
+        words.claim_words(r),
         r.break_even or words.NONE, r.risk, "; ".join(r.blocked_by) or words.NONE,
     )  # fmt: skip
     return "| " + " | ".join(escape(c) for c in cells) + " |"
@@ -146,7 +162,7 @@ def _detail(r: Recommendation) -> list[str]:
 def _workloads(advice: Advice) -> list[str]:
     lines = ["## Workloads", ""]
     if not advice.workloads:
-        return [*lines, "No workload was seen in this window.", ""]
+        return [*lines, "No workload was observed in this window.", ""]
     priced = words.has_prices(advice.summary)
     lines += [
         f"| workload | kind | held back by | GPUs | nodes | GPU-hours |{' US dollars |' if priced else ''}",

@@ -14,13 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from ...rules.plain import clean
-from .. import words
+from .. import coverage, words
 from ..model import Advice, Recommendation, WorkloadVerdict
 from .groups import Case, best, best_way, cases, loose
 from .phases import phase_sentence
 
 MIN_WIDTH = 60
 SHOWN_WORKLOADS = 30
+SHOWN_UNOBSERVED = 12
 SHOWN_REJECTED = 3
 SHOWN_PHASES = 8
 
@@ -92,7 +93,7 @@ def _overview(console: Console, advice: Advice) -> None:
         head = words.cost_head("cost so far", words.has_prices(advice.summary))
         console.print(_table(("", "finding", "of", head, "best way out", "comes to"), rows))
     else:
-        _line(console, words.nothing_found(advice.notes))
+        _line(console, coverage.nothing_found(advice))
     console.print()
     _workloads(console, advice)
 
@@ -111,25 +112,38 @@ def _found_row(advice: Advice, case: Case) -> tuple[str, ...]:
 
 def _head(console: Console, advice: Advice) -> None:
     s = advice.summary
-    gpus = "1 GPU" if s.gpu_count == 1 else f"{s.gpu_count} GPUs"
-    _line(
-        console,
-        f"Advice for {words.window_words(advice.start, advice.end)}: {gpus}, {words.hours(s.gpu_hours)}",
-        "bold",
-    )
+    told = coverage.size_words(s, " (see below)")
+    _line(console, f"Advice for {coverage.window_words(advice)}: {told}", "bold")
     note = words.price_note(advice.prices)
-    if words.has_prices(s):
-        _line(console, f"Cost {words.usd(s.cost_usd)}, of it wasted {words.usd(s.wasted_usd)} ({note}).")
-        _line(console, f"Recoverable in cash: {words.recoverable(s)}.")
+    if s.nothing_judged and s.wasted_usd is None:
+        _line(console, f"Cost {words.cost(s.cost_usd, s.gpu_hours, priced=True)} ({note}).")
+        _line(console, f"Waste and recoverable cash: {coverage.not_judged(s)}.")
+    elif words.has_prices(s):
+        of = f"; {coverage.judged_of(s)}" if s.partly_judged else ""
+        _line(console, f"Cost {words.usd(s.cost_usd)}, of it wasted {words.usd(s.wasted_usd)} ({note}{of}).")
+        _line(console, f"Recoverable in cash: {coverage.recoverable_words(s)}.")
     else:
+        of = f"; {coverage.judged_of(s)}" if s.partly_judged else ""
         wasted = words.hours(words.wasted_hours(advice.findings))
-        _line(console, f"Cost in GPU-hours ({note}): {words.hours(s.gpu_hours)}, of it wasted {wasted}.")
+        _line(console, f"Cost in GPU-hours ({note}{of}): {words.hours(s.gpu_hours)}, of it wasted {wasted}.")
     r = s.reconciliation
     if r.total is not None:
         told = ", ".join(f"{name} {words.usd(value)}" for name, value in words.money_parts(r))
         _line(console, f"Where it went: {told}; together {words.usd(r.total)}." if told else "Nothing was spent.")
     for note in advice.notes:
         _line(console, f"Note: {note}")
+    console.print()
+    _unobserved(console, advice)
+
+
+def _unobserved(console: Console, advice: Advice) -> None:
+    rows = coverage.unobserved_rows(advice.summary)
+    if not rows:
+        return
+    _line(console, coverage.NOT_OBSERVED, "bold")
+    console.print(_table(coverage.HEADS, rows[:SHOWN_UNOBSERVED]))
+    if len(rows) > SHOWN_UNOBSERVED:
+        _line(console, f"and {len(rows) - SHOWN_UNOBSERVED} more reasons: --format json lists them all.")
     console.print()
 
 
@@ -196,7 +210,7 @@ def _ways_out(ways: Sequence[Recommendation]) -> Table:
     for letter, r in zip(_letters(), ways, strict=False):
         rows.append((
             f"{letter}) {words.action_words(r)}", words.target_words(r), words.time_words(r.time_ratio),
-            words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation),
+            words.claim_words(r),
             r.break_even or words.NONE, r.risk,
             r.decision.state if r.decision and r.set_aside else f"yes, see {letter})" if r.blocked_by else "no",
         ))  # fmt: skip
@@ -205,7 +219,7 @@ def _ways_out(ways: Sequence[Recommendation]) -> Table:
 
 def _workloads(console: Console, advice: Advice) -> None:
     if not advice.workloads:
-        _line(console, "No workload was seen in this window.")
+        _line(console, "No workload was observed in this window.")
         return
     _line(console, "Workloads", "bold")
     alike = _alike(advice.workloads)

@@ -14,7 +14,7 @@ from .story import Story
 def accepted(story: Story, brevity: Brief, lengths: Lengths) -> Section:
     title = "What was accepted, and what it saved"
     if not story.outcomes:
-        return Section(title, ("No move was accepted yet, and none was seen done.",))
+        return Section(title, ("No accepted or completed recommendation is on record.",))
 
     rest = more(story.outcomes, lengths.rows, "skuwise ledger list has them all")
     return Section(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .. import coverage as cover
 from .. import words
 from ..model import Realisation
 from ..moments import minute
@@ -56,9 +57,19 @@ def moves(story: Story, brevity: Brief, lengths: Lengths) -> Section:
 
 
 def _no_move(story: Story) -> str:
+    s = story.advice.summary
+    if s.nothing_judged and s.gpu_count:
+        return f"No recommendation yet. {cover.why_not_judged(s)}"
+    blocked = sum(bool(r.blocked_by) for r in story.advice.recommendations)
     if story.advice.recommendations:
-        return "No move gains anything today: what was thought of is blocked, set aside or saves nothing."
-    return "No move was found that gains anything."
+        of = f"{blocked} of {len(story.advice.recommendations)} blocked; skuwise advise shows the reasons"
+        return (
+            "No recommendation gains anything today: each is blocked, set aside or saves nothing"
+            f"{f' ({of})' if blocked else ''}."
+        )
+    if s.partly_judged:
+        return f"No recommendation that gains anything was found on the GPUs that were judged ({cover.judged_of(s)})."
+    return "No recommendation that gains anything was found."
 
 
 def _card(m: Move, brevity: Brief) -> Card:
@@ -105,7 +116,7 @@ def realisation_words(realisation: Realisation, available_from: str | None) -> s
 def idle(story: Story, lengths: Lengths) -> Section:
     title = "Idle and held GPUs, by owner"
     if not story.holdings:
-        return Section(title, ("No GPU was found idle, and none held without use, for long enough to say so.",))
+        return Section(title, (cover.idleness(story.advice.summary),))
 
     def row(h: Holding) -> tuple[str, ...]:
         owner = "nobody held them" if h.owner is None else brief(h.owner)
@@ -119,31 +130,30 @@ def idle(story: Story, lengths: Lengths) -> Section:
 
     rows = tuple(map(row, story.holdings[: lengths.rows]))
     heads: tuple[str, ...] = ("owner", "what", "GPUs", "GPU-hours", "cost")
-    if not words.has_prices(story.advice.summary):
+    s = story.advice.summary
+    if not words.has_prices(s):
         heads, rows = (*heads[:-2], IN_HOURS), tuple(r[:-1] for r in rows)
-    return Section(title, sheet=Sheet(heads, rows, tuple(range(2, len(heads))), more(story.holdings, lengths.rows)))
+    of = f"Idleness was {cover.judged_of(s)}; of the others it is not known." if s.partly_judged else ""
+    sheet = Sheet(heads, rows, tuple(range(2, len(heads))), more(story.holdings, lengths.rows))
+    return Section(title, (of,) if of else (), sheet=sheet)
 
 
 def fabric(story: Story, chart: Chart | None, lengths: Lengths) -> Section:
     title = "The fabric: what was paid and what was used"
     if not story.fabrics:
         where = "in the fleet" if story.team is None else "on the nodes that this team has to itself"
-        return Section(title, (f"No fabric was seen {where}.",))
-    paid = [f.cost_usd for f in story.fabrics if f.cost_usd is not None]
-    silent = sum(f.silent_usd or 0.0 for f in story.fabrics)
-    nodes, quiet = sum(f.nodes for f in story.fabrics), sum(f.silent for f in story.fabrics)
-    said = f"{quiet} of {nodes} fabrics carried nothing that needs one"
-    if paid:
-        said += f": {words.usd(silent)} of {words.usd(sum(paid))} that the fabrics add to their nodes' price"
-        said += ", in part assumed." if any(f.assumed for f in story.fabrics) else "."
-    else:
-        said += "; what they cost is not known."
+        return Section(title, (f"No fabric was observed {where}.",))
+    said = [_silent_words(story.fabrics)]
+    open_ = sum(f.nodes - f.judged for f in story.fabrics)
+    if open_ and open_ < sum(f.nodes for f in story.fabrics):
+        said.append(f"Of {_count(open_, 'fabric')} it is not known: not observed, or not for long enough.")
 
     def row(f: FabricSum) -> tuple[str, ...]:
         name = brief(f.node_sku or "a node not known")
         return (
             f"{name}, {brief(f.kind, 20)}" if f.kind else name, str(f.nodes), words.usd(f.cost_usd),
-            words.percent(f.util_p995) if f.util_p995 is not None else "not seen", f"{f.silent}",
+            words.percent(f.util_p995) if f.util_p995 is not None else "not observed",
+            f"{f.silent}" if f.judged == f.nodes else f"{f.silent} of {f.judged}" if f.judged else "not judged",
         )  # fmt: skip
 
     unseen = [
@@ -153,10 +163,27 @@ def fabric(story: Story, chart: Chart | None, lengths: Lengths) -> Section:
     ]
     heads: tuple[str, ...] = ("node", "nodes", "paid", "busiest 0.5 %", "silent")
     rows = tuple(map(row, story.fabrics[: lengths.rows]))
-    if not paid:
+    if all(f.cost_usd is None for f in story.fabrics):
         heads, rows = (*heads[:2], *heads[3:]), tuple((*r[:2], *r[3:]) for r in rows)
     sheet = Sheet(heads, rows, tuple(range(1, len(heads))), more(story.fabrics, lengths.rows))
-    return Section(title, (said,), chart=chart, sheet=sheet, bullets=_cut(unseen, lengths))
+    return Section(title, tuple(said), chart=chart, sheet=sheet, bullets=_cut(unseen, lengths))
+
+
+def _silent_words(fabrics: Sequence[FabricSum]) -> str:
+    """How many of the fabrics that were judged carried nothing, and what that costs."""
+    judged, quiet = sum(f.judged for f in fabrics), sum(f.silent for f in fabrics)
+    paid = [f.cost_usd for f in fabrics if f.cost_usd is not None]
+    assumed = ", in part assumed" if any(f.assumed for f in fabrics) else ""
+    unpriced = "what they cost is not known."
+    if not judged:
+        paid_words = f"the fabrics add {words.usd(sum(paid))} to their nodes' price{assumed}." if paid else unpriced
+        return f"Whether a fabric carried anything was not judged; {paid_words}"
+    of = f"{judged} fabrics" if judged == sum(f.nodes for f in fabrics) else f"{judged} fabrics that were judged"
+    said = f"{quiet} of {of} carried nothing that needs one"
+    if not paid:
+        return f"{said}; {unpriced}"
+    silent = words.usd(sum(f.silent_usd or 0.0 for f in fabrics))
+    return f"{said}: {silent} of {words.usd(sum(paid))} that the fabrics add to their nodes' price{assumed}."
 
 
 def coverage(story: Story, brevity: Brief, lengths: Lengths) -> Section:
@@ -184,9 +211,13 @@ def coverage(story: Story, brevity: Brief, lengths: Lengths) -> Section:
         for b in story.blind_spots
     ]
     bullets += [brevity.sentence(note, 320) for note in a.notes]
-    if not bullets and story.observed is not None:
-        said.append("Every figure that the verdicts need could be seen.")
-    return Section("What could not be seen", tuple(said), bullets=_cut(bullets, lengths))
+    rows = cover.unobserved_rows(a.summary)
+    if not bullets and not rows and story.observed is not None and story.observed >= cover.WHOLE_MIN:
+        said.append("Every figure that the verdicts need was observed.")
+    said.insert(0, f"{cover.observed_time(a)}; {cover.gpus_words(a.summary)}.")
+    shown = tuple((brief(who, 96), n, brevity.sentence(why, 240), cost) for who, n, why, cost in rows[: lengths.rows])
+    sheet = Sheet(cover.HEADS, shown, (1, 3), more(rows, lengths.rows)) if rows else None
+    return Section("What was not observed", tuple(said), sheet=sheet, bullets=_cut(bullets, lengths))
 
 
 def teams(story: Story, lengths: Lengths) -> Section:
@@ -196,10 +227,11 @@ def teams(story: Story, lengths: Lengths) -> Section:
         moved = f" ({change})" if change and change != AS_BEFORE else ""
         return (
             name, bare_hours(r.gpu_hours.now), words.cost(r.cost_usd.now, r.gpu_hours.now or 0.0, priced=True) + moved,
-            words.usd(r.wasted_usd), words.usd(r.recoverable_usd_per_month),
+            *(words.usd(v) if v is not None or r.judged else "not judged"
+              for v in (r.wasted_usd, r.recoverable_usd_per_month)),
         )  # fmt: skip
 
-    heads: tuple[str, ...] = ("team", "GPU-hours", "cost", "wasted", "to gain a month")
+    heads: tuple[str, ...] = ("team", "GPU-hours", "cost", "wasted", "recoverable a month")
     rows = tuple(map(row, story.teams[: lengths.teams]))
     if not words.has_prices(story.advice.summary):
         heads, rows = ("team", IN_HOURS), tuple(r[:2] for r in rows)

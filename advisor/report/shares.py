@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..advice import about_window, wasted
 from ..ledger.outcomes import Outcome
 from ..merge.spanning import added_intervals
-from ..model import Advice, FabricUse, Finding, Recommendation, Reconciliation, Summary, WorkloadVerdict
+from ..model import Advice, FabricUse, Finding, Recommendation, Reconciliation, Summary, Unobserved, WorkloadVerdict
 
 # The team of a workload, or of a node by its name; None: nobody's, which is the administrators' business.
 Whose = Callable[[WorkloadVerdict], str | None]
@@ -29,7 +29,8 @@ def share_out(
     A finding and a recommendation go with their workload; those of no workload with their nodes, where all these
     are one team's, and a fabric with the one team whose workloads ran on its node. A team's dollars are those of the
     hours that its workloads held alone: shared GPUs, free nodes and hours that nobody observed stand in the fleet's
-    reconciliation only.
+    reconciliation only. GPUs that were not observed go with every team whose workloads ran on their node or that owns
+    it, and with None where there is no such team: of a node that teams share nobody knows whose they are.
     """
     workloads = {w.id: whose(w) for w in advice.workloads}
     on_node: dict[str, set[str | None]] = {}
@@ -40,6 +41,10 @@ def share_out(
     for use in advice.fabrics:
         here = on_node.get(use.node) or {whose_node(use.node)}
         fabrics.setdefault(next(iter(here)) if len(here) == 1 else None, []).append(use)
+    dark: dict[str | None, list[Unobserved]] = {}
+    for one in advice.summary.unobserved:
+        for team in ({*on_node.get(one.node, ()), whose_node(one.node)} - {None}) or {None}:
+            dark.setdefault(team, []).append(one)
     own: dict[str | None, list[WorkloadVerdict]] = {}
     for w in advice.workloads:
         own.setdefault(workloads[w.id], []).append(w)
@@ -60,9 +65,14 @@ def share_out(
         ways.setdefault(team, []).append(r)
     return {
         team: _of_team(
-            advice, own.get(team, ()), findings.get(team, ()), ways.get(team, ()), tuple(fabrics.get(team, ()))
+            advice,
+            own.get(team, ()),
+            findings.get(team, ()),
+            ways.get(team, ()),
+            fabrics=tuple(fabrics.get(team, ())),
+            unobserved=tuple(dark.get(team, ())),
         )
-        for team in dict.fromkeys((*teams, *own, *findings, *ways, *fabrics))
+        for team in dict.fromkeys((*teams, *own, *findings, *ways, *fabrics, *dark))
     }
 
 
@@ -93,7 +103,9 @@ def _of_team(
     workloads: Sequence[WorkloadVerdict],
     findings: Sequence[Finding],
     ways: Sequence[Recommendation],
+    *,
     fabrics: tuple[FabricUse, ...],
+    unobserved: tuple[Unobserved, ...],
 ) -> Advice:
     costs = [w.cost_usd for w in workloads if w.cost_usd is not None]
     cost = sum(costs) if costs else None
@@ -101,20 +113,31 @@ def _of_team(
     used = {w.node_sku for w in workloads} | {r.target.node_sku for r in ways} | {r.source.node_sku for r in ways}
     named = {f.price for f in findings} | {p for r in ways for p in r.prices}
     cash = counted(ways)
+    gpus = {gpu for w in workloads for gpu in w.gpus}
+    nodes = {node for w in workloads for node in w.nodes}
+    known = {gpu for s in advice.standings if s.node in nodes for gpu in s.judged}
+    judged = len(gpus & known) if advice.standings and advice.summary.judged_gpu_count is not None else None
+    waste = wasted((f, series.get(f.workload or "")) for f in findings)
+    saving = sum(r.saving_usd_per_month.p50 for r in cash if r.saving_usd_per_month)
     return replace(
         advice,
         summary=Summary(
-            gpu_count=len({gpu for w in workloads for gpu in w.gpus}),
+            gpu_count=len(gpus) + sum(len(one.gpus) for one in unobserved),
             gpu_hours=sum(w.gpu_hours for w in workloads),
             cost_usd=cost,
-            wasted_usd=wasted((f, series.get(f.workload or "")) for f in findings) if cost is not None else None,
-            recoverable_usd_per_month=sum(r.saving_usd_per_month.p50 for r in cash if r.saving_usd_per_month)
-            if cost is not None or cash
-            else None,
+            wasted_usd=waste if cost is not None and (judged != 0 or waste) else None,
+            recoverable_usd_per_month=saving if (cost is not None and judged != 0) or cash else None,
             reconciliation=Reconciliation(cost, None, None, None, None, None, cost),
             recoverable_interval_usd_per_month=added_intervals(
                 r.saving_usd_per_month for r in cash if r.saving_usd_per_month
             ),
+            unobserved=unobserved,
+            window_hours=advice.summary.window_hours,
+            observed_hours=advice.summary.observed_hours,
+            observed_gpu_hours=sum(w.gpu_hours for w in workloads),
+            judged_gpu_count=judged,
+            judged_from=advice.summary.judged_from,
+            floor_hours=advice.summary.floor_hours,
         ),
         prices=tuple(p for p in advice.prices if p.id in named or p.sku in used),
         workloads=tuple(workloads),
@@ -122,7 +145,7 @@ def _of_team(
         recommendations=tuple(ways),
         notes=tuple(note for note in advice.notes if about_window(note)),
         market=None,
-        nodes=tuple(sorted({n for w in workloads for n in w.nodes})),
+        nodes=tuple(sorted(nodes)),
         fabrics=fabrics,
     )
 

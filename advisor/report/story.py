@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from ..ledger.outcomes import Outcome
 from ..model import Advice, Interval
 from .choice import Move, moves_of
-from .sums import Blind, FabricSum, Holding, blind_spots, fabric_sums, holdings, hours_by_kind, observed_share
+from .sums import (
+    NOT_OBSERVED,
+    Blind,
+    FabricSum,
+    Holding,
+    blind_spots,
+    fabric_sums,
+    holdings,
+    hours_by_kind,
+    observed_share,
+)
 
 TOLD_IN_FULL = 3  # moves of one report
 
@@ -33,7 +43,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class TeamRow:
-    """One team in the fleet's table. `team` None: workloads and nodes that are nobody's."""
+    """One team in the fleet's table. `team` None: workloads and nodes that are nobody's. `judged`: whether any of its
+    GPUs was observed long enough to judge waste."""
 
     team: str | None
     gpu_hours: Change
@@ -42,6 +53,7 @@ class TeamRow:
     recoverable_usd_per_month: float | None
     workloads: int
     moves: int
+    judged: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +127,9 @@ def story_of(
         recoverable_interval_usd_per_month=now.recoverable_interval_usd_per_month,
         hours_by_kind={
             kind: Change(kinds.get(kind, 0.0), kinds_before.get(kind, 0.0) if before is not None else None)
-            for kind in sorted({**kinds, **kinds_before}, key=lambda kind: (-kinds.get(kind, 0.0), kind))
+            for kind in sorted(
+                {**kinds, **kinds_before}, key=lambda kind: (kind == NOT_OBSERVED, -kinds.get(kind, 0.0), kind)
+            )
         },
         moves=moves_of(advice, told),
         holdings=holdings(advice),
@@ -143,6 +157,7 @@ def team_rows(
             recoverable_usd_per_month=now.recoverable_usd_per_month,
             workloads=len(part.workloads),
             moves=len(moves_of(part)),
+            judged=not now.nothing_judged,
         )
 
     rows = [row(team, part) for team, part in teams.items()]

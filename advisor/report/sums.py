@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..coverage import unobserved_hours
 from ..merge.spanning import sum_if_all
 from ..model import Advice
 from ..words import owner_words
@@ -12,6 +13,7 @@ from ..words import owner_words
 IDLE, HELD = "idle", "held-idle"
 FABRIC = "idle-fabric"
 NO_WORKLOAD = "no workload"
+NOT_OBSERVED = "not observed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,8 @@ class Holding:
 @dataclass(frozen=True, slots=True)
 class FabricSum:
     """The fabrics of one node SKU. `silent` of the `nodes` carried nothing that needs a fabric; of `unseen` nothing can
-    be told, for `reasons`. `util_p995`: the busiest node's; dollars are of the window (None: no price is known).
+    be told, for `reasons`; `judged` were observed long enough to say. `util_p995`: the busiest node's; dollars are of
+    the window (None: no price is known).
     """
 
     node_sku: str | None
@@ -45,6 +48,7 @@ class FabricSum:
     unseen_usd: float | None
     reasons: tuple[str, ...]
     assumed: bool
+    judged: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +61,20 @@ class Blind:
 
 
 def hours_by_kind(advice: Advice) -> dict[str, float]:
-    """GPU-hours of the workloads by kind, and of no workload where none shared a GPU with another."""
+    """GPU-hours of the workloads by kind, and of no workload where none shared a GPU with another; hours that nobody
+    observed stand apart."""
     hours: dict[str, float] = {}
     for w in advice.workloads:
         hours[w.kind.label] = hours.get(w.kind.label, 0.0) + w.gpu_hours
     rest = advice.summary.gpu_hours - sum(hours.values())
     # Below a thousandth it is what rounding leaves.
     if rest > 0.001 * advice.summary.gpu_hours and not any(w.shared for w in advice.workloads):
-        hours[NO_WORKLOAD] = rest
+        dark = min(unobserved_hours(advice), rest)
+        if dark > 0.001 * advice.summary.gpu_hours:
+            hours[NOT_OBSERVED] = dark
+            rest -= dark
+        if rest > 0.001 * advice.summary.gpu_hours:
+            hours[NO_WORKLOAD] = rest
     return hours
 
 
@@ -95,9 +105,14 @@ def holdings(advice: Advice) -> tuple[Holding, ...]:
 def fabric_sums(advice: Advice) -> tuple[FabricSum, ...]:
     """The fabrics by node SKU, what costs most first."""
     silent = {node: f for f in advice.findings if f.rule == FABRIC for node in f.nodes}
-    by_sku: dict[tuple[str | None, str | None], list[tuple[float | None, float | None, bool, str | None, bool]]] = {}
+    floor = advice.summary.floor_hours or 0.0
+    by_sku: dict[
+        tuple[str | None, str | None], list[tuple[float | None, float | None, bool, bool, str | None, bool]]
+    ] = {}
     for use in advice.fabrics:
-        row = (use.cost_usd, use.util_p995, use.node in silent, use.unseen, use.assumed)
+        quiet = use.node in silent
+        judged = quiet or (use.util_p995 is not None and use.hours >= floor)
+        row = (use.cost_usd, use.util_p995, quiet, judged, use.unseen, use.assumed)
         by_sku.setdefault((use.node_sku, use.kind), []).append(row)
     sums = [
         FabricSum(
@@ -106,12 +121,13 @@ def fabric_sums(advice: Advice) -> tuple[FabricSum, ...]:
             nodes=len(rows),
             cost_usd=sum_if_all(cost for cost, *_ in rows),
             util_p995=max((util for _, util, *_ in rows if util is not None), default=None),
-            silent=sum(quiet for _, _, quiet, _, _ in rows),
-            silent_usd=sum_if_all(cost for cost, _, quiet, _, _ in rows if quiet),
+            silent=sum(quiet for _, _, quiet, *_ in rows),
+            silent_usd=sum_if_all(cost for cost, _, quiet, *_ in rows if quiet),
             unseen=sum(util is None for _, util, *_ in rows),
             unseen_usd=sum_if_all(cost for cost, util, *_ in rows if util is None),
             reasons=tuple(dict.fromkeys(why for *_, why, _ in rows if why is not None)),
             assumed=any(assumed for *_, assumed in rows),
+            judged=sum(judged for _, _, _, judged, _, _ in rows),
         )
         for (sku, kind), rows in by_sku.items()
     ]
@@ -120,8 +136,10 @@ def fabric_sums(advice: Advice) -> tuple[FabricSum, ...]:
 
 def observed_share(advice: Advice) -> float | None:
     """Share of the GPU time of the workloads that was observed; None: there is none."""
-    total = sum(w.gpu_hours for w in advice.workloads)
-    return sum(w.coverage.fraction * w.gpu_hours for w in advice.workloads) / total if total > 0 else None
+    hours = sum(w.gpu_hours for w in advice.workloads)
+    # Hours of a workload are observed ones: what it held is as much more as its coverage lacks.
+    held = sum(w.gpu_hours / w.coverage.fraction for w in advice.workloads if w.coverage.fraction > 0)
+    return min(hours / held, 1.0) if held > 0 else 0.0 if advice.workloads else None
 
 
 def blind_spots(advice: Advice) -> tuple[Blind, ...]:

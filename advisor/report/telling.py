@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from .. import words
+from .. import coverage, words
 from ..moments import day, minute
 from . import sections
 from .accepted import accepted
@@ -61,9 +61,9 @@ def headed(story: Story, parts: Sequence[Section], footer: Sequence[str] = ()) -
     heading = f"{_whose(story)}: {_headline(story)}"
     a = story.advice
     return Page(
-        title=f"{heading} ({day(a.start)})",
+        title=_subject(story, heading),
         heading=heading,
-        window=words.window_words(a.start, a.end),
+        window=coverage.window_words(a),
         summary=_summary(story),
         tiles=_tiles(story),
         sections=tuple(parts),
@@ -73,14 +73,19 @@ def headed(story: Story, parts: Sequence[Section], footer: Sequence[str] = ()) -
 
 def _empty(story: Story) -> Page:
     a = story.advice
-    window, heading = words.window_words(a.start, a.end), f"{_whose(story)}: no GPU work seen"
-    said = f"No GPU work was seen from {window}."
+    window, heading = coverage.window_words(a), f"{_whose(story)}: no GPU work observed"
+    said = f"No GPU work was observed from {window}."
     if story.team is not None:
         said += (
             " Either there was none, or it is not told apart as this team's: the administrators' report shows what was "
-            "seen of all teams, and what could not be."
+            "observed of all teams, and what could not be."
         )
-    return Page(f"{heading} ({day(a.start)})", heading, window, said, (), (), (_written(story),))
+    return Page(_subject(story, heading), heading, window, said, (), (), (_written(story),))
+
+
+def _subject(story: Story, heading: str) -> str:
+    missing = coverage.short_words(story.advice)
+    return f"{heading} ({'; '.join(part for part in (day(story.advice.start), missing) if part)})"
 
 
 def _whose(story: Story) -> str:
@@ -118,15 +123,20 @@ def _headline(story: Story) -> str:
 
 def _summary(story: Story) -> str:
     s = story.advice.summary
-    gpus = "1 GPU" if s.gpu_count == 1 else f"{s.gpu_count:,} GPUs"
-    told = f"{gpus}, {words.hours(s.gpu_hours)}"
+    told = f"{coverage.observed_time(story.advice)}; {coverage.size_words(s)}"
     if s.cost_usd is None:
+        if s.nothing_judged:
+            return f"{told}. {coverage.why_not_judged(s)}"
         hint = " ".join(brief(note, _HINT_LENGTH) for note in story.advice.notes if words.about_prices(note))
-        return f"{told}. {hint or 'No price is known.'} Open moves free {words.hours(_freed(story))} a month."
+        freed = f"Open recommendations free {words.hours(_freed(story))} a month."
+        return f"{told}. {hint or 'No price is known.'} {freed}"
     told += f", {words.usd(s.cost_usd)} ({words.price_note(story.advice.prices)})."
+    if s.nothing_judged and s.recoverable_usd_per_month is None:
+        return f"{told} {coverage.why_not_judged(s)}"
+    of = f" Waste was {coverage.judged_of(s)}." if s.partly_judged else ""
     if not s.recoverable_usd_per_month:
-        return f"{told} No cash is to be had back today."
-    return f"{told} To be had back in cash: {words.recoverable(s)}."
+        return f"{told} No cash savings available now.{of}"
+    return f"{told} Recoverable in cash: {words.recoverable(s)}.{of}"
 
 
 def _tiles(story: Story) -> tuple[Tile, ...]:
@@ -134,19 +144,28 @@ def _tiles(story: Story) -> tuple[Tile, ...]:
         was = f"was {say(change.before)}" if change.before is not None else ""
         return Tile(label, say(change.now), ", ".join(part for part in (was, change_words(change)) if part))
 
+    def judged(label: str, value: str, change: str = "") -> Tile:
+        """What is no zero where nothing was judged, and says of how many GPUs it is known where some were."""
+        if s.nothing_judged:
+            return Tile(label, "not judged", f"possible from {minute(s.judged_from)}" if s.judged_from else "")
+        of = coverage.judged_of(s) if s.partly_judged else ""
+        return Tile(label, value, ", ".join(part for part in (change, of) if part))
+
+    s = story.advice.summary
     hours = tile("GPU-hours", story.gpu_hours, sections.bare_hours)
     if story.cost_usd.now is None:
         return (
             replace(hours, label="Cost in GPU-hours"),
-            Tile("Idle GPU-hours", sections.bare_hours(sum(h.gpu_hours for h in story.holdings))),
-            Tile("GPU-hours to free a month", sections.bare_hours(_freed(story))),
+            judged("Idle GPU-hours", sections.bare_hours(sum(h.gpu_hours for h in story.holdings))),
+            judged("GPU-hours to free a month", sections.bare_hours(_freed(story))),
         )
+    wasted = tile("Of it wasted", story.wasted_usd, words.usd)
     spread = words.spread(story.recoverable_interval_usd_per_month)
     return (
         hours,
         tile("Cost", story.cost_usd, words.usd),
-        tile("Of it wasted", story.wasted_usd, words.usd),
-        Tile("Cash to gain a month", words.usd(story.recoverable_usd_per_month.now), spread.strip(" ()")),
+        judged("Of it wasted", wasted.value, wasted.change),
+        judged("Recoverable a month", words.usd(story.recoverable_usd_per_month.now), spread.strip(" ()")),
     )
 
 

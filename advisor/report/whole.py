@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .. import words
+from .. import coverage, words
 from ..model import Advice, Recommendation
 from ..render.groups import Case, best, cases, loose
 from . import sections
@@ -41,7 +41,7 @@ def whole_page_of(story: Story, charts: Mapping[str, Chart]) -> Page:
 def _findings(advice: Advice, brevity: Brief) -> Section:
     found = cases(advice)
     if not found:
-        return Section("Findings", (words.nothing_found(advice.notes),))
+        return Section("Findings", (coverage.nothing_found(advice),))
     names = {w.id: w.name for w in advice.workloads}
     return Section("Findings and ways out", cards=tuple(_case(case, names, brevity) for case in found))
 
@@ -82,7 +82,7 @@ def _market(advice: Advice, brevity: Brief) -> tuple[Section, ...]:
 
 def _options(ways: Sequence[Recommendation]) -> Sheet:
     def row(r: Recommendation) -> tuple[str, ...]:
-        saving = words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)
+        saving = words.claim_words(r)
         state = r.decision.state if r.decision and r.set_aside else "yes" if r.blocked_by else "no"
         return (
             words.action_words(r), brief(words.target_words(r)), words.time_words(r.time_ratio), saving, r.risk, state,
@@ -101,7 +101,7 @@ def _told(r: Recommendation, brevity: Brief) -> str:
 
 def _workloads(advice: Advice) -> Section:
     if not advice.workloads:
-        return Section("Workloads", ("No workload was seen in this window.",))
+        return Section("Workloads", ("No workload was observed in this window.",))
     rows = tuple(
         (
             brief(w.name), f"{w.kind.label} {words.percent(w.kind.confidence)}", w.bottleneck.label,

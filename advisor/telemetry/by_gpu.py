@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..frame import Frame
+from ..model import Unobserved
 from .scalars import known, text, whole
 
 # measure -> column of the frame's gpu rows, in base units.
@@ -22,7 +23,7 @@ _COLUMNS = {
     "mem_used_bytes": "mem_used_bytes_mean",
     "power_watts": "power_watts_mean",
 }
-NO_PORTS = "no compute ports seen"
+NO_PORTS = "no compute ports observed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ class GpuUse:
 
     `values`: means over what was observed, in base units; a measure that was never read is not in it. `fabric_util`
     among them is the node's: the mean share of the line rate over its compute ports. `workload`: the id of what held
-    it longest in the window, None: nothing did. `index`: None where the road does not tell it.
+    it longest in the window, None: nothing did. `index`: None where the road does not tell it. `unobserved`: why
+    nothing of it was observed in the window, None: something was, or nobody asked.
     """
 
     node: str
@@ -43,6 +45,7 @@ class GpuUse:
     power_limit_watts: float | None
     workload: str | None
     values: Mapping[str, float]
+    unobserved: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +60,20 @@ class NodeUse:
     gpus: tuple[GpuUse, ...]
 
 
-def by_gpu(frame: Frame) -> tuple[NodeUse, ...]:
-    """Every node of the frame with its GPUs, by name."""
+def by_gpu(frame: Frame, unobserved: Iterable[Unobserved] = ()) -> tuple[NodeUse, ...]:
+    """Every node of the frame with its GPUs, by name. `unobserved`: GPUs that exist beside those of the frame, or of
+    which the frame holds nothing (the inventory's); each is one GPU, also where it has MIG instances."""
+    dark = {(one.node, gpu): one.reason for one in unobserved for gpu in one.gpus}
+    listed: set[tuple[str, str]] = set()
     means, holders = _means(frame.gpu), _holders(frame)
     ports, utils = _ports(frame.fabric)
     parents = set(zip(frame.gpus["node"], frame.gpus["parent_uuid"], strict=True))
     gpus: dict[str, list[GpuUse]] = {}
     for row in frame.gpus.to_dict("records"):
         node, uuid = str(row["node"]), str(row["gpu_uuid"])
-        if (node, uuid) in parents:  # its instances stand for it
-            continue
+        if (node, uuid) not in dark and ((node, uuid) in parents or (node, str(row["parent_uuid"])) in dark):
+            continue  # its instances stand for it, or it for them
+        listed.add((node, uuid))
         values = dict(means.get((node, uuid), {}))
         if node in utils:
             values["fabric_util"] = utils[node]
@@ -74,9 +81,13 @@ def by_gpu(frame: Frame) -> tuple[NodeUse, ...]:
             GpuUse(
                 node, uuid, whole(row["gpu_index"]), text(row["sku"]) or text(row["name"]),
                 text(row["mig_profile"]), known(row["mem_total_bytes"]), known(row["power_limit_watts"]),
-                holders.get((node, uuid)), MappingProxyType(values),
+                holders.get((node, uuid)), MappingProxyType(values), dark.get((node, uuid)),
             )
         )  # fmt: skip
+    for (node, uuid), reason in dark.items():
+        if (node, uuid) not in listed:
+            one = GpuUse(node, uuid, None, None, None, None, None, None, MappingProxyType({}), reason)
+            gpus.setdefault(node, []).append(one)
     told = []
     for row in frame.nodes.sort_values("node").to_dict("records"):
         node = str(row["node"])

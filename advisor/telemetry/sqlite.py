@@ -13,8 +13,10 @@ from ...agent.store import queries
 from ...agent.store.queries import Query
 from ...agent.store.reader import open_reader
 from ...rules.errors import NothingToDo, SkuwiseError, UsageError
+from ..blind import blind_nodes, unreadable
 from ..frame import Frame, Window
 from ..moments import minute
+from ..words import listed
 from . import resolve
 from .beside import read_beside
 from .database import Parts, span_of
@@ -62,6 +64,15 @@ def read_frame(
     frame = _join(parts, window, files)
     if frame.gpu.empty:
         first, last = min(s[0] for s in known), max(s[1] for s in known)
+        blind = blind_nodes(frame.absences)
+        if blind:
+            raise unreadable(blind)
+        if window.start <= first and window.end >= last:
+            raise NothingToDo(
+                f"{_names(files)} holds no data of GPUs: it has data of {_nodes(frame)} from {minute(first)} to "
+                f"{minute(last)}, and none of a GPU.",
+                "Run 'skuwise agent doctor' on the node: it says why its GPUs cannot be read.",
+            )
         raise NothingToDo(
             f"There is no GPU data between {minute(window.start)} and {minute(window.end)}: {_names(files)} holds data "
             f"from {minute(first)} to {minute(last)}.",
@@ -202,6 +213,10 @@ def _absences_once(absences: pd.DataFrame) -> pd.DataFrame:
     what = [name for name in absences.columns if name not in ("until", "detail", "remedy")]
     known = absences.sort_values("until", kind="stable", na_position="first").drop_duplicates(what, keep="last")
     return known.sort_index(ignore_index=True)
+
+
+def _nodes(frame: Frame) -> str:
+    return listed(sorted(map(str, frame.nodes["node"]))) or "no node"
 
 
 def _names(files: list[Path]) -> str:

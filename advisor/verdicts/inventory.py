@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ..blind import blind_nodes
 from ..frame import Frame
 from ..model import Unobserved
 from .mig import parents
@@ -237,13 +238,20 @@ def _at_once(own: Iterable[GpuCoverage]) -> int:
 
 def _why_silent(frame: Frame, node: str, others: bool) -> tuple[str, str]:
     """Reason in words, and its code, for GPUs that are named and of which nothing was observed."""
+    why = blind_nodes(frame.absences).get(node)
+    if why is not None and not others:
+        return why.words, why.reason
     absences = frame.absences
     if not absences.empty:
-        own = absences[(absences["node"] == node) & absences["metric"].isin(["*", "gpu"])]
+        # What another source of the node lacks (an inference server, a fabric) says nothing of its GPUs.
+        own = absences[
+            (absences["node"] == node)
+            & ((absences["scope"] == "gpu") & absences["metric"].isin(["*", "gpu"]) | (absences["reason"] == "drained"))
+        ]
         for row in records(own):
-            detail = text(row["detail"])
+            detail, remedy = text(row["detail"]), text(row["remedy"])
             if detail:
-                return detail, str(row["reason"])
+                return f"{detail} {remedy or ''}".strip(), str(row["reason"])
     if others:
         return "A series names it, and no metric of it was observed in the window.", "no-samples"
     return "No exporter or agent reported metrics of this node's GPUs in the window.", "no-exporter"

@@ -12,6 +12,7 @@ import pandas as pd
 
 from ...rules.kind_model import KindModel
 from ...rules.thresholds import Threshold, load_bottleneck_thresholds, load_kind_thresholds
+from ..blind import blind_nodes
 from ..frame import Frame
 from ..model import BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
 from ..moments import minute, span
@@ -127,6 +128,12 @@ def judge(
     notes.extend(
         f"The catalog has no GPU named {name}: what it sustains is not known, so its advice is limited."
         for name in index.unknown
+    )
+    # Where no count is known, nothing can be listed as not observed.
+    notes.extend(
+        f"The GPUs of {node} cannot be read: {why.words}"
+        for node, why in sorted(blind_nodes(frame.absences).items())
+        if node in inventory.nodes and inventory.nodes[node].gpu_count == 0
     )
     return Verdicts(
         window=frame.window,

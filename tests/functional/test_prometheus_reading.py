@@ -268,7 +268,7 @@ def test_explain_gives_the_promql_of_the_rows_and_selects_that_give_the_numbers_
     answers = {part: lambda request, value=value: matrix(request, (GPU, value)) for part, value in silent.items()}
     # A reading that repeats to the last digit would not be believed.
     watts = [50 + 0.013 * n for n in range(60)]
-    answers["avg_over_time(DCGM_FI_DEV_POWER_USAGE"] = lambda request: matrix(request, (GPU, watts))
+    answers["avg_over_time(DCGM_FI_DEV_POWER_USAGE"] = lambda request, value=watts: matrix(request, (GPU, value))
     with FakePrometheus(DcgmServer(by_query=answers)).running() as fake:
         (finding,) = json.loads(run("advise", "--format", "json"))["findings"]
         text = run("explain", finding["id"], "--query", "--rows", str(rows))

@@ -163,7 +163,7 @@ def test_every_dollar_of_the_text_has_a_date_and_a_source():
     assert "public GPU price survey" in out
     assert "InfiniBand fabric" in out
     assert "carried nothing" in out
-    assert f"({DAYS}.0 days)" in out
+    assert f"({DAYS:g} of {DAYS:g} days observed)" in out
 
 
 def test_where_nothing_saves_it_says_so():

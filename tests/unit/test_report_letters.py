@@ -75,7 +75,7 @@ def test_long_names_that_begin_alike_are_each_cut_whole():
 def test_the_story_has_its_order_in_both_forms():
     order = [
         "This week against last", "What to move", "Every team", "Idle and held GPUs, by owner",
-        "The fabric: what was paid and what was used", "What could not be seen",
+        "The fabric: what was paid and what was used", "What was not observed",
         "What was accepted, and what it saved", "Method and reconciliation", "Prices",
     ]  # fmt: skip
     made = letter(before=fleet(end=END - WEEK), teams=share_out(fleet(), by_namespace))
@@ -163,7 +163,7 @@ def test_workloads_without_a_cost_among_others_are_counted():
 
 def test_no_data_is_a_short_story_that_says_so():
     made = letter(nothing(), team="search")
-    assert made.subject.startswith("search: no GPU work seen")
+    assert made.subject.startswith("search: no GPU work observed")
     assert "not told apart as this team's" in " ".join(made.text.split())
     assert len(made.text.splitlines()) < 20
     assert (made.images, made.attachments) == ((), ())

@@ -37,7 +37,7 @@ def test_the_page_says_what_was_decided_and_what_others_would_charge():
 
 def test_a_page_of_nothing_and_one_without_prices_say_so():
     empty = render(nothing(), "html")
-    assert "No workload was seen in this window." in empty
+    assert "No workload was observed in this window." in empty
     without = render(unpriced(fleet()), "html")
     assert "No price is known" in without
     assert "$" not in without

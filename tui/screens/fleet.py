@@ -13,9 +13,9 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ..cells import fit, line, lines
-from ..heat import GROUPINGS, MEASURES, FleetMap, Measure, Spot, fleet_map, shortened, value_words
+from ..heat import GROUPINGS, MEASURES, FleetMap, Measure, Spot, fleet_map, shortened, unobserved, value_words
 from ..jobs import Tell
-from ..ramp import KINDS, MISSING, Mark, kind_mark, value_mark
+from ..ramp import KINDS, MISSING, Mark, kind_mark, unobserved_mark, value_mark
 from ..state import Loaded
 from ..themes import MONOCHROME
 from ..widgets.heatmap import MOST_IN_A_TILE, Band, HeatMap, Tile
@@ -30,9 +30,10 @@ class Fleet(Page):
     NAME = "fleet"
     ABOUT: ClassVar[str] = (
         "Every GPU as a cell, every node as a row of cells with its name: the mean over the window of what m chooses. "
-        "g groups by SKU, by fabric (the compute ports that were seen) or by team. The arrows move by GPU, n and N by "
+        "g groups by SKU, by fabric (the compute ports observed) or by team. The arrows move by GPU, n and N by "
         "node; below the map stands what the cursor is on. The fabric is the node's: its ports belong to all its GPUs. "
-        "A dot is what was not measured. Enter opens the node."
+        "A dot is what was not measured; × is a GPU that exists and of which nothing was observed: the line below the "
+        "map says why. Enter opens the node."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "measure(1)", "Measure"),
@@ -64,7 +65,7 @@ class Fleet(Page):
         def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
             from ...advisor.telemetry.by_gpu import by_gpu  # noqa: PLC0415 - it needs pandas: not at the start
 
-            found = fleet_map(by_gpu(loaded.frame), loaded.shown)
+            found = fleet_map(by_gpu(loaded.frame, loaded.shown.summary.unobserved), loaded.shown)
             return lambda: self.fill(found)
 
         self.post_message(WorkWanted("fleet", work))
@@ -128,6 +129,9 @@ class Fleet(Page):
         for name, nodes in found.grouped(GROUPINGS[self._by]):
             all_spots = [spot for node in nodes for spot in found.spots(node)]
             told = f"{name} · {_counted(len(nodes), 'node')}, {_counted(len(all_spots), 'GPU')}"
+            dark = sum(unobserved(spot) is not None for spot in all_spots)
+            if dark:
+                told += f", {dark:,} not observed"
             values = [v for spot in all_spots if (v := found.value(spot, self.measure)) is not None]
             if values:
                 told += f" · mean {value_words(sum(values) / len(values), self.measure)}"
@@ -139,12 +143,16 @@ class Fleet(Page):
         if measure.of is None:
 
             def kind(spot: Spot, width: int) -> Mark:
+                if unobserved(spot) is not None:
+                    return unobserved_mark(width, mono=mono)
                 verdict = found.verdict(spot)
                 return kind_mark(verdict.kind.label if verdict is not None else None, width, mono=mono)
 
             return kind
 
         def value(spot: Spot, width: int) -> Mark:
+            if unobserved(spot) is not None:
+                return unobserved_mark(width, mono=mono)
             known = found.value(spot, measure)
             if known is None:
                 return value_mark(None, "", width, mono=mono)
@@ -163,10 +171,13 @@ class Fleet(Page):
     def _legend(self, found: FleetMap) -> Content:
         measure, mono = self.measure, self._mono
         if measure.of is None:
+            dark = [_drawn(unobserved_mark(1, mono=mono)), " not observed  "] if _any_dark(found) else []
             parts = [Content.assemble(_drawn(kind_mark(kind, 3, mono=mono)), f" {kind}  ") for kind in KINDS]
-            return Content.assemble(*parts, f"{MISSING} none")
+            return Content.assemble(*dark, *parts, f"{MISSING} none")
         ramp = [_drawn(value_mark(n / (_STEPS - 1), "", 1, mono=mono)) for n in range(_STEPS)]
         told = Content.assemble("0 ", *ramp, f" {value_words(found.top(measure), measure)}")
+        if _any_dark(found):
+            told = Content.assemble(told, "   ", _drawn(unobserved_mark(1, mono=mono)), " not observed")
         for more in (f"   {MISSING} not measured", f"   mean over {self._window}"):
             if told.cell_length + len(more) <= self._room:
                 told = Content.assemble(told, Content.styled(more, "$foreground-muted"))
@@ -175,9 +186,12 @@ class Fleet(Page):
     def _spot(self, found: FleetMap, spot: Spot) -> Content:
         gpu, verdict = spot.gpu, found.verdict(spot)
         if gpu is None:
-            return self._two(spot.node.node, "No GPU of it was seen in this window.")
+            return self._two(spot.node.node, "No GPU of this node was observed in this window.")
         index = "?" if gpu.index is None else gpu.index
         name = " ".join(part for part in (f"{spot.node.node} · GPU {index}", gpu.sku, gpu.mig_profile) if part)
+        if gpu.unobserved is not None:
+            named = name if gpu.index is not None else f"{spot.node.node} · {gpu.gpu_uuid}"
+            return self._two(f"{named} · not observed", gpu.unobserved)
         measure = self.measure
         told = f" · {measure.name} {value_words(found.value(spot, measure), measure)}" if measure.of is not None else ""
         work = "no workload held it" if gpu.workload is None else gpu.workload
@@ -198,6 +212,10 @@ def _tiles(name: str, places: tuple[Spot, ...]) -> list[Tile]:
     """A node's GPUs in tiles; from the second on the name stands for itself."""
     parts = [places[at : at + MOST_IN_A_TILE] for at in range(0, len(places), MOST_IN_A_TILE)]
     return [Tile(name if n == 0 else f"{name} +{n * MOST_IN_A_TILE}", part) for n, part in enumerate(parts)]
+
+
+def _any_dark(found: FleetMap) -> bool:
+    return any(unobserved(spot) is not None for node in found.nodes for spot in found.spots(node))
 
 
 def _place(spot: Spot) -> tuple[str, str]:

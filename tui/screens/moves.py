@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from ...advisor import words
+from ...advisor import coverage, words
 from ...advisor.model import Advice, Configuration, Recommendation
 from ..asked import NOTICED
 from ..cells import line, lines
@@ -55,7 +55,7 @@ class Moves(Page):
             with Vertical(id="lists"):
                 with Vertical(classes="panel fills") as panel:
                     panel.border_title = "Cash"
-                    yield ItemTable(_CASH, empty="Nothing saves cash.", identity=_id, id="cash")
+                    yield ItemTable(_CASH, empty="No cash savings available now.", identity=_id, id="cash")
                 with Vertical(classes="panel fills") as panel:
                     panel.border_title = "Capacity, energy and what gains nothing today"
                     yield ItemTable(_OTHER, empty="Nothing else is proposed.", identity=_id, id="capacity")
@@ -76,7 +76,10 @@ class Moves(Page):
     def put(self, loaded: Loaded) -> None:
         rows = [(_about(loaded.advice, r), r) for r in loaded.advice.recommendations]
         cash = [row for row in rows if saves_cash(row[1])]
-        self.query_one("#cash", ItemTable).put(cash)
+        summary = loaded.advice.summary
+        self.query_one("#cash", ItemTable).put(
+            cash, coverage.not_judged_short(summary) if summary.nothing_judged else "No cash savings available now."
+        )
         self.query_one("#capacity", ItemTable).put([row for row in rows if not saves_cash(row[1])])
         if not cash and rows:
             self.query_one("#capacity").focus()
@@ -216,7 +219,7 @@ _CASH = (
 )  # fmt: skip
 _OTHER = (
     _WHAT,
-    Column("frees/month", 11, lambda row: words.hours(row[1].freed_gpu_hours_per_month, "h"),
+    Column("frees/month", 11, lambda row: words.freed_words(row[1], "h"),
            lambda row: row[1].freed_gpu_hours_per_month, right=True, falling=True),
     _WAY, _STANDING, _RISK, _TO, _TIME,
 )  # fmt: skip

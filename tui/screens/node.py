@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
 from textual.widgets import Static
 
 from ...advisor import words
@@ -57,16 +58,17 @@ class Node(Page):
         self._titles: dict[str, str] = {}
 
     def compose_data(self) -> ComposeResult:
-        yield Static(
-            id="node-name",
-        )
+        yield Static(id="node-name")
+        yield Static(id="node-dark", classes="said")
         with VerticalScroll(id="devices"):
             with VerticalScroll(classes="half"):
                 with Vertical(classes="panel", id="gpu-panel"):
-                    yield ItemTable(self._gpu_columns(), empty="No GPU of it was seen.", identity=_key, id="gpus")
+                    yield ItemTable(
+                        self._gpu_columns(), empty="No GPU of this node was observed.", identity=_key, id="gpus"
+                    )
                 with Vertical(classes="panel", id="port-panel") as panel:
                     panel.border_title = "HCAs"
-                    yield ItemTable(_PORTS, empty="No port was seen.", identity=_key, id="ports")
+                    yield ItemTable(_PORTS, empty="No port was observed.", identity=_key, id="ports")
             with VerticalScroll(classes="half", id="course-panels"):
                 with Vertical(classes="panel", id="chosen") as panel:
                     yield Sparks(empty="Nothing was measured.", id="courses")
@@ -81,6 +83,9 @@ class Node(Page):
     def put(self, loaded: Loaded) -> None:
         known = [node for node in loaded.health.nodes if node.node == self._node]
         self._sku = (known[0].node_sku or "") if known else ""
+        dark = self.query_one("#node-dark", Static)
+        dark.display = any(one.node == self._node for one in loaded.shown.summary.unobserved)
+        dark.update(_dark(loaded, self._node))
         node, source, live = self._node, loaded.frame.source, self._live and not self._lost
         files = tuple(Path(str(path)) for path in source.get("databases", ()))  # type: ignore[attr-defined] - a list
 
@@ -213,6 +218,15 @@ class Node(Page):
     def _gpu_columns(self) -> tuple[Column, ...]:
         course = _CourseColumn("course", 12, _key, grows=True, gauge=lambda gpu: gpu.gauge(_COURSES[self._course]))
         return (Column("GPU", 16, _gpu_words, middle=True), course, *(_gauge_column(*one) for one in _GPU_COLUMNS))
+
+
+def _dark(loaded: Loaded, node: str) -> Content:
+    """The node's GPUs of which nothing was observed in the window, by reason; nothing where there are none."""
+    own = [one for one in loaded.shown.summary.unobserved if one.node == node]
+    return lines(*(
+        line(f"{words.counted(len(one.gpus), 'GPU')} not observed ({words.listed(one.gpus)}): {one.reason}", "$warning")
+        for one in own
+    ))  # fmt: skip
 
 
 @dataclass(frozen=True)

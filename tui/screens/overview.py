@@ -9,8 +9,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from ...advisor import words
-from ...advisor.moments import span
+from ...advisor import coverage, words
 from ...advisor.render.groups import Case, best_way, cases
 from ..cells import cost_cell, line, lines
 from ..state import FINDINGS_WINDOW, Loaded
@@ -21,12 +20,13 @@ from ..widgets.table import ItemTable
 from .page import Page, TextWanted, WorkloadWanted
 
 _NOTES = 3
+_DARK = 3  # reasons why GPUs were not observed
 
 
 class Overview(Page):
     NAME = "overview"
     ABOUT: ClassVar[str] = (
-        "What the GPUs cost in the window and where it went; what could be had back, in cash; what was found, the "
+        "What the GPUs cost in the window and where it went; what is recoverable in cash; what was found, the "
         f"costliest first. Findings are judged over {FINDINGS_WINDOW.name}, whichever window is shown, because waste "
         "needs 30 hours of data. Enter on a finding opens its workload."
     )
@@ -70,7 +70,7 @@ class Overview(Page):
         self.query_one("#coverage", Static).update(_coverage(loaded))
         names = {w.id: w.name for w in loaded.advice.workloads}
         rows = [(names.get(case.finding.workload or "", ""), case) for case in cases(loaded.advice)]
-        self.query_one(ItemTable).put(rows)
+        self.query_one(ItemTable).put(rows, coverage.nothing_found_short(loaded.advice))
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         finding = event.item[1].finding
@@ -79,27 +79,43 @@ class Overview(Page):
 
 def _cost(loaded: Loaded) -> Content:
     s, found = loaded.shown.summary, loaded.advice.summary
-    gpus = "1 GPU" if s.gpu_count == 1 else f"{s.gpu_count:,} GPUs"
     over = f" over {FINDINGS_WINDOW.name}" if loaded.shown is not loaded.advice else ""
     if not words.has_prices(s):
         wasted = words.wasted_hours(loaded.advice.findings)
+        judged = not found.nothing_judged
         return lines(
-            line(f"{words.hours(s.gpu_hours)} of {gpus}", "bold"),
-            line(f"wasted {words.hours(wasted)}{over}", "$warning" if wasted else ""),
+            line(coverage.size_words(s), "bold"),
+            line(f"wasted {words.hours(wasted)}{over}", "$warning" if wasted else "")
+            if judged
+            else line(f"waste: {coverage.not_judged(found)}"),
             *(line(note, "$foreground-muted") for note in loaded.advice.notes if words.about_prices(note)),
         )
+    told = [
+        line(f"wasted {coverage.wasted_words(found)}{over}", "$warning" if found.wasted_usd else ""),
+        line(
+            f"recoverable in cash {coverage.recoverable_words(found)}",
+            "$success" if found.recoverable_usd_per_month else "",
+        ),
+    ]
+    if found.nothing_judged and found.wasted_usd is None:
+        told = [line(f"waste and recoverable cash: {coverage.not_judged(found)}")]
     return lines(
-        line(f"{words.usd(s.cost_usd)} for {gpus}, {words.hours(s.gpu_hours)}", "bold"),
-        line(f"wasted {words.usd(found.wasted_usd)}{over}", "$warning" if found.wasted_usd else ""),
-        line(f"recoverable in cash {words.recoverable(found)}", "$success" if found.recoverable_usd_per_month else ""),
+        line(f"{words.usd(s.cost_usd)} for {coverage.size_words(s)}", "bold"),
+        *told,
         line(words.price_note(loaded.advice.prices), "$foreground-muted"),
     )
 
 
 def _coverage(loaded: Loaded) -> Content:
     shown, health = loaded.shown, loaded.health
-    length = span(shown.end - shown.start)
-    told = [line(f"Nodes {len(health.nodes):,}, workloads {len(shown.workloads):,}, over {length}")]
+    told = [
+        line(f"{coverage.observed_time(shown)}; {coverage.gpus_words(shown.summary)}", "bold"),
+        line(f"Nodes {len(health.nodes):,}, workloads {len(shown.workloads):,}"),
+    ]
+    told += [
+        line(f"{words.counted(int(count), 'GPU')} of {nodes} not observed: {reason}", "$warning")
+        for nodes, count, reason, _ in coverage.unobserved_rows(shown.summary)[:_DARK]
+    ]
     share = observed(shown)
     if share is not None:
         told.append(line(f"{words.percent(share)} of the workloads' GPU time was observed"))

@@ -106,7 +106,9 @@ class WhatIf(Page):
     def put(self, loaded: Loaded) -> None:
         id_ = self._workload or _first(loaded)
         if id_ is None:
-            self.query_one("#subject", Static).update(line("No workload was seen, so there is nothing to ask about."))
+            self.query_one("#subject", Static).update(
+                line("No workload was observed, so there is nothing to ask about.")
+            )
             return
         self._ask_about(id_)
 

@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from ...advisor import words
+from ...advisor import coverage, words
 from ...advisor.model import Advice, Finding, Recommendation, WorkloadVerdict
 from ...advisor.moments import minute, span
 from ...advisor.render.phases import phase_reasons, phase_sentence
@@ -179,7 +179,7 @@ def _held(w: WorkloadVerdict) -> Content:
 
 def _found(advice: Advice, findings: Sequence[Finding]) -> Content:
     if not findings:
-        return line(words.nothing_found(advice.notes))
+        return line(coverage.nothing_found(advice))
     told: list[Content] = []
     for f in findings:
         cost = words.cost(f.cost_usd, f.gpu_hours, priced=True)

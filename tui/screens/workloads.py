@@ -81,4 +81,4 @@ _COLUMNS = (
 
 def workload_table(id_: str) -> ItemTable:
     """A table of workloads, the largest first."""
-    return ItemTable(_COLUMNS, empty="No workload was seen in this window.", search=_search, sorted_by=4, id=id_)
+    return ItemTable(_COLUMNS, empty="No workload was observed in this window.", search=_search, sorted_by=4, id=id_)

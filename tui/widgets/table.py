@@ -190,9 +190,10 @@ class ItemTable(ScrollView, can_focus=True):
         """The cells of the line that the cursor stands on; empty: there is none."""
         return [] if self.item is None else [self._columns[n].text(self.item) for n in self._chosen]
 
-    def put(self, items: Sequence[Any]) -> None:
-        """Show other items; the cursor stays on the same one where it is still there."""
-        self._items = list(items)
+    def put(self, items: Sequence[Any], empty: str | None = None) -> None:
+        """Show other items; the cursor stays on the same one where it is still there. `empty`: what now stands where no
+        item is; None: as before."""
+        self._items, self._empty = list(items), empty or self._empty
         self._haystack = []
         self._arrange()
         self.call_after_refresh(self._prepare)

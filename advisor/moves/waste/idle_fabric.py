@@ -15,7 +15,7 @@ from ...words import dated, usd
 from ..found import Found, called, certainty, listed, node_words, sampling, when_possible
 from ..groups import HOURS_PER_MONTH, TRAINING, Group
 from ..ids import stable_id
-from ..money import PriceBook, fabric_premium, lacks_fabric
+from ..money import FABRIC_REMEDY, PriceBook, fabric_premium, fabric_unobserved, lacks_fabric
 from .scope import Scope, Told, seen_at_work
 
 RULE = "idle-fabric"
@@ -59,7 +59,16 @@ def idle_fabric(scope: Scope, rule: WasteRule) -> Told:
         )
         found.append(_finding(lead, series, nodes, hours, rule=rule.of(lead.lead.owner), book=scope.book))
     notes = [f"No verdict on the fabric of {listed(nodes)}: {reason}" for reason, nodes in unjudged.items() if reason]
-    return found, notes
+    dark = [node.node for node in verdicts.nodes if fabric_unobserved(scope.book, node)]
+    return found, [*notes, *_dark(dark)]
+
+
+def _dark(nodes: Sequence[str]) -> list[str]:
+    """That fabrics were not observed is no silence."""
+    if not nodes:
+        return []
+    of = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes ({listed(nodes)})"
+    return [f"The fabric of {of} was not observed: idle fabrics cannot be found there. {FABRIC_REMEDY}"]
 
 
 def _hours_by_node(verdicts: Verdicts, groups: Sequence[Group]) -> dict[str, dict[str, float]]:

@@ -15,6 +15,7 @@ import numpy as np
 from ....agent.inventory.text import clean_text
 from ....agent.sources.dcgm import FIELDS
 from ....rules.errors import NothingToDo, SourceError
+from ...blind import Blind, of_reason, unreadable
 from ...frame import Window
 from ...moments import minute
 from .answers import AnswerError, Grid, Labels
@@ -22,6 +23,7 @@ from .beside import named_ask
 from .client import Client, RefusedError, TooMuchError
 from .plan import halves
 from .queries import (
+    AGENT_ABSENCE,
     AGENT_ANCHOR,
     AGENT_SERIES,
     DCGM_GAUGES,
@@ -121,6 +123,9 @@ def probe(
     # Of a GPU any metric may be missing, so several are looked for.
     exported = anchors_of(names)[:_LOOKED_FOR]
     if not own and not exported:
+        blind = _blind(client, matches, names, latest)
+        if blind:
+            raise unreadable(blind)
         raise NothingToDo(
             f"{client.url} ({server}) has no series of GPUs between {minute(latest - since_seconds)} and "
             f"{minute(latest)}.",
@@ -202,6 +207,19 @@ def _speaks_metricsql(client: Client) -> bool:
         return client.scalar("union(vector(1))", 0.0) == 1.0
     except (RefusedError, AnswerError):
         return False
+
+
+def _blind(client: Client, matches: Sequence[str], names: set[str], at: float) -> dict[str, Blind]:
+    """Nodes with an agent that reads no GPU, and why. The agent's page carries the reason's code, not its sentence."""
+    if AGENT_ABSENCE not in names:
+        return {}
+    chosen = selector(matches, 'scope="source"', 'subject="nvml"', 'metric="*"')
+    told = client.instant(f"group by (node, reason) (last_over_time({AGENT_ABSENCE}{chosen}[1d]))", at)
+    return {
+        clean_text(one["node"]): of_reason(clean_text(one["reason"]))
+        for one in told.answer.labels
+        if "node" in one and "reason" in one
+    }
 
 
 def _names(client: Client, matches: Sequence[str], start: float, end: float) -> set[str]:

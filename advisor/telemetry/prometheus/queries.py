@@ -85,6 +85,7 @@ ANCHORS: tuple[str, ...] = (
       and "GR_ENGINE" not in name),
 )  # fmt: skip
 AGENT_ANCHOR = "skuwise_gpu_observed_seconds_total"
+AGENT_ABSENCE = "skuwise_absence"
 AGENT_SERIES = "skuwise_workload_gpu_seconds_total"
 _OVER_TIME = {"mean": "avg_over_time({})", "max": "max_over_time({})", "p95": "quantile_over_time(0.95, {})"}
 # Means far below 95th percentiles tell of work and waiting by turns, where samples are shorter than the turns.
