@@ -39,6 +39,10 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
         from .explain import configure_explain  # noqa: PLC0415
 
         configure_explain(parser)
+    elif command == "doctor":
+        from .doctor.command import configure_doctor  # noqa: PLC0415
+
+        configure_doctor(parser)
     elif command == "skus":
         from .skus import configure_skus  # noqa: PLC0415
 
