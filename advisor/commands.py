@@ -18,7 +18,7 @@ from ..agent.durations import parse_duration
 from ..rules.errors import EXIT_DONE, SkuwiseError, UsageError
 from .moments import parse_moment
 from .render import FORMATS, render
-from .source import Databases, Source, add_source_choice, source_of
+from .source import Databases, Source, add_source_choice, source_arguments, source_of
 
 if TYPE_CHECKING:
     from .frame import Frame
@@ -142,13 +142,24 @@ def run_advise(options: argparse.Namespace) -> int:
     decisions = ledger.decisions(now)
     say("reading telemetry ...")
     with no_garbage_collection():
-        _, advice = read_and_advise(
+        frame, advice = read_and_advise(
             source_of(options, say, cores()), since=options.since, until=options.until, rules_dir=options.rules,
             prices=options.prices, now=now, decisions=decisions, with_market=options.market, site=ledger.site(now),
         )  # fmt: skip
     print_advice(advice, options)
+    _say_coverage(frame, advice, options)
     ledger.note(advice, now)
     return EXIT_DONE
+
+
+def _say_coverage(frame: Frame, advice: Advice, options: argparse.Namespace) -> None:
+    """Where much is missing, one line says so: figures over half a fleet look like those over a whole one."""
+    from ..rules.plain import clean  # noqa: PLC0415
+    from .doctor.line import coverage_line  # noqa: PLC0415
+
+    line = coverage_line(frame, advice, f"skuwise doctor {source_arguments(options)}")
+    if line is not None:
+        say(clean(line))
 
 
 def print_advice(advice: Advice, options: argparse.Namespace) -> None:

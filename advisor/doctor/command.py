@@ -73,7 +73,9 @@ def diagnosis_of(told: Told, book: Rulebook, now: float) -> Diagnosis:
     from ..moves.money import PriceBook  # noqa: PLC0415
     from .diagnose import diagnose  # noqa: PLC0415
 
-    floors = [rule.thresholds["coverage_hours"].value for rule in book.rules.values() if "coverage_hours" in rule.thresholds]
+    floors = [
+        rule.thresholds["coverage_hours"].value for rule in book.rules.values() if "coverage_hours" in rule.thresholds
+    ]
     prices = PriceBook(book.catalog, tuple(book.own.prices), tuple(book.own.power))
     return diagnose(told, book.catalog, prices, min(floors), now)
 

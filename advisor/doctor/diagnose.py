@@ -7,13 +7,11 @@ from collections.abc import Iterable
 from ...rules.catalog_loader import Catalog
 from ..model import Unobserved
 from ..moves.money import PriceBook
-from .facts import MEASURES, GpuTold, Measure, NodeTold, Told
+from .facts import MEASURES, GpuTold, Measure, NodeTold, Told, applies
 from .gaps import gaps_of
 from .model import Diagnosis, Labels, MetricCoverage, NodeState, Readiness
 
 _FABRICS = ("infiniband", "ethernet")
-# Of an instance no driver tells these.
-_WHOLE_ONLY = ("nvlink", "pcie")
 
 
 def diagnose(told: Told, catalog: Catalog, book: PriceBook, floor_hours: float, generated_at: float) -> Diagnosis:
@@ -97,16 +95,6 @@ def _unobserved(
             said = f"{has}, and only {observed + len(named)} are named by any series."
             found.append(Unobserved(node.node, unnamed, said, "not-named"))
     return tuple(found)
-
-
-def applies(measure: str, gpu: GpuTold, catalog: Catalog) -> bool:
-    """Whether a GPU can have a measure at all: none tells links of instances, nor links that its model lacks."""
-    if measure not in _WHOLE_ONLY:
-        return True
-    if gpu.instances:
-        return False
-    sku = catalog.gpu(gpu.sku) if gpu.sku else None
-    return measure != "nvlink" or sku is None or bool(sku.nvlink_bytes_per_second)
 
 
 def _coverage(measure: Measure, told: Told, nodes: tuple[NodeState, ...], catalog: Catalog) -> MetricCoverage:

@@ -32,7 +32,7 @@ def exporters_queries(
         queries["images"] = (query, end, ("image",))
     anchor = next((name for name in ANCHORS if name in known), None)
     if anchor is not None:
-        by = (*NODE_LABELS, *_VERSION_LABELS)
+        by = _VERSION_LABELS
         query = f"count by ({', '.join(by)}) (last_over_time({anchor}{selector(matches)}[{span}]))"
         queries["dcgm"] = (query, end, by)
     if "node_uname_info" in known:
@@ -43,16 +43,17 @@ def exporters_queries(
     return queries
 
 
-def exporters_of(answers: Mapping[str, Answer], known: set[str], about: Described) -> tuple[Exporter, ...]:
-    """From the answers to `exporters_queries`."""
+def exporters_of(
+    answers: Mapping[str, Answer], known: set[str], about: Described, *, dcgm_nodes: int = 0
+) -> tuple[Exporter, ...]:
+    """From the answers to `exporters_queries`. `dcgm_nodes`: on how many nodes dcgm-exporter is seen."""
     images = _tags(answers.get("images"))
     found: list[Exporter] = []
     if AGENT_ANCHOR in known or "skuwise_node_info" in known:
         found.append(Exporter("skuwise agent", _values(answers, "agents", "agent_version"), len(about.agents)))
     if any(name in known for name in ANCHORS):
         labelled = tuple(sorted({v for one in _VERSION_LABELS for v in _values(answers, "dcgm", one)}))
-        nodes = len({tuple(labels.get(n) for n in NODE_LABELS) for labels in _labels(answers, "dcgm")})
-        found.append(Exporter("dcgm-exporter", labelled or images.get("dcgm-exporter", ()), nodes))
+        found.append(Exporter("dcgm-exporter", labelled or images.get("dcgm-exporter", ()), dcgm_nodes))
     if any(name.startswith("node_") for name in known):
         versions = _values(answers, "node", "version") or images.get("node-exporter", ())
         hosts = {about.host_of(labels) for labels in _labels(answers, "hosts")} - {None}

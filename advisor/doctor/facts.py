@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..frame import Window
+
+if TYPE_CHECKING:
+    from ...rules.catalog_loader import Catalog
 
 Scope = Literal["gpu", "node"]
 
@@ -38,6 +41,8 @@ GPU_MEASURES = tuple(one.name for one in MEASURES if one.scope == "gpu")
 NODE_MEASURES = tuple(one.name for one in MEASURES if one.scope == "node")
 # Below this use of the engine nobody works on a GPU whose holder could be asked for.
 BUSY_LEVEL = 0.05
+# Of an instance no driver tells these.
+_WHOLE_ONLY = ("nvlink", "pcie")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +128,13 @@ class Told:
     slack_seconds: float = 3600.0
     kubernetes: bool = False
     notes: tuple[str, ...] = ()
+
+
+def applies(measure: str, gpu: GpuTold, catalog: Catalog) -> bool:
+    """Whether a GPU can have a measure at all: none tells links of instances, nor links that its model lacks."""
+    if measure not in _WHOLE_ONLY:
+        return True
+    if gpu.instances:
+        return False
+    sku = catalog.gpu(gpu.sku) if gpu.sku else None
+    return measure != "nvlink" or sku is None or bool(sku.nvlink_bytes_per_second)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ...rules.catalog_loader import Catalog
 from ..moments import span
 from . import remedies
-from .facts import GPU_MEASURES, NodeTold, Told
+from .facts import GPU_MEASURES, NodeTold, Told, applies
 from .model import Gap, Labels, MetricCoverage, NodeState, Readiness
 
 # Samples that lie farther apart than this are worth a line: shorter turns of work and waiting are not seen.
@@ -16,9 +16,10 @@ _COARSE_SECONDS = 90.0
 WINDOW_SHARE = 0.9
 # Of busy GPU-hours: so many may be without a label before a line is written.
 _UNLABELED_SHARE = 0.1
+_DOCTOR = "run skuwise agent doctor on these nodes"
 
 
-def gaps_of(
+def gaps_of(  # noqa: PLR0917
     told: Told,
     catalog: Catalog,
     nodes: Sequence[NodeState],
@@ -27,17 +28,15 @@ def gaps_of(
     readiness: Readiness,
 ) -> tuple[Gap, ...]:
     """All gaps of a source."""
-    return tuple(
-        (
-            *_unobserved(told, nodes),
-            *_data(told, readiness),
-            *_measures(told, metrics),
-            *_networks(told, catalog, nodes),
-            *_host(told),
-            *_labels(told, labels),
-            *_money(told, nodes),
-            *_exporters(told, metrics),
-        )
+    return (
+        *_unobserved(told, nodes),
+        *_data(told, readiness),
+        *_measures(told, catalog, metrics),
+        *_networks(told, catalog, nodes),
+        *_host(told),
+        *_labels(told, labels),
+        *_money(told, catalog, nodes),
+        *_exporters(told, metrics),
     )
 
 
@@ -54,24 +53,29 @@ def _unobserved(told: Told, nodes: Sequence[NodeState]) -> Iterator[Gap]:
         for one in node.absences
         if one.metric in ("*", "gpu")
     }
-    loses = "They count as GPUs that nobody observed: their cost is shown, and no node that has one is recommended for release."
+    loses = "Their cost is shown as unobserved, and no node that has one of them is recommended for release."
     for (code, reason), found in by_reason.items():
         names = tuple(dict.fromkeys(name for name, _ in found))
         count = sum(number for _, number in found)
-        what = f"{count} GPUs are not observed"
+        what = f"{_counted(count, 'GPU')} not observed"
         if code == "no-exporter":
-            gap = (f"{what}: no exporter or agent reports them.", "on these nodes",
-                   "run dcgm-exporter as a DaemonSet that tolerates their taints, or skuwise agent run")
+            gap = (
+                f"{what}: no exporter or agent reports them.",
+                "run dcgm-exporter on these nodes (a DaemonSet that tolerates their taints), or skuwise agent run",
+            )
         elif code == "not-named":
-            gap = (f"{what}: their nodes have more GPUs than any series names.", "on these nodes",
-                   "compare nvidia-smi -L with dcgm-exporter's page; restart it where a GPU is missing")
+            gap = (
+                f"{what}: their nodes have more GPUs than any series names.",
+                "on these nodes compare nvidia-smi -L with dcgm-exporter's page; restart it where a GPU is missing",
+            )
         elif code == "no-samples":
-            gap = (f"{what}: series name them without any value.", "on these nodes",
-                   "look into dcgm-exporter's log; restart it and its host engine")
+            gap = (
+                f"{what}: series name them without any value.",
+                "look into dcgm-exporter's log; restart it and its host engine",
+            )
         else:
-            gap = (f"{what} and cannot be read: {reason}", "on these nodes",
-                   remedy_of.get((code, reason)) or "run skuwise agent doctor there")  # fmt: skip
-        yield Gap("gpus-unobserved" if code != "no-driver" else "no-driver", gap[0], loses, gap[1], gap[2], names)
+            gap = (f"{what} and cannot be read: {reason}", remedy_of.get((code, reason)) or _DOCTOR)  # fmt: skip
+        yield Gap("gpus-unobserved" if code != "no-driver" else "no-driver", gap[0], loses, "", gap[1], names)
     # A node without a driver may not even know how many GPUs it has.
     for node in nodes:
         absent = next((n for n in told.nodes if n.node == node.node), None)
@@ -80,17 +84,17 @@ def _unobserved(told: Told, nodes: Sequence[NodeState]) -> Iterator[Gap]:
                 if one.metric in ("*", "gpu"):
                     yield Gap(
                         "no-driver" if one.reason == "no-driver" else "gpus-unobserved",
-                        f"The GPUs of this node cannot be read: {one.detail or one.reason}", loses, "on the node",
-                        one.remedy or "run skuwise agent doctor there", (node.node,),
+                        f"The GPUs of this node cannot be read: {one.detail or one.reason}", loses, "",
+                        one.remedy or _DOCTOR, (node.node,),
                     )  # fmt: skip
                     break
 
 
 def _data(told: Told, readiness: Readiness) -> Iterator[Gap]:
-    if 0 < readiness.hours_left:
+    if readiness.hours_left > 0:
         yield Gap(
             "too-little-data",
-            f"No node has {readiness.floor_hours:g} h of data in this window: {span(readiness.best_hours * 3600)} at most.",
+            f"The window holds {span(readiness.best_hours * 3600)} of data of a node at most.",
             f"No verdict on waste is given below {readiness.floor_hours:g} h.",
             "",
             "choose a longer window with --since"
@@ -107,15 +111,14 @@ def _data(told: Told, readiness: Readiness) -> Iterator[Gap]:
         )  # fmt: skip
 
 
-def _measures(told: Told, metrics: Sequence[MetricCoverage]) -> Iterator[Gap]:
+def _measures(told: Told, catalog: Catalog, metrics: Sequence[MetricCoverage]) -> Iterator[Gap]:
     agents = {node.node for node in told.nodes if node.agent}
     for one in metrics:
         if one.scope != "gpu":
             continue
-        lacking = {node.node: node for node in told.nodes if _lacks(node, one.metric)}
+        lacking = {node.node: node for node in told.nodes if _lacks(node, one.metric, catalog)}
         if not lacking or one.having >= one.of:
             continue
-        # NVLink and PCIe of instances are told by nobody, and are not counted as missing.
         behind = tuple(sorted(set(lacking) - agents))
         own = tuple(sorted(set(lacking) & agents))
         what = f"{one.title} is measured on {one.having} of {one.of} GPUs."
@@ -128,15 +131,15 @@ def _measures(told: Told, metrics: Sequence[MetricCoverage]) -> Iterator[Gap]:
             why = next((a for node in own for a in lacking[node].absences if a.metric in _columns(one.metric)), None)
             yield Gap(
                 f"no-{one.metric.replace('_', '-')}", f"{what} {why.detail}" if why and why.detail else what,
-                remedies.LOSES[one.metric], "on these nodes", (why.remedy if why else "") or "skuwise agent doctor", own,
+                remedies.LOSES[one.metric], "",
+                (why.remedy if why else "") or _DOCTOR, own,
             )  # fmt: skip
 
 
-def _lacks(node: NodeTold, measure: str) -> bool:
-    for gpu in node.gpus:
-        if gpu.hours > 0 and gpu.known.get(measure, 0.0) <= 0 and not (gpu.instances and measure in ("nvlink", "pcie")):
-            return True
-    return False
+def _lacks(node: NodeTold, measure: str, catalog: Catalog) -> bool:
+    return any(
+        gpu.hours > 0 and gpu.known.get(measure, 0.0) <= 0 and applies(measure, gpu, catalog) for gpu in node.gpus
+    )
 
 
 def _columns(measure: str) -> tuple[str, ...]:
@@ -158,19 +161,20 @@ def _networks(told: Told, catalog: Catalog, nodes: Sequence[NodeState]) -> Itera
         elif not state.fabric_seen:
             silent.append(node.node)
     on_server = told.source.get("kind") == "prometheus"
-    where = "node_exporter's flags (in a container also --path.sysfs=/host/sys)" if on_server else "on these nodes"
+    where = "node_exporter's flags (in a container also --path.sysfs=/host/sys)" if on_server else ""
     if unseen:
         yield Gap(
-            "no-infiniband", f"{len(unseen)} nodes whose SKU has InfiniBand show no port of it.",
-            "Idle fabrics are not found, and work that waits for its network is not told from work that waits for launches.",
-            where, remedies.INFINIBAND_FLAG if on_server else "skuwise agent doctor", tuple(unseen),
+            "no-infiniband",
+            f"No InfiniBand port is observed on {_counted(len(unseen), 'node')} whose type has InfiniBand.",
+            "Idle fabrics are not found, and network-bound work cannot be told from launch-bound work.",
+            where, remedies.INFINIBAND_FLAG if on_server else _DOCTOR, tuple(unseen),
         )  # fmt: skip
     if silent:
         yield Gap(
-            "no-network", f"No network counters of {len(silent)} nodes.",
+            "no-network", f"No network counters of {_counted(len(silent), 'node')}.",
             "Whether they have a fabric and use it is unknown: multi-GPU jobs that wait stay without a bottleneck.",
             where,
-            f"{remedies.INFINIBAND_FLAG} {remedies.ETHERNET_FLAG}" if on_server else "skuwise agent doctor",
+            f"{remedies.INFINIBAND_FLAG} {remedies.ETHERNET_FLAG}" if on_server else _DOCTOR,
             tuple(silent),
         )  # fmt: skip
 
@@ -179,8 +183,8 @@ def _host(told: Told) -> Iterator[Gap]:
     without = tuple(sorted(node.node for node in told.nodes if not node.known.get("host")))
     if without and told.source.get("kind") == "prometheus":
         yield Gap(
-            "no-host", f"No host CPU of {len(without)} nodes.",
-            "Work that waits for its input (CPU, disk) is not found, and the provider is not recognized by its firmware.",
+            "no-host", f"No CPU counters of {_counted(len(without), 'node')}.",
+            "Work that waits for CPU or disk is not found, and firmware does not tell the provider.",
             "node_exporter's flags, on these nodes", remedies.HOST_FLAG, without,
         )  # fmt: skip
 
@@ -200,7 +204,7 @@ def _labels(told: Told, labels: Labels) -> Iterator[Gap]:
         where = "environment of dcgm-exporter on Kubernetes; flag of dcgm-exporter on Slurm"
         add = f"{remedies.PODS_FLAG}\n{remedies.SLURM_FLAG}"
     else:
-        where, add = "on these nodes", "skuwise agent doctor"
+        where, add = "", _DOCTOR
     yield Gap(
         "no-workload-labels", f"{share:.0%} of the busy GPU-hours name no pod and no job.",
         "Whose work that is remains unknown: it gets no verdict by workload and no recommendation to its team.",
@@ -208,28 +212,39 @@ def _labels(told: Told, labels: Labels) -> Iterator[Gap]:
     )  # fmt: skip
 
 
-def _money(told: Told, nodes: Sequence[NodeState]) -> Iterator[Gap]:
+def _money(told: Told, catalog: Catalog, nodes: Sequence[NodeState]) -> Iterator[Gap]:
     unpriced = [node for node in nodes if node.usd_per_hour is None and node.expected]
     if not unpriced:
         return
     names = tuple(node.node for node in unpriced)
     unnamed = tuple(node.node for node in unpriced if node.node_sku is None)
-    regionless = tuple(node.node for node in unpriced if node.node_sku is not None and node.region is None)
+    regionless = tuple(node.node for node in unpriced if node.node_sku in catalog.nodes and node.region is None)
     loses = "Their cost and their savings are in GPU-hours, not in dollars."
     on_server = told.source.get("kind") == "prometheus"
-    allow = (
-        ("kube-state-metrics' flags", remedies.ALLOW_LIST) if on_server
-        else ("agent.toml, or node labels in /etc/skuwise/node-labels", 'node_sku = "PROVIDER/INSTANCE-TYPE"')
-    )  # fmt: skip
+    if told.kubernetes and on_server:
+        allow = ("kube-state-metrics' flags", remedies.ALLOW_LIST)
+    elif on_server:
+        allow = ("", "set a price for each GPU (below), or run skuwise agent run there: it reads type and region")
+    else:
+        allow = ("/etc/skuwise/node-labels on the nodes", remedies.NODE_LABELS)
     if unnamed:
-        yield Gap("node-sku-unknown", f"The type of {len(unnamed)} nodes is unknown.", loses, *allow, unnamed)
+        yield Gap(
+            "node-sku-unknown", f"The type of {_counted(len(unnamed), 'node')} is unknown.", loses, *allow, unnamed
+        )
     if regionless:
-        yield Gap("region-unknown", f"The region of {len(regionless)} nodes is unknown.", loses, *allow, regionless)
+        yield Gap(
+            "region-unknown",
+            f"The region of {_counted(len(regionless), 'node')} is unknown.",
+            loses,
+            *allow,
+            regionless,
+        )
     skus = [gpu.sku for node in told.nodes if node.node in names for gpu in node.gpus if gpu.sku]
     most = max(sorted(set(skus)), key=skus.count, default=None)
     yield Gap(
-        "no-price", f"{len(unpriced)} nodes have no price.", loses,
-        f"skuwise.toml (with your price), or --gpu-hour-usd {most or 'H100-SXM5'}=2.10", remedies.price_line(most), names,
+        "no-price", f"No price for {_counted(len(unpriced), 'node')}.", loses,
+        f"skuwise.toml, with your price (or --gpu-hour-usd {most or 'H100-SXM5'}=2.10)",
+        remedies.price_line(most), names,
     )  # fmt: skip
 
 
@@ -237,7 +252,7 @@ def _exporters(told: Told, metrics: Sequence[MetricCoverage]) -> Iterator[Gap]:
     renamed = tuple(sorted(node.node for node in told.nodes if node.renamed_from))
     if renamed:
         yield Gap(
-            "hostname-is-a-pod", f"dcgm-exporter calls {len(renamed)} nodes by the name of its own pod.",
+            "hostname-is-a-pod", f"dcgm-exporter calls {_counted(len(renamed), 'node')} by the name of its own pod.",
             "A node gets a new name whenever the pod is replaced, and joins no series of node_exporter or Kubernetes.",
             "env of dcgm-exporter's container", remedies.HOSTNAME_ENV, renamed,
         )  # fmt: skip
@@ -250,7 +265,8 @@ def _exporters(told: Told, metrics: Sequence[MetricCoverage]) -> Iterator[Gap]:
             "scrape_configs of the server", "job_name: kube-state-metrics",
         )  # fmt: skip
     slowest = max(
-        (one.resolution_seconds for one in metrics if one.metric in GPU_MEASURES and one.resolution_seconds), default=0.0
+        (one.resolution_seconds for one in metrics if one.metric in GPU_MEASURES and one.resolution_seconds),
+        default=0.0,
     )
     if on_server and slowest > _COARSE_SECONDS:
         yield Gap(
@@ -258,3 +274,7 @@ def _exporters(told: Told, metrics: Sequence[MetricCoverage]) -> Iterator[Gap]:
             "Turns of work and waiting that are shorter than that are not seen.",
             "scrape_configs of the server, at the exporters' jobs", remedies.SCRAPE_LINE,
         )  # fmt: skip
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

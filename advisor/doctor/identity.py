@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...agent.inventory.identity import REGION_LABELS, TYPE_LABELS, dmi_of, label_of, sku_by_signs
@@ -17,8 +17,10 @@ from ..telemetry.prometheus.names import AGENT_NODE_LABELS, NODE_LABELS, NodeNam
 from ..telemetry.prometheus.nodes import KUBE_LABELS
 from ..telemetry.prometheus.queries import selector
 from .facts import Absent, GpuTold, NodeTold
+from .presence import PODS, carriers
 
 _GPU_RESOURCES = 'resource=~"nvidia_com_gpu|amd_com_gpu"'
+_ON_A_NODE = 'phase=~"Running|Pending"'
 _MOST_GPUS = 1024
 _MOST_RATE = 1e13
 _KUBE_NODE = ("exported_node", "node")
@@ -52,13 +54,19 @@ def identity_queries(
     last("agent ports", "skuwise_fabric_port_info", (*AGENT_NODE_LABELS, "device", "port"))
     last("absences", "skuwise_absence", (*AGENT_NODE_LABELS, "scope", "subject", "metric", "reason"),
          'metric=~"[*]|gpu"')  # fmt: skip
+    anchors = carriers(known)
+    if anchors and "kube_node_status_capacity" in known:
+        held = " or ".join(f"{name}{selector(matches, *labels)}" for name in anchors for labels in PODS)
+        by = ", ".join(NODE_LABELS)
+        queries["sharing"] = (f"max by ({by}) (count by ({by}, UUID, GPU_I_ID) ({held})) > 1", end, NODE_LABELS)
     if "kube_pod_container_resource_requests" in known:
         asked = f"kube_pod_container_resource_requests{selector(matches, _GPU_RESOURCES)}"
         each = f"max by (node, namespace, pod, container) (last_over_time({asked}[{span}]))"
         if "kube_pod_status_phase" in known:
             # A pod that has ended stays listed with its requests for a while.
-            running = f"kube_pod_status_phase{selector(matches, 'phase=~\"Running|Pending\"')}"
-            each += f" * on (namespace, pod) group_left () (max by (namespace, pod) (last_over_time({running}[{span}])) == 1)"
+            running = f"kube_pod_status_phase{selector(matches, _ON_A_NODE)}"
+            phase = f"max by (namespace, pod) (last_over_time({running}[{span}])) == 1"
+            each = f"{each} * on (namespace, pod) group_left () ({phase})"
         for n, at in enumerate(moments[:: max(len(moments) // _REQUESTED, 1)]):
             queries[f"requests {n}"] = (f"sum by (node) ({each})", at, _KUBE_NODE)
     return queries
@@ -124,6 +132,8 @@ def described(
         if name.startswith("requests"):
             for node, count in _numbers(answer, _kube_node).items():
                 requested[node] = max(requested.get(node, 0), count)
+    # Where GPUs are shared in time, Kubernetes counts each as several.
+    shared = {renamed.get(node, node) for labels in _labels(answers, "sharing") if (node := node_of(labels))}
     agents = {node: labels for labels in _labels(answers, "agents") if (node := agent_node(labels))}
     own = {renamed.get(called, called): gpus for called, gpus in skus.items()}
     by_kube = {node for node, count in {**capacity, **requested}.items() if count > 0}
@@ -143,14 +153,15 @@ def described(
     dmi = {node: labels for labels in _labels(answers, "dmi") if (node := found.host_of(labels))}
     kube = {node: one for one in _labels(answers, "labels") if (node := known.matched(_kube_node(one) or ""))}
     declared = {**_matched(capacity, known), **_matched(_numbers(answers.get("declared"), agent_node), known)}
-    asked, about = _matched(requested, known), {known.matched(node) or node: one for node, one in agents.items()}
+    asked = {node: count for node, count in _matched(requested, known).items() if node not in shared}
+    about = {known.matched(node) or node: one for node, one in agents.items()}
     absences = _absences(answers, known)
-    counted = Counter(
-        known.matched(node) for labels in _labels(answers, "agent ports") if (node := agent_node(labels))
-    )
+    counted = Counter(known.matched(node) for labels in _labels(answers, "agent ports") if (node := agent_node(labels)))
     facts: dict[str, dict[str, object]] = {}
     for node in {*own, *names}:
         mine = own.get(node, {})
+        if node in shared and mine and declared.get(node, 0) % len(mine) == 0:
+            declared.pop(node, None)
         facts[node] = {
             "declared": declared.get(node), "requested": asked.get(node, 0),
             "fabric_ports": len(ports.get(node, ())) or counted.get(node, 0), "absences": absences.get(node, ()),
@@ -182,7 +193,9 @@ def _by_signs(
     spelled = {_kubernetes(name): value for name, value in (labels or {}).items() if name in KUBE_LABELS}
     whole = [Gpu(uuid, 0, sku or "", sku if sku and catalog.gpu(sku) else None) for uuid, sku in gpus.items()]
     # Without a single port it is not known whether there are none, or nobody exports them.
-    sku, source = sku_by_signs(signs, spelled, whole, ports or (FabricPort("unknown", 1),), tuple(catalog.nodes.values()))
+    sku, source = sku_by_signs(
+        signs, spelled, whole, ports or (FabricPort("unknown", 1),), tuple(catalog.nodes.values())
+    )
     known = catalog.node(sku) if sku else None
     return {
         "node_sku": sku, "node_sku_source": source, "provider": signs.provider or (known.provider if known else None),
@@ -196,7 +209,8 @@ def _kubernetes(label: str) -> str:
 
 
 _SPELLED = {
-    "label_" + re.sub(r"[^a-zA-Z0-9_]", "_", name): name for name in (*TYPE_LABELS, *REGION_LABELS, "skuwise.io/node-sku")
+    "label_" + re.sub(r"[^a-zA-Z0-9_]", "_", name): name
+    for name in (*TYPE_LABELS, *REGION_LABELS, "skuwise.io/node-sku")
 }
 
 
@@ -255,9 +269,8 @@ def _labels(answers: Mapping[str, Answer], name: str) -> Iterable[Labels]:
     return answer.labels if answer is not None else ()
 
 
-def _numbers(answer: Answer | None, node: object) -> dict[str, int]:
+def _numbers(answer: Answer | None, node: Callable[[Labels], str | None]) -> dict[str, int]:
     """Node -> the largest whole number of GPUs that is told of it."""
-    assert callable(node)
     out: dict[str, int] = {}
     for labels, value in zip(answer.labels, answer.values, strict=True) if answer is not None else ():
         name, count = node(labels), float(value[0])

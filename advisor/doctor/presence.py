@@ -41,7 +41,16 @@ _INFINIBAND, _OTHER = 'link_layer="InfiniBand"', 'link_layer!="InfiniBand"'
 NOT_WIRES = 'device!~"lo|veth.*|cali.*|docker.*|cni.*|flannel.*|br-.*|virbr.*|tunl.*|cilium.*|lxc.*|kube-.*|dummy.*"'
 ONE_CORE = ('mode="idle"', 'cpu="0"')
 BUSY, LABELED = len(GPU_MEASURES), len(GPU_MEASURES) + 1
+# How a workload is named. A bare pod beside an exporter's container is the exporter's own.
+PODS = (('exported_pod!=""',), ('pod!=""', 'pod!~".*exporter.*"', 'container!~".*exporter.*"'))
+WORK = (*PODS, ('hpc_job!~"0?"',), ('exported_hpc_job!~"0?"',))
 NODE_BITS = ("infiniband", "ethernet", "host")
+
+
+def carriers(present: Collection[str]) -> list[str]:
+    """The series whose labels say whose work it is: one of those that an exporter has of every device, and one more."""
+    wanted = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_POWER_USAGE", *ANCHORS)
+    return [name for name in dict.fromkeys(wanted) if name in present][:2]
 
 
 def dcgm_names(measure: str, present: Collection[str]) -> list[tuple[str, float]]:
@@ -54,30 +63,29 @@ def dcgm_names(measure: str, present: Collection[str]) -> list[tuple[str, float]
     return found
 
 
-def dcgm_presence(present: Collection[str], matches: Sequence[str], within: str, *, exported: bool) -> str:
+def dcgm_presence(
+    present: Collection[str], matches: Sequence[str], within: str, kinds: Sequence[tuple[str, ...]] = WORK
+) -> str:
     """Of each device of dcgm-exporter: a bit for each of GPU_MEASURES, then `BUSY` and `LABELED`.
 
-    `exported`: whether workloads are named by ``exported_pod``. `within`: how far back a sample counts as now.
+    `within`: how far back a sample counts as now; `kinds`: by which of `WORK` workloads are named.
     """
     chosen = selector(matches)
     parts: dict[int, list[str]] = {
-        bit: [f"(last_over_time({name}{chosen}[{within}]) <= {most:.10g})" for name, most in dcgm_names(measure, present)]
+        bit: [
+            f"(last_over_time({name}{chosen}[{within}]) <= {most:.10g})" for name, most in dcgm_names(measure, present)
+        ]
         for bit, measure in enumerate(GPU_MEASURES)
     }
     parts[BUSY] = [
         f"(last_over_time({name}{chosen}[{within}]) > {BUSY_LEVEL * (100 if most > 2 else 1):g} <= {most:.10g})"
         for name, most in dcgm_names("engine_active", present)
     ]
-    prefix = "exported_" if exported else ""
-    own = () if exported else ('container!~".*exporter.*"',)
-    anchors = [name for name in ANCHORS if name in present]
     parts[LABELED] = [
         f"last_over_time({name}{selector(matches, *labels)}[{within}])"
-        for name in anchors
-        for labels in (
-            (f'{prefix}pod!=""', *own), ('hpc_job!=""', 'hpc_job!="0"'), ('exported_hpc_job!=""', 'exported_hpc_job!="0"')
-        )
-    ]  # fmt: skip
+        for name in carriers(present)
+        for labels in kinds
+    ]
     return bits(parts, DCGM_DEVICE)
 
 
@@ -87,7 +95,9 @@ def agent_presence(matches: Sequence[str], within: str) -> str:
     observed = {one.metric: one.observed.series for one in GPU_INTEGRALS}
     total = {one.metric: one.total.series for one in GPU_INTEGRALS}
     parts = {
-        bit: [f"(increase({observed[metric]}{chosen}[{within}]) > 0)" for metric in _AGENT[measure] if metric in observed]
+        bit: [
+            f"(increase({observed[metric]}{chosen}[{within}]) > 0)" for metric in _AGENT[measure] if metric in observed
+        ]
         for bit, measure in enumerate(GPU_MEASURES)
     }
     parts[BUSY] = [f"(rate({total['gpu_util']}{chosen}[{within}]) > {BUSY_LEVEL:g})"]
@@ -112,8 +122,8 @@ def agent_node_presence(matches: Sequence[str], within: str) -> str:
     """The same of each node with our agent, whose ports say what they are."""
     chosen = selector(matches)
     ports = {
-        0: f'skuwise_fabric_port_info{selector(matches, _INFINIBAND)}',
-        1: f'skuwise_fabric_port_info{selector(matches, _OTHER)}',
+        0: f"skuwise_fabric_port_info{selector(matches, _INFINIBAND)}",
+        1: f"skuwise_fabric_port_info{selector(matches, _OTHER)}",
     }
     parts = {bit: [f"last_over_time({one}[{within}])"] for bit, one in ports.items()}
     parts[2] = [f"last_over_time(skuwise_host_observed_seconds_total{chosen}[{within}])"]

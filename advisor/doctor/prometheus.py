@@ -13,7 +13,7 @@ from ..frame import Window
 from ..moments import minute
 from ..telemetry.prometheus.answers import Answer
 from ..telemetry.prometheus.client import Client
-from ..telemetry.prometheus.names import NODE_LABELS, agent_node, gpu_of, has_exported, node_of
+from ..telemetry.prometheus.names import NODE_LABELS, agent_node, gpu_of, node_of
 from ..telemetry.prometheus.probe import Server, server_of
 from ..telemetry.prometheus.queries import AGENT_ANCHOR, ANCHORS, selector
 from . import presence
@@ -35,6 +35,7 @@ _INTERVALS = 2.5
 _LEAST_WITHIN, _MOST_WITHIN = 300.0, 1800.0
 # Telemetry that begins this far into the window is looked at more closely.
 _LATE = 0.1
+_KIND_MOMENTS = 3
 _DEVICE_BITS = (*GPU_MEASURES, "busy", "labeled")
 
 
@@ -67,7 +68,7 @@ class _Seen:
     devices: dict[tuple[str, str], _Device] = field(default_factory=dict)
     nodes: list[tuple[int, Answer]] = field(default_factory=list)
     agents: list[tuple[int, Answer]] = field(default_factory=list)
-    agent_gpus: set[str] = field(default_factory=set)
+    dcgm_nodes: set[str] = field(default_factory=set)
 
     def moments(self) -> set[int]:
         return {at for device in self.devices.values() for at, known in device.at.items() if known & set(GPU_MEASURES)}
@@ -96,9 +97,9 @@ def read_server(asked: Asked, catalog: Catalog, *, since_seconds: float, until: 
     )
     within = min(max(_INTERVALS * HOUR / max(scraped or 1.0, 1.0), _LEAST_WITHIN), _MOST_WITHIN)
     span = f"{within:.0f}s"
-    exported = _exported(asker, anchors, chosen, end, span)
     begin, moments = window.start, spread(window.start, end)
-    seen = _look(asker, known, moments, span, exported=exported)
+    kinds = _kinds(asker, known, moments, span)
+    seen = _look(asker, known, moments, span, kinds)
     at = sorted(seen.moments())
     if not at:
         raise NothingToDo(
@@ -109,13 +110,16 @@ def read_server(asked: Asked, catalog: Catalog, *, since_seconds: float, until: 
         begin = max(first(asker, counted(span), moments[at[0] - 1], moments[at[0]]) - within, window.start)
         if begin > window.start + _LATE * window.seconds:
             moments = spread(begin, end)
-            seen = _look(asker, known, moments, span, exported=exported)
+            kinds = _kinds(asker, known, moments, span)
+            seen = _look(asker, known, moments, span, kinds)
     step_hours = (end - begin) / MOMENTS / HOUR
     about = described(
         asker.many(identity_queries(known, asked.matches, end, span, moments)), _gpu_skus(seen, catalog),
         catalog, asked.fabric_roles,
     )  # fmt: skip
-    exporters = exporters_of(asker.many(exporters_queries(known, asked.matches, end, span)), known, about)
+    exporters = exporters_of(
+        asker.many(exporters_queries(known, asked.matches, end, span)), known, about, dcgm_nodes=len(seen.dcgm_nodes)
+    )
     nodes = _nodes(seen, about, moments, step_hours)
     return Told(
         source=_source(asked, server),
@@ -127,7 +131,7 @@ def read_server(asked: Asked, catalog: Catalog, *, since_seconds: float, until: 
         resolution=_resolution(asker, known, end),
         sampled=MOMENTS,
         slack_seconds=(end - begin) / MOMENTS,
-        kubernetes=about.kubernetes or exported,
+        kubernetes=about.kubernetes or any(one in kinds for one in presence.PODS),
         notes=tuple(asker.notes),
     )
 
@@ -139,7 +143,7 @@ def _source(asked: Asked, server: Server) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _without_gpus(
+def _without_gpus(  # noqa: PLR0917
     asker: Asker, server: Server, known: set[str], window: Window, catalog: Catalog, asked: Asked
 ) -> Told:
     """Nodes may be known where no GPU is: by what they declare, by what pods request, by an agent without a driver."""
@@ -154,21 +158,27 @@ def _without_gpus(
     )  # fmt: skip
 
 
-def _exported(asker: Asker, anchors: Sequence[str], chosen: str, end: float, span: str) -> bool:
-    dcgm = [name for name in anchors if name != AGENT_ANCHOR]
-    if not dcgm:
-        return False
-    labels = ("exported_pod", "exported_hpc_job")
-    query = " or ".join(f"last_over_time({name}{chosen}[{span}])" for name in dcgm)
-    return has_exported(asker.instant(f"count by ({', '.join(labels)}) ({query})", end, labels).labels)
+def _kinds(asker: Asker, known: set[str], moments: Sequence[float], span: str) -> tuple[tuple[str, ...], ...]:
+    """By which labels dcgm-exporter names workloads, as far as a few moments tell: most servers have one way."""
+    anchors = presence.carriers(known)[:1]
+    asked = {
+        f"{n} {at}": (f"count(last_over_time({name}{selector(asker.matches, *labels)}[{span}]))", at, ())
+        for name in anchors
+        for n, labels in enumerate(presence.WORK)
+        for at in moments[-1 :: -max(len(moments) // _KIND_MOMENTS, 1)]
+    }
+    there = {name.split()[0] for name, answer in asker.many(asked).items() if len(answer.labels)}
+    return tuple(labels for n, labels in enumerate(presence.WORK) if str(n) in there)
 
 
-def _look(asker: Asker, known: set[str], moments: Sequence[float], span: str, *, exported: bool) -> _Seen:
+def _look(
+    asker: Asker, known: set[str], moments: Sequence[float], span: str, kinds: Sequence[tuple[str, ...]]
+) -> _Seen:
     """Ask at every moment, and put together what is told of each device."""
     asked: dict[str, tuple[str, float, Sequence[str]]] = {}
     queries: dict[str, tuple[str, Sequence[str]]] = {}
     if any(name in known for name in ANCHORS):
-        query = presence.dcgm_presence(known, asker.matches, span, exported=exported)
+        query = presence.dcgm_presence(known, asker.matches, span, kinds)
         queries["dcgm"] = (query, presence.DCGM_DEVICE)
     if AGENT_ANCHOR in known:
         queries["agent"] = (presence.agent_presence(asker.matches, span), presence.AGENT_DEVICE)
@@ -198,6 +208,7 @@ def _dcgm_devices(answer: Answer, moment: int, seen: _Seen) -> None:
         if found is None or node is None:
             continue
         uuid, parent = found
+        seen.dcgm_nodes.add(node)
         device = seen.devices.setdefault((node, uuid), _Device(node, uuid, parent or uuid, labels.get("modelName")))
         told = presence.known_bits(float(value[0]), _DEVICE_BITS)
         device.at[moment] = device.at.get(moment, frozenset()) | told
@@ -208,7 +219,6 @@ def _agent_devices(answer: Answer, moment: int, seen: _Seen) -> None:
         node, uuid = agent_node(labels), labels.get("gpu_uuid")
         if node is None or uuid is None:
             continue
-        seen.agent_gpus.add(uuid)
         device = seen.devices.setdefault((node, uuid), _Device(node, uuid, uuid, None))
         device.sku = device.sku or labels.get("sku")
         told = presence.known_bits(float(value[0]), _DEVICE_BITS)
@@ -308,7 +318,7 @@ def _resolution(asker: Asker, known: set[str], end: float) -> dict[str, float]:
             series[measure] = f"{AGENT_ANCHOR}{chosen}"
     for bit, name in zip(presence.NODE_BITS, _NODE_NAMES, strict=True):
         if name in known:
-            series[bit] = f"{name}{chosen}" if bit != "host" else f'{name}{selector(asker.matches, *presence.ONE_CORE)}'
+            series[bit] = f"{name}{chosen}" if bit != "host" else f"{name}{selector(asker.matches, *presence.ONE_CORE)}"
     answers = asker.many(
         {measure: (f"quantile(0.5, count_over_time({one}[1h]))", end, ()) for measure, one in series.items()}
     )

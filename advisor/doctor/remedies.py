@@ -25,7 +25,7 @@ CSV: Mapping[str, tuple[str, ...]] = {
 }
 LOSES: Mapping[str, str] = {
     "engine_active": "Whether these GPUs work at all is unknown: no finding of idle GPUs, no kind of their workloads.",
-    "sm_active": "Busy GPUs that use few SMs are not found, and launch-bound work is told from communication less often.",
+    "sm_active": "Busy GPUs that use few SMs are not found, and launch-bound work is hard to tell from communication.",
     "tensor_active": "Compute-bound work cannot be told from other work: no bottleneck, no move to another GPU.",
     "dram_active": "Memory bandwidth in use is unknown: every move that needs it (fewer GPUs, another GPU) is blocked.",
     "mem_used": "Memory that is held is unknown: no held-idle finding, no smaller GPU or MIG slice.",
@@ -34,9 +34,8 @@ LOSES: Mapping[str, str] = {
     "nvlink": "NVLink in use is unknown: idle NVLink is not found, no node without NVLink is recommended.",
     "pcie": "Work that waits for PCIe is not found.",
 }
-ALLOW_LIST = (
-    "--metric-labels-allowlist=nodes=[topology.kubernetes.io/region,node.kubernetes.io/instance-type]"
-)
+ALLOW_LIST = "--metric-labels-allowlist=nodes=[topology.kubernetes.io/region,node.kubernetes.io/instance-type]"
+NODE_LABELS = 'topology.kubernetes.io/region="REGION"\nnode.kubernetes.io/instance-type="INSTANCE-TYPE"'
 INFINIBAND_FLAG = "--collector.infiniband"
 ETHERNET_FLAG = "--collector.netdev --collector.netclass"
 HOST_FLAG = "--collector.cpu --collector.uname --collector.dmi"

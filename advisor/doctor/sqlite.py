@@ -194,7 +194,7 @@ def _gpus(node: str, found: _Found) -> Iterable[GpuTold]:
         own = parts.setdefault(parent or uuid, {})
         if parent:
             own[uuid] = found.seen.get((node, uuid), _Gpu())
-    for (at, uuid) in found.seen:
+    for at, uuid in found.seen:
         if at == node and (node, uuid) not in found.gpus:
             parts.setdefault(uuid, {})
     for whole, instances in parts.items():

@@ -71,8 +71,14 @@ def _readiness(found: Diagnosis) -> str:
     if not found.observed:
         return "Verdicts: none possible, no GPU is observed."
     if ready.hours_left > 0:
-        return f"Verdicts on waste: not yet. They need {ready.floor_hours:g} h of a node; the best has {ready.best_hours:.1f} h."
-    return f"Verdicts on waste: possible on {ready.ready_nodes} of {len(found.nodes)} nodes ({ready.floor_hours:g} h or more of data)."
+        return (
+            f"Verdicts on waste: possible after {span(ready.hours_left * 3600)} more of data "
+            f"({ready.floor_hours:g} h of a node are needed, {ready.best_hours:.1f} h are there)."
+        )
+    return (
+        f"Verdicts on waste: possible on {ready.ready_nodes} of {len(found.nodes)} nodes "
+        f"({ready.floor_hours:g} h or more of data)."
+    )
 
 
 def _nodes(console: Console, found: Diagnosis) -> None:
@@ -92,14 +98,20 @@ def _nodes(console: Console, found: Diagnosis) -> None:
 def _node_row(node: NodeState) -> tuple[str, ...]:
     why = "; ".join(f"{len(one.gpus)}: {one.reason}" for one in node.unobserved) or "GPUs cannot be read, see below."
     return (
-        node.node, str(node.expected) if node.expected else "unknown", node.expected_from if node.expected else words.NONE,
-        str(node.named), str(node.observed), why,
-    )  # fmt: skip
+        node.node,
+        str(node.expected or "unknown"),
+        node.expected_from if node.expected else words.NONE,
+        str(node.named),
+        str(node.observed),
+        why,
+    )
 
 
 def _metrics(console: Console, found: Diagnosis) -> None:
     _line(console, "Metrics", "bold")
-    console.print(_table(("metric", "known on", "of the window", "resolution"), [_metric_row(one) for one in found.metrics]))
+    console.print(
+        _table(("metric", "known on", "of the window", "resolution"), [_metric_row(one) for one in found.metrics])
+    )
     if found.sampled:
         _line(console, f"Shares are those of {found.sampled} moments of the window.")
     console.print()
@@ -107,7 +119,7 @@ def _metrics(console: Console, found: Diagnosis) -> None:
 
 def _metric_row(one: MetricCoverage) -> tuple[str, ...]:
     what = "GPUs" if one.scope == "gpu" else "nodes"
-    known = f"{one.having} of {one.of} {what}" if one.of else "does not apply"
+    known = f"{one.having} of {one.of} {what}" if one.of else words.NONE
     share = words.percent(one.window_share) if one.window_share is not None else words.NONE
     return one.title, known, share, span(one.resolution_seconds) if one.resolution_seconds else words.NONE
 
@@ -168,12 +180,12 @@ def _gap(console: Console, number: int, gap: Gap) -> None:
     if gap.nodes:
         _indented(console, f"Nodes: {_names(gap.nodes)}")
     if gap.add and gap.where:
-        _indented(console, f"Add to {gap.where}:" if "\n" in gap.add or len(gap.add) > 60 else f"Add to {gap.where}:")
+        _indented(console, f"Add to {gap.where}:")
         for line in gap.add.split("\n"):
             # Lines to copy stay whole: a terminal may wrap them, we do not.
             console.print(Text(f"     {clean(line)}", no_wrap=True, overflow="ignore"), crop=False, soft_wrap=True)
     elif gap.add:
-        _indented(console, f"To do: {gap.add}.")
+        _indented(console, f"To do: {gap.add.rstrip('.')}.")
 
 
 def _names(names: Sequence[str]) -> str:

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 # Measure -> the metrics of which one is enough to tell it, the one whose samples are counted first.
-GPU_METRICS: Mapping[str, tuple[str, ...]] = {
-    "engine_active": ("gpu_util", "sm_active"),
-    "sm_active": ("sm_active",),
-    "tensor_active": ("tensor_active",),
-    "dram_active": ("dram_active",),
-    "mem_used": ("mem_used_bytes",),
-    "power": ("power_watts",),
-    "clocks": ("sm_clock_hertz",),
-    "nvlink": ("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"),
-    "pcie": ("pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second"),
+GPU_METRICS: Mapping[str, list[str]] = {
+    "engine_active": ["gpu_util", "sm_active"],
+    "sm_active": ["sm_active"],
+    "tensor_active": ["tensor_active"],
+    "dram_active": ["dram_active"],
+    "mem_used": ["mem_used_bytes"],
+    "power": ["power_watts"],
+    "clocks": ["sm_clock_hertz"],
+    "nvlink": ["nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"],
+    "pcie": ["pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second"],
 }
 # The families of a device, the coarsest first, with whether they hold means or single samples.
 _ROLLED = {"hours": True, "minutes": True, "samples": False}
@@ -45,7 +45,9 @@ def gpus(family: str, busy_level: str = ":busy") -> str:
         f"sum(CASE WHEN coalesce(gpu_util{ending}, sm_active{ending}) > {busy_level} THEN {seconds} END)",
     ]  # fmt: skip
     for metrics in GPU_METRICS.values():
-        known = f"coalesce({', '.join(f'{one}{ending}' for one in metrics)})" if len(metrics) > 1 else metrics[0] + ending
+        known = (
+            f"coalesce({', '.join(f'{one}{ending}' for one in metrics)})" if len(metrics) > 1 else metrics[0] + ending
+        )
         parts.append(f"sum(CASE WHEN {known} IS NOT NULL THEN {seconds} END)")
         parts.append(f"sum({metrics[0]}_n)" if rolled else f"count({metrics[0]})")
     return _grouped(parts, f"gpu_{family}", "node, gpu_uuid")
