@@ -88,7 +88,7 @@ def nothing_observed(found: Diagnosis) -> NothingToDo:
         named = nodes[0] if len(nodes) == 1 else f"{nodes[0]} and {len(nodes) - 1} more nodes"
         return NothingToDo(
             f"The GPUs of {named} cannot be read: {driverless[0].what.partition(': ')[2] or 'no driver'}",
-            f"On the node: {driverless[0].add}",
+            driverless[0].add,
         )
     if found.nodes:
         return NothingToDo(

@@ -91,7 +91,7 @@ def _unobserved(told: Told, nodes: Sequence[NodeState]) -> Iterator[Gap]:
 
 
 def _data(told: Told, readiness: Readiness) -> Iterator[Gap]:
-    if readiness.hours_left > 0:
+    if readiness.hours_left > 0 and told.observed_hours:
         yield Gap(
             "too-little-data",
             f"The window holds {span(readiness.best_hours * 3600)} of data of a node at most.",

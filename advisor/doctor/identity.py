@@ -247,7 +247,7 @@ def _absences(answers: Mapping[str, Answer], known: NodeNames) -> dict[str, tupl
 _WORDS = {
     "no-driver": (
         "There is no NVIDIA driver on this node, or it is not loaded.",
-        "install or load the NVIDIA driver (modprobe nvidia) and restart the agent",
+        "Install or load the NVIDIA driver; nvidia-smi shows whether it works.",
     ),
 }
 

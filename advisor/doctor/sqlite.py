@@ -102,13 +102,12 @@ def _read(reader: Reader, window: Window, found: _Found) -> None:
         found.gpus[str(row[0]), str(row[1])] = row
     begin = window.start
     ends = [_number(reader.fetch(sql, {})[0][1], window.start) for sql in queries.spans(reader.version)]
-    for family, last in zip(FAMILIES, ends, strict=True):
-        # Each finer family tells of what came after the coarser one.
-        if last <= begin:
-            continue
-        part = {"start": begin, "end": min(last, window.end)}
-        _read_family(reader, family, part, found)
-        begin = last
+    for (family, row), last in zip(FAMILIES.items(), ends, strict=True):
+        # Each finer family tells of what came after the coarser one; a row that was rolled up early ends in the future.
+        end = min(last, math.floor(window.end / row) * row if row else window.end)
+        if end > begin:
+            _read_family(reader, family, {"start": begin, "end": end}, found)
+            begin = end
     for row in reader.fetch(queries.USES.sql, bounds):
         key = (str(row[1]), str(row[2]))
         start, end = max(_number(row[4]), window.start), min(_number(row[5]), window.end)

@@ -120,7 +120,9 @@ def _metrics(console: Console, found: Diagnosis) -> None:
 def _metric_row(one: MetricCoverage) -> tuple[str, ...]:
     what = "GPUs" if one.scope == "gpu" else "nodes"
     known = f"{one.having} of {one.of} {what}" if one.of else words.NONE
-    share = words.percent(one.window_share) if one.window_share is not None else words.NONE
+    share = words.NONE
+    if one.window_share is not None:
+        share = words.percent(one.window_share) if one.window_share >= 0.01 else "< 1 %"
     return one.title, known, share, span(one.resolution_seconds) if one.resolution_seconds else words.NONE
 
 

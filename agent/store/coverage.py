@@ -20,9 +20,8 @@ GPU_METRICS: Mapping[str, list[str]] = {
     "nvlink": ["nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"],
     "pcie": ["pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second"],
 }
-# The families of a device, the coarsest first, with whether they hold means or single samples.
-_ROLLED = {"hours": True, "minutes": True, "samples": False}
-FAMILIES = tuple(_ROLLED)
+# The families of a device, the coarsest first, and how long their rows are (s); 0: single samples.
+FAMILIES: Mapping[str, float] = {"hours": 3600.0, "minutes": 60.0, "samples": 0.0}
 
 NODES = (
     "SELECT node, provider, region, node_sku, node_sku_source, gpu_count, agent_version, first_seen, last_seen"
@@ -37,7 +36,7 @@ ABSENCES = (
 def gpus(family: str, busy_level: str = ":busy") -> str:
     """By node and GPU: first and last moment, seconds observed, seconds above ``:busy``, then for each of `GPU_METRICS`
     the seconds in which it was told and its samples."""
-    rolled = _ROLLED[family]
+    rolled = FAMILIES[family] > 0
     seconds = "observed_seconds" if rolled else "interval_seconds"
     ending = "_mean" if rolled else ""
     parts = [
@@ -55,14 +54,14 @@ def gpus(family: str, busy_level: str = ":busy") -> str:
 
 def ports(family: str) -> str:
     """By port: node, device, port, role, link layer, seconds observed."""
-    seconds = "observed_seconds" if _ROLLED[family] else "interval_seconds"
+    seconds = "observed_seconds" if FAMILIES[family] > 0 else "interval_seconds"
     parts = ["node", "device", "port", "role", "link_layer", f"sum({seconds})"]
     return _grouped(parts, f"fabric_{family}", "node, device, port, role, link_layer")
 
 
 def hosts(family: str) -> str:
     """By node: seconds in which the use of the processors was told."""
-    rolled = _ROLLED[family]
+    rolled = FAMILIES[family] > 0
     seconds, ending = ("observed_seconds", "_mean") if rolled else ("interval_seconds", "")
     return _grouped(
         ["node", f"sum(CASE WHEN cpu_util{ending} IS NOT NULL THEN {seconds} END)"], f"host_{family}", "node"
