@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from skuwise.benchmarks import fleet
+from skuwise.benchmarks import fleet  # pyright: ignore[reportMissingImports] - not in the wheel
 
 
 def main() -> None:

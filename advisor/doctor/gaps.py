@@ -121,7 +121,7 @@ def _measures(told: Told, catalog: Catalog, metrics: Sequence[MetricCoverage]) -
             continue
         behind = tuple(sorted(set(lacking) - agents))
         own = tuple(sorted(set(lacking) & agents))
-        what = f"{one.title} is measured on {one.having} of {one.of} GPUs."
+        what = f"{one.title[0].upper()}{one.title[1:]} is measured on {one.having} of {one.of} GPUs."
         if behind:
             yield Gap(
                 f"no-{one.metric.replace('_', '-')}", what, remedies.LOSES[one.metric], remedies.DCGM_FILE,

@@ -97,7 +97,8 @@ def read_server(asked: Asked, catalog: Catalog, *, since_seconds: float, until: 
     )
     within = min(max(_INTERVALS * HOUR / max(scraped or 1.0, 1.0), _LEAST_WITHIN), _MOST_WITHIN)
     span = f"{within:.0f}s"
-    begin, moments = window.start, spread(window.start, end)
+    begin = looked_from = window.start
+    moments = spread(looked_from, end)
     kinds = _kinds(asker, known, moments, span)
     seen = _look(asker, known, moments, span, kinds)
     at = sorted(seen.moments())
@@ -109,10 +110,10 @@ def read_server(asked: Asked, catalog: Catalog, *, since_seconds: float, until: 
     if at[0] > 0:
         begin = max(first(asker, counted(span), moments[at[0] - 1], moments[at[0]]) - within, window.start)
         if begin > window.start + _LATE * window.seconds:
-            moments = spread(begin, end)
+            looked_from, moments = begin, spread(begin, end)
             kinds = _kinds(asker, known, moments, span)
             seen = _look(asker, known, moments, span, kinds)
-    step_hours = (end - begin) / MOMENTS / HOUR
+    step_hours = (end - looked_from) / MOMENTS / HOUR
     about = described(
         asker.many(identity_queries(known, asked.matches, end, span, moments)), _gpu_skus(seen, catalog),
         catalog, asked.fabric_roles,
@@ -121,6 +122,7 @@ def read_server(asked: Asked, catalog: Catalog, *, since_seconds: float, until: 
         asker.many(exporters_queries(known, asked.matches, end, span)), known, about, dcgm_nodes=len(seen.dcgm_nodes)
     )
     nodes = _nodes(seen, about, moments, step_hours)
+    resolution = _resolution(asker, known, end)
     return Told(
         source=_source(asked, server),
         window=window,
@@ -128,9 +130,9 @@ def read_server(asked: Asked, catalog: Catalog, *, since_seconds: float, until: 
         observed_hours=len(seen.moments()) * step_hours,
         nodes=nodes,
         exporters=exporters,
-        resolution=_resolution(asker, known, end),
+        resolution=resolution,
         sampled=MOMENTS,
-        slack_seconds=(end - begin) / MOMENTS,
+        slack_seconds=step_hours * HOUR,
         kubernetes=about.kubernetes or any(one in kinds for one in presence.PODS),
         notes=tuple(asker.notes),
     )
@@ -226,23 +228,28 @@ def _agent_devices(answer: Answer, moment: int, seen: _Seen) -> None:
 
 
 def _one_home_each(seen: _Seen) -> None:
-    """A GPU that two nodes claim is where it was seen more often."""
+    """Each GPU on one node: where it was seen more often, if several nodes claim it; on the latest, if its node was
+    renamed in the window, or is called by two exporters in two ways."""
     homes: dict[str, list[_Device]] = {}
     for device in seen.devices.values():
         homes.setdefault(device.uuid, []).append(device)
     for several in homes.values():
-        if len(several) > 1:
-            kept = max(several, key=lambda one: (len(one.at), one.node))
-            for device in several:
-                if device is not kept:
-                    kept.at = {n: kept.at.get(n, frozenset()) | device.at.get(n, frozenset())
-                               for n in {*kept.at, *device.at}} if _same_host(kept, device) else kept.at  # fmt: skip
-                    del seen.devices[device.node, device.uuid]
+        if len(several) == 1:
+            continue
+        kept = max(several, key=lambda one: (len(one.at), max(one.at, default=-1), one.node))
+        for other in several:
+            if other is kept:
+                continue
+            if not set(other.at) & set(kept.at) or _short(other.node) == _short(kept.node):
+                if max(other.at, default=-1) > max(kept.at, default=-1):
+                    kept, other = other, kept  # noqa: PLW2901 - the later one stays
+                for n, known in other.at.items():
+                    kept.at[n] = kept.at.get(n, frozenset()) | known
+            del seen.devices[other.node, other.uuid]
 
 
-def _same_host(one: _Device, other: _Device) -> bool:
-    """Whether two names may be one host's: short and long, as an agent and an exporter may write it."""
-    return one.node.split(".", maxsplit=1)[0].lower() == other.node.split(".", maxsplit=1)[0].lower()
+def _short(node: str) -> str:
+    return node.split(".", maxsplit=1)[0].lower()
 
 
 def _gpu_skus(seen: _Seen, catalog: Catalog) -> dict[str, dict[str, str | None]]:

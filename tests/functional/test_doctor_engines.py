@@ -14,7 +14,8 @@ from skuwise.advisor.doctor.json import load_schema
 from skuwise.advisor.moments import rfc3339
 from skuwise.advisor.simulate.series import Series
 from skuwise.tests.engines import prometheus, victoria
-from skuwise.tests.fleets import FLEETS, Fleet, Truth, series, truth
+from skuwise.tests.fleets import FLEETS, Fleet, Observed, Truth, compose, hardware, series, truth
+from skuwise.tests.fleets.blocks import serving
 
 pytestmark = pytest.mark.slow
 DAYS = 2.0
@@ -163,3 +164,19 @@ def test_labels_of_a_server_do_nothing_to_a_terminal(
         out = capsys.readouterr().out
         assert not {"\x1b", "\u202e"} & set(out)
         assert "[red]" in out
+
+
+@pytest.mark.parametrize("engine", sorted(ENGINES))
+def test_a_node_that_is_called_by_its_exporters_pod_is_known_by_its_own_name(
+    engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet = compose(
+        "pods", serving("light-01", "light", hardware.G6, observed=Observed(hostname="pod")), days=0.5, interval_s=120.0
+    )
+    with ENGINES[engine](tmp_path, series(fleet, np.random.default_rng(1))) as url:
+        found = asked(url, fleet.end, capsys, days=0.5)
+    assert [(one["node"], one["gpus_observed"], one["node_sku"]) for one in found["nodes"]] == [
+        ("light-01", 4, "aws/g6.12xlarge")
+    ]
+    (gap,) = [one for one in found["gaps"] if one["code"] == "hostname-is-a-pod"]
+    assert gap["nodes"] == ["light-01"] and "spec.nodeName" in gap["add"]

@@ -6,6 +6,7 @@ import json
 import math
 import unicodedata
 from dataclasses import replace
+from typing import Any
 
 import jsonschema
 import pytest
@@ -17,6 +18,7 @@ from skuwise.advisor.doctor.facts import GPU_MEASURES, NODE_MEASURES, Absent, Ex
 from skuwise.advisor.doctor.json import load_schema, render_json
 from skuwise.advisor.doctor.model import Diagnosis
 from skuwise.advisor.doctor.presence import bits, known_bits
+from skuwise.advisor.doctor.prometheus import _Device, _one_home_each, _Seen
 from skuwise.advisor.doctor.text import render_text
 from skuwise.advisor.frame import Window
 from skuwise.advisor.moves.money import PriceBook
@@ -151,9 +153,9 @@ def test_a_source_without_any_node_says_what_to_scrape() -> None:
     ],
 )  # fmt: skip
 def test_money_that_cannot_be_said_names_the_line_for_it(
-    changed: dict[str, object], kubernetes: bool, expected: set[str], line: str
+    changed: dict[str, Any], kubernetes: bool, expected: set[str], line: str
 ) -> None:
-    found = diagnosed(node(**changed), kubernetes=kubernetes)
+    found = diagnosed(replace(node(), **changed), kubernetes=kubernetes)
     assert set(codes(found)) == expected
     assert line in "\n".join(gap.add for gap in found.gaps)
     assert 'gpu_hour_usd = { "H100-SXM5" = 2.10 }' in found.gaps[-1].add
@@ -243,3 +245,22 @@ def test_what_is_no_set_of_bits_sets_none(value: float) -> None:
 def test_a_measure_without_a_series_has_no_bit_in_the_query() -> None:
     query = bits({0: ["a", "b"], 1: [], 2: ["c"]}, ("node",))
     assert '"bit", "0"' in query and '"bit", "1"' not in query and "* 4" in query
+
+
+def seen_as(*devices: _Device) -> dict[tuple[str, str], set[int]]:
+    seen = _Seen({(one.node, one.uuid): one for one in devices})
+    _one_home_each(seen)
+    return {key: set(one.at) for key, one in seen.devices.items()}
+
+
+def device(node: str, moments: range) -> _Device:
+    return _Device(node, "GPU-1", "GPU-1", None, dict.fromkeys(moments, frozenset({"power"})))
+
+
+def test_a_gpu_stands_on_one_node_whatever_it_is_called_on_the_way() -> None:
+    # A node renamed in the window keeps its moments under its new name.
+    assert seen_as(device("old", range(20)), device("new", range(20, 24))) == {("new", "GPU-1"): set(range(24))}
+    # An agent and an exporter write one host's name in two ways.
+    assert seen_as(device("n1", range(24)), device("n1.example", range(12))) == {("n1", "GPU-1"): set(range(24))}
+    # Two nodes claim it at once: it is where it was seen more often.
+    assert seen_as(device("a", range(24)), device("b", range(12))) == {("a", "GPU-1"): set(range(24))}
