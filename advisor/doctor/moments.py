@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ...rules.errors import NothingToDo
+from ...rules.errors import NothingToDo, SkuwiseError
 from ..frame import Window
 from ..moments import minute
 from ..telemetry.prometheus.answers import Answer, AnswerError, Grid
 from ..telemetry.prometheus.client import Client, RefusedError
+from .presence import Look
 
 MOMENTS = 24
 DAY, HOUR = 86400.0, 3600.0
@@ -33,10 +34,25 @@ class Asker:
         try:
             return self.client.instant(query, at, kept).answer
         except (RefusedError, AnswerError) as error:
-            note = f"A question could not be asked: {error.message}"
-            if note not in self.notes:
-                self.notes.append(note)
+            self._note(error)
             return Answer.nothing(1)
+
+    def over(self, looks: Sequence[Look], grid: Grid) -> list[tuple[Look, Answer]]:
+        """The answers of queries over all moments, several at once."""
+        with ThreadPoolExecutor(max_workers=self.concurrency, thread_name_prefix="skuwise-doctor") as pool:
+            return list(zip(looks, pool.map(lambda look: self._range(look, grid), looks), strict=True))
+
+    def _range(self, look: Look, grid: Grid) -> Answer:
+        try:
+            return self.client.range(look.query, grid, look.kept).answer
+        except (RefusedError, AnswerError) as error:
+            self._note(error)
+            return Answer.nothing(grid.count)
+
+    def _note(self, error: SkuwiseError) -> None:
+        note = f"A question could not be asked: {error.message}"
+        if note not in self.notes:
+            self.notes.append(note)
 
     def count(self, query: str, at: float) -> int:
         values = self.instant(query, at, ()).values

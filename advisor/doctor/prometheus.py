@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from ...agent.model import Role
 from ...rules.catalog_loader import Catalog
 from ...rules.errors import NothingToDo
 from ..frame import Window
 from ..moments import minute
-from ..telemetry.prometheus.answers import Answer
+from ..telemetry.prometheus.answers import Answer, Grid, Labels
 from ..telemetry.prometheus.client import Client
 from ..telemetry.prometheus.names import NODE_LABELS, agent_node, gpu_of, node_of
 from ..telemetry.prometheus.probe import Server, server_of
@@ -21,6 +23,7 @@ from .exporters import exporters_of, exporters_queries
 from .facts import GPU_MEASURES, GpuTold, NodeTold, Told
 from .identity import Described, described, identity_queries
 from .moments import HOUR, MOMENTS, Asker, first, newest, spread
+from .presence import Look
 
 _NAMES = (
     "DCGM_FI_.+|skuwise_.+|node_infiniband_(port_data_transmitted_bytes_total|rate_bytes_per_second)"
@@ -28,15 +31,13 @@ _NAMES = (
     "|kube_node_labels|kube_node_info|kube_node_status_capacity|kube_pod_info|kube_pod_container_info"
     "|kube_pod_container_resource_requests|kube_pod_status_phase|kube_state_metrics_build_info"
 )
-_NODE_NAMES = ("node_infiniband_port_data_transmitted_bytes_total", "node_network_transmit_bytes_total",
-               "node_cpu_seconds_total")  # fmt: skip
 # A sample counts as now for so many intervals: one may be missed.
 _INTERVALS = 2.5
 _LEAST_WITHIN, _MOST_WITHIN = 300.0, 1800.0
 # Telemetry that begins this far into the window is looked at more closely.
 _LATE = 0.1
-_KIND_MOMENTS = 3
-_DEVICE_BITS = (*GPU_MEASURES, "busy", "labeled")
+_SPELLED_MOMENTS = 3
+_DEVICE_BITS = (*GPU_MEASURES, presence.BUSY, presence.LABELED)
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class _Device:
     uuid: str
     whole: str
     sku: str | None
-    at: dict[int, frozenset[str]] = field(default_factory=dict)
+    at: dict[int, set[str]] = field(default_factory=dict)
 
 
 @dataclass
@@ -66,8 +67,8 @@ class _Seen:
     """What all moments told."""
 
     devices: dict[tuple[str, str], _Device] = field(default_factory=dict)
-    nodes: list[tuple[int, Answer]] = field(default_factory=list)
-    agents: list[tuple[int, Answer]] = field(default_factory=list)
+    nodes: list[tuple[Look, Answer]] = field(default_factory=list)
+    agents: list[tuple[Look, Answer]] = field(default_factory=list)
     dcgm_nodes: set[str] = field(default_factory=set)
 
     def moments(self) -> set[int]:
@@ -99,8 +100,8 @@ def read_server(asked: Asked, catalog: Catalog, *, since_seconds: float, until: 
     span = f"{within:.0f}s"
     begin = looked_from = window.start
     moments = spread(looked_from, end)
-    kinds = _kinds(asker, known, moments, span)
-    seen = _look(asker, known, moments, span, kinds)
+    spelling = _spelling(asker, known, moments, span)
+    seen = _look(asker, known, moments, span, spelling)
     at = sorted(seen.moments())
     if not at:
         raise NothingToDo(
@@ -111,8 +112,8 @@ def read_server(asked: Asked, catalog: Catalog, *, since_seconds: float, until: 
         begin = max(first(asker, counted(span), moments[at[0] - 1], moments[at[0]]) - within, window.start)
         if begin > window.start + _LATE * window.seconds:
             looked_from, moments = begin, spread(begin, end)
-            kinds = _kinds(asker, known, moments, span)
-            seen = _look(asker, known, moments, span, kinds)
+            spelling = _spelling(asker, known, moments, span)
+            seen = _look(asker, known, moments, span, spelling)
     step_hours = (end - looked_from) / MOMENTS / HOUR
     about = described(
         asker.many(identity_queries(known, asked.matches, end, span, moments)), _gpu_skus(seen, catalog),
@@ -133,7 +134,7 @@ def read_server(asked: Asked, catalog: Catalog, *, since_seconds: float, until: 
         resolution=resolution,
         sampled=MOMENTS,
         slack_seconds=step_hours * HOUR,
-        kubernetes=about.kubernetes or any(one in kinds for one in presence.PODS),
+        kubernetes=about.kubernetes or any(one in spelling.work for one in presence.PODS),
         notes=tuple(asker.notes),
     )
 
@@ -160,71 +161,70 @@ def _without_gpus(  # noqa: PLR0917
     )  # fmt: skip
 
 
-def _kinds(asker: Asker, known: set[str], moments: Sequence[float], span: str) -> tuple[tuple[str, ...], ...]:
-    """By which labels dcgm-exporter names workloads, as far as a few moments tell: most servers have one way."""
-    anchors = presence.carriers(known)[:1]
-    asked = {
-        f"{n} {at}": (f"count(last_over_time({name}{selector(asker.matches, *labels)}[{span}]))", at, ())
-        for name in anchors
-        for n, labels in enumerate(presence.WORK)
-        for at in moments[-1 :: -max(len(moments) // _KIND_MOMENTS, 1)]
-    }
-    there = {name.split()[0] for name, answer in asker.many(asked).items() if len(answer.labels)}
-    return tuple(labels for n, labels in enumerate(presence.WORK) if str(n) in there)
-
-
-def _look(
-    asker: Asker, known: set[str], moments: Sequence[float], span: str, kinds: Sequence[tuple[str, ...]]
-) -> _Seen:
-    """Ask at every moment, and put together what is told of each device."""
+def _spelling(asker: Asker, known: set[str], moments: Sequence[float], span: str) -> presence.Spelling:
+    """By which labels dcgm-exporter names nodes and workloads, as far as a few moments tell."""
     asked: dict[str, tuple[str, float, Sequence[str]]] = {}
-    queries: dict[str, tuple[str, Sequence[str]]] = {}
-    if any(name in known for name in ANCHORS):
-        query = presence.dcgm_presence(known, asker.matches, span, kinds)
-        queries["dcgm"] = (query, presence.DCGM_DEVICE)
-    if AGENT_ANCHOR in known:
-        queries["agent"] = (presence.agent_presence(asker.matches, span), presence.AGENT_DEVICE)
-        queries["agent node"] = (presence.agent_node_presence(asker.matches, span), NODE_LABELS)
-    on_nodes = presence.node_presence(known, asker.matches, span)
-    if on_nodes is not None:
-        queries["node"] = (on_nodes, NODE_LABELS)
-    for name, (query, kept) in queries.items():
-        asked |= {f"{name} {n}": (query, at, kept) for n, at in enumerate(moments)}
-    answers = asker.many(asked)
+    for at in moments[-1 :: -max(len(moments) // _SPELLED_MOMENTS, 1)]:
+        for name in presence.carriers(known):
+            for n, labels in enumerate(presence.WORK):
+                chosen = selector(asker.matches, *labels)
+                asked[f"{n} {name} {at}"] = (f"count(last_over_time({name}{chosen}[{span}]))", at, ())
+            each = f"last_over_time({name}{selector(asker.matches)}[{span}])"
+            asked[f"nodes {name} {at}"] = (f"count by ({', '.join(NODE_LABELS)}) ({each})", at, NODE_LABELS)
+    told = asker.many(asked)
+    work = {name.split()[0] for name, answer in told.items() if len(answer.labels)}
+    nodes = {
+        label for name, answer in told.items() if name.startswith("nodes") for one in answer.labels for label in one
+    }
+    return presence.Spelling(
+        tuple(name for name in NODE_LABELS if name in nodes) or NODE_LABELS,
+        tuple(labels for n, labels in enumerate(presence.WORK) if str(n) in work),
+    )
+
+
+def _look(asker: Asker, known: set[str], moments: Sequence[float], span: str, spelling: presence.Spelling) -> _Seen:
+    """Ask at every moment, and put together what is told of each device."""
+    grid = Grid(moments[0], moments[-1], (moments[-1] - moments[0]) / (len(moments) - 1))
     seen = _Seen()
-    for n in range(len(moments)):
-        if "agent" in queries:
-            _agent_devices(answers[f"agent {n}"], n, seen)
-            seen.agents.append((n, answers[f"agent node {n}"]))
-        if "dcgm" in queries:
-            _dcgm_devices(answers[f"dcgm {n}"], n, seen)
-        if "node" in queries:
-            seen.nodes.append((n, answers[f"node {n}"]))
+    if AGENT_ANCHOR in known:
+        for look, answer in asker.over(presence.agent_looks(asker.matches, span), grid):
+            _devices(look, answer, seen, _agent_device)
+        seen.agents = asker.over(presence.agent_node_looks(asker.matches, span), grid)
+    if any(name in known for name in ANCHORS):
+        for look, answer in asker.over(presence.dcgm_looks(known, asker.matches, span, spelling), grid):
+            _devices(look, answer, seen, _dcgm_device)
+    seen.nodes = asker.over(presence.node_looks(known, asker.matches, span), grid)
     _one_home_each(seen)
     return seen
 
 
-def _dcgm_devices(answer: Answer, moment: int, seen: _Seen) -> None:
-    for labels, value in zip(answer.labels, answer.values, strict=True):
-        found, node = gpu_of(labels), node_of(labels)
-        if found is None or node is None:
+def _devices(look: Look, answer: Answer, seen: _Seen, named: Callable[[Labels, _Seen], _Device | None]) -> None:
+    """What one query tells of each device."""
+    for labels, values in zip(answer.labels, answer.values, strict=True):
+        device = named(labels, seen)
+        if device is None:
             continue
-        uuid, parent = found
-        seen.dcgm_nodes.add(node)
-        device = seen.devices.setdefault((node, uuid), _Device(node, uuid, parent or uuid, labels.get("modelName")))
-        told = presence.known_bits(float(value[0]), _DEVICE_BITS)
-        device.at[moment] = device.at.get(moment, frozenset()) | told
+        for bit, known in look.told(values).items():
+            for n in np.nonzero(known)[0].tolist():
+                device.at.setdefault(n, set()).add(bit)
 
 
-def _agent_devices(answer: Answer, moment: int, seen: _Seen) -> None:
-    for labels, value in zip(answer.labels, answer.values, strict=True):
-        node, uuid = agent_node(labels), labels.get("gpu_uuid")
-        if node is None or uuid is None:
-            continue
-        device = seen.devices.setdefault((node, uuid), _Device(node, uuid, uuid, None))
-        device.sku = device.sku or labels.get("sku")
-        told = presence.known_bits(float(value[0]), _DEVICE_BITS)
-        device.at[moment] = device.at.get(moment, frozenset()) | told
+def _dcgm_device(labels: Labels, seen: _Seen) -> _Device | None:
+    found, node = gpu_of(labels), node_of(labels)
+    if found is None or node is None:
+        return None
+    uuid, parent = found
+    seen.dcgm_nodes.add(node)
+    return seen.devices.setdefault((node, uuid), _Device(node, uuid, parent or uuid, labels.get("modelName")))
+
+
+def _agent_device(labels: Labels, seen: _Seen) -> _Device | None:
+    node, uuid = agent_node(labels), labels.get("gpu_uuid")
+    if node is None or uuid is None:
+        return None
+    device = seen.devices.setdefault((node, uuid), _Device(node, uuid, uuid, None))
+    device.sku = device.sku or labels.get("sku")
+    return device
 
 
 def _one_home_each(seen: _Seen) -> None:
@@ -244,7 +244,7 @@ def _one_home_each(seen: _Seen) -> None:
                 if max(other.at, default=-1) > max(kept.at, default=-1):
                     kept, other = other, kept  # noqa: PLW2901 - the later one stays
                 for n, known in other.at.items():
-                    kept.at[n] = kept.at.get(n, frozenset()) | known
+                    kept.at.setdefault(n, set()).update(known)
             del seen.devices[other.node, other.uuid]
 
 
@@ -285,7 +285,7 @@ def _gpu(
     seen: list[int] = []
     for n in range(len(moments)):
         parts = [one.at[n] for one in instances if one.at.get(n)] or [one.at[n] for one in own if one.at.get(n)]
-        measured = frozenset.intersection(*parts) if parts else frozenset()
+        measured = set.intersection(*parts) if parts else set()
         worked = [part for part in parts if "busy" in part]
         if any(part & set(GPU_MEASURES) for part in parts):
             seen.append(n)
@@ -305,11 +305,12 @@ def _gpu(
 def _node_hours(seen: _Seen, about: Described, step_hours: float) -> dict[str, dict[str, float]]:
     told: dict[str, dict[str, set[int]]] = {}
     for rows, named in ((seen.nodes, about.host_of), (seen.agents, agent_node)):
-        for n, answer in rows:
-            for labels, value in zip(answer.labels, answer.values, strict=True):
+        for look, answer in rows:
+            for labels, values in zip(answer.labels, answer.values, strict=True):
                 node = named(labels)
-                for name in presence.known_bits(float(value[0]), presence.NODE_BITS) if node else ():
-                    told.setdefault(node or "", {}).setdefault(name, set()).add(n)
+                if node:
+                    at = np.nonzero(look.told(values)[look.bit])[0].tolist()
+                    told.setdefault(node, {}).setdefault(look.bit, set()).update(at)
     return {node: {name: len(at) * step_hours for name, at in own.items()} for node, own in told.items()}
 
 
@@ -323,9 +324,9 @@ def _resolution(asker: Asker, known: set[str], end: float) -> dict[str, float]:
             series[measure] = f"{names[0][0]}{chosen}"
         elif AGENT_ANCHOR in known:
             series[measure] = f"{AGENT_ANCHOR}{chosen}"
-    for bit, name in zip(presence.NODE_BITS, _NODE_NAMES, strict=True):
+    for bit, (name, own) in presence.NODE_SERIES.items():
         if name in known:
-            series[bit] = f"{name}{chosen}" if bit != "host" else f"{name}{selector(asker.matches, *presence.ONE_CORE)}"
+            series[bit] = f"{name}{selector(asker.matches, *own)}"
     answers = asker.many(
         {measure: (f"quantile(0.5, count_over_time({one}[1h]))", end, ()) for measure, one in series.items()}
     )

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from skuwise.advisor.doctor.diagnose import at_once, diagnose
 from skuwise.advisor.doctor.facts import GPU_MEASURES, NODE_MEASURES, Absent, Exporter, GpuTold, NodeTold, Told
 from skuwise.advisor.doctor.json import load_schema, render_json
 from skuwise.advisor.doctor.model import Diagnosis
-from skuwise.advisor.doctor.presence import bits, known_bits
+from skuwise.advisor.doctor.presence import BUSY, LABELED, PODS, Spelling, dcgm_looks
 from skuwise.advisor.doctor.prometheus import _Device, _one_home_each, _Seen
 from skuwise.advisor.doctor.text import render_text
 from skuwise.advisor.frame import Window
@@ -27,6 +28,7 @@ from skuwise.rules.catalog_loader import load_catalog
 from skuwise.rules.plain import INVISIBLE
 
 CATALOG = load_catalog()
+nan = float("nan")
 NOW, HOUR = 1_790_000_000.0, 3600.0
 AZURE = "azure/Standard_ND96isr_H100_v5"
 ALL = dict.fromkeys(GPU_MEASURES, 48.0)
@@ -231,20 +233,20 @@ def test_the_json_of_every_gap_is_valid_and_each_says_what_is_lost_and_what_to_a
     assert document["summary"]["gpu_count"] == 4
 
 
-@given(st.sets(st.integers(0, 11)))
-def test_bits_come_back_as_the_names_they_stood_for(set_bits: set[int]) -> None:
-    names = [f"m{n}" for n in range(12)]
-    assert known_bits(float(sum(2**n for n in set_bits)), names) == {f"m{n}" for n in set_bits}
+def test_blanks_are_no_values_and_a_busy_engine_says_so() -> None:
+    looks = dcgm_looks({"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_SM_ACTIVE"}, (), "300s", Spelling(("Hostname",), ()))
+    util, sm = (one for one in looks if one.bit in ("engine_active", "sm_active"))
+    told = util.told(np.array([0.0, 4.0, 6.0, 100.0, 2.0**47, 0x7FFFFFF0, -1.0, nan]))
+    assert told["engine_active"].tolist() == [True] * 4 + [False] * 4
+    assert told[BUSY].tolist() == [False, False, True, True] + [False] * 4
+    # An instance's SM activity may pass 1.
+    assert sm.told(np.array([1.4, 2.0**47, nan]))["sm_active"].tolist() == [True, False, False]
 
 
-@pytest.mark.parametrize("value", [math.nan, -1.0, math.inf, 1e300])
-def test_what_is_no_set_of_bits_sets_none(value: float) -> None:
-    assert known_bits(value, ["a", "b"]) == frozenset()
-
-
-def test_a_measure_without_a_series_has_no_bit_in_the_query() -> None:
-    query = bits({0: ["a", "b"], 1: [], 2: ["c"]}, ("node",))
-    assert '"bit", "0"' in query and '"bit", "1"' not in query and "* 4" in query
+def test_what_a_server_does_not_have_is_not_asked_for() -> None:
+    looks = dcgm_looks({"DCGM_FI_DEV_FB_USED"}, ('cluster="a"',), "300s", Spelling(("Hostname",), (PODS[0],)))
+    assert [one.bit for one in looks] == ["mem_used", LABELED]
+    assert all('cluster="a"' in one.query and "exported_node" not in one.query for one in looks)
 
 
 def seen_as(*devices: _Device) -> dict[tuple[str, str], set[int]]:
@@ -254,7 +256,7 @@ def seen_as(*devices: _Device) -> dict[tuple[str, str], set[int]]:
 
 
 def device(node: str, moments: range) -> _Device:
-    return _Device(node, "GPU-1", "GPU-1", None, dict.fromkeys(moments, frozenset({"power"})))
+    return _Device(node, "GPU-1", "GPU-1", None, {n: {"power"} for n in moments})
 
 
 def test_a_gpu_stands_on_one_node_whatever_it_is_called_on_the_way() -> None:
