@@ -98,6 +98,8 @@ def dcgm_names(measure: str, present: Collection[str]) -> list[tuple[str, float]
         gauge = _BY_MEASURE[one]
         most = _SM_OF_INSTANCE if one == "sm_active" else gauge.most / gauge.scale
         found += [(name, most) for name in gauge.names if name in present]
+        if found and one.endswith("_per_second"):
+            break  # who tells one direction of a link tells the other
     return found
 
 

@@ -165,7 +165,7 @@ def _spelling(asker: Asker, known: set[str], moments: Sequence[float], span: str
     """By which labels dcgm-exporter names nodes and workloads, as far as a few moments tell."""
     asked: dict[str, tuple[str, float, Sequence[str]]] = {}
     for at in moments[-1 :: -max(len(moments) // _SPELLED_MOMENTS, 1)]:
-        for name in presence.carriers(known):
+        for name in presence.carriers(known)[:1]:
             for n, labels in enumerate(presence.WORK):
                 chosen = selector(asker.matches, *labels)
                 asked[f"{n} {name} {at}"] = (f"count(last_over_time({name}{chosen}[{span}]))", at, ())
