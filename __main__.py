@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "agent": ("skuwise.agent.commands", "", "sample this node's GPUs, links and host into SQLite"),
     "advise": ("skuwise.advisor.commands", "advisor", "say what each workload is, what is wasted, and what to move"),
     "explain": ("skuwise.advisor.commands", "advisor", "one workload, finding or recommendation with all its evidence"),
+    "doctor": ("skuwise.advisor.commands", "advisor", "what a source can tell, what is missing, and the line to add"),
     "tui": ("skuwise.tui.commands", "tui", "see the fleet, understand one workload, decide, in a terminal"),
     "skus": ("skuwise.advisor.commands", "", "the catalog of GPUs, nodes and prices"),
     "prices": ("skuwise.advisor.commands", "advisor", "a price file from an export of what was really charged"),

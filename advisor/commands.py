@@ -20,7 +20,7 @@ from ..rules.errors import EXIT_DONE, SkuwiseError, UsageError
 from .hour_settings import add_prices, said_prices
 from .moments import parse_moment
 from .render import FORMATS, render
-from .source import Databases, Source, add_source_choice, source_of
+from .source import Databases, Source, add_source_choice, source_arguments, source_of
 
 if TYPE_CHECKING:
     from ..rules.hour_prices import SaidPrices
@@ -41,6 +41,10 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
         from .explain import configure_explain  # noqa: PLC0415
 
         configure_explain(parser)
+    elif command == "doctor":
+        from .doctor.command import configure_doctor  # noqa: PLC0415
+
+        configure_doctor(parser)
     elif command == "skus":
         from .skus import configure_skus  # noqa: PLC0415
 
@@ -142,14 +146,25 @@ def run_advise(options: argparse.Namespace) -> int:
     ledger.check()
     say("reading telemetry ...")
     with no_garbage_collection():
-        _, advice = read_and_advise(
+        frame, advice = read_and_advise(
             source_of(options, say, cores()), since=options.since, until=options.until, rules_dir=options.rules,
             prices=options.prices, hourly=said_prices(options, os.environ), now=now, ledger=ledger,
             with_market=options.market,
         )  # fmt: skip
     print_advice(advice, options)
+    _say_coverage(frame, advice, options)
     ledger.note(advice, now)
     return EXIT_DONE
+
+
+def _say_coverage(frame: Frame, advice: Advice, options: argparse.Namespace) -> None:
+    """Where much is missing, one line says so: figures over half a fleet look like those over a whole one."""
+    from ..rules.plain import clean  # noqa: PLC0415
+    from .doctor.line import coverage_line  # noqa: PLC0415
+
+    line = coverage_line(frame, advice, f"skuwise doctor {source_arguments(options)}")
+    if line is not None:
+        say(clean(line))
 
 
 def print_advice(advice: Advice, options: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,3 +109,11 @@ def source_of(options: argparse.Namespace, progress: Callable[[str], None], proc
     return PrometheusServer(
         options.prometheus, tuple(options.match), dict(os.environ), progress, cached=not options.no_cache
     )
+
+
+def source_arguments(options: argparse.Namespace) -> str:
+    """The options that name the source again, for a command line that somebody may copy."""
+    if options.prometheus is None:
+        return " ".join(f"--db {shlex.quote(str(path))}" for path in options.db)
+    matches = [f"--match {shlex.quote(match)}" for match in options.match]
+    return " ".join([f"--prometheus {shlex.quote(options.prometheus)}", *matches])

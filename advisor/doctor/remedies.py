@@ -1,0 +1,50 @@
+"""The exact lines that make a source tell more, and what the advice loses without them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...agent.sources.dcgm import FIELDS
+
+_OF_FIELD = {field.metric: field.csv for field in FIELDS}
+DCGM_FILE = "dcgm-exporter's CSV of counters (-f, or the Helm value customMetrics)"
+# Measure -> lines of dcgm-exporter's CSV of counters.
+CSV: Mapping[str, tuple[str, ...]] = {
+    "engine_active": ("DCGM_FI_PROF_GR_ENGINE_ACTIVE, gauge, Ratio of time the graphics engine is active.",),
+    "sm_active": (_OF_FIELD["sm_active"],),
+    "tensor_active": (_OF_FIELD["tensor_active"],),
+    "dram_active": (_OF_FIELD["dram_active"],),
+    "mem_used": (
+        "DCGM_FI_DEV_FB_USED, gauge, Framebuffer memory used (in MiB).",
+        "DCGM_FI_DEV_FB_FREE, gauge, Framebuffer memory free (in MiB).",
+    ),
+    "power": ("DCGM_FI_DEV_POWER_USAGE, gauge, Power draw (in W).",),
+    "clocks": ("DCGM_FI_DEV_SM_CLOCK, gauge, SM clock frequency (in MHz).",),
+    "nvlink": (_OF_FIELD["nvlink_tx_bytes_per_second"], _OF_FIELD["nvlink_rx_bytes_per_second"]),
+    "pcie": (_OF_FIELD["pcie_tx_bytes_per_second"], _OF_FIELD["pcie_rx_bytes_per_second"]),
+}
+LOSES: Mapping[str, str] = {
+    "engine_active": "Whether these GPUs work at all is unknown: no finding of idle GPUs, no kind of their workloads.",
+    "sm_active": "Busy GPUs that use few SMs are not found, and launch-bound work is hard to tell from communication.",
+    "tensor_active": "Compute-bound work cannot be told from other work: no bottleneck, no move to another GPU.",
+    "dram_active": "Memory bandwidth in use is unknown: every move that needs it (fewer GPUs, another GPU) is blocked.",
+    "mem_used": "Memory that is held is unknown: no held-idle finding, no smaller GPU or MIG slice.",
+    "power": "Faulty telemetry, throttling and energy are not judged.",
+    "clocks": "Throttled GPUs are not found, and no lower clock is recommended.",
+    "nvlink": "NVLink in use is unknown: idle NVLink is not found, no node without NVLink is recommended.",
+    "pcie": "Work that waits for PCIe is not found.",
+}
+ALLOW_LIST = "--metric-labels-allowlist=nodes=[topology.kubernetes.io/region,node.kubernetes.io/instance-type]"
+NODE_LABELS = 'topology.kubernetes.io/region="REGION"\nnode.kubernetes.io/instance-type="INSTANCE-TYPE"'
+INFINIBAND_FLAG = "--collector.infiniband"
+ETHERNET_FLAG = "--collector.netdev --collector.netclass"
+HOST_FLAG = "--collector.cpu --collector.uname --collector.dmi"
+PODS_FLAG = "DCGM_EXPORTER_KUBERNETES=true"
+SLURM_FLAG = "--hpc-job-mapping-dir=/run/dcgm-job-mapping"
+HOSTNAME_ENV = "NODE_NAME: {valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}"
+SCRAPE_LINE = "scrape_interval: 30s"
+
+
+def price_line(gpu_sku: str | None) -> str:
+    """The line of the settings that gives a GPU its price."""
+    return f'[prices]\ngpu_hour_usd = {{ "{gpu_sku or "H100-SXM5"}" = 2.10 }}'

@@ -1,0 +1,219 @@
+"""What databases tell: counts by node and GPU, asked of their rollups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...agent.store import coverage, queries
+from ...agent.store.coverage import FAMILIES, GPU_METRICS
+from ...agent.store.reader import Reader, open_reader
+from ...rules.errors import NothingToDo, SkuwiseError
+from ..frame import Window
+from ..moments import minute
+from ..telemetry.database import span_of
+from ..telemetry.sqlite import CLOCK_TOLERANCE_SECONDS, database_files
+from .facts import BUSY_LEVEL, Absent, Exporter, GpuTold, NodeTold, Told
+
+HOUR = 3600.0
+
+
+@dataclass
+class _Gpu:
+    first: float = math.inf
+    last: float = -math.inf
+    seconds: float = 0.0
+    busy: float = 0.0
+    known: dict[str, float] = field(default_factory=dict)
+    samples: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class _Found:
+    """What one database or several hold, as it is summed up."""
+
+    nodes: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    gpus: dict[tuple[str, str], tuple[object, ...]] = field(default_factory=dict)
+    seen: dict[tuple[str, str], _Gpu] = field(default_factory=dict)
+    ports: dict[tuple[str, str, str], tuple[str, float]] = field(default_factory=dict)
+    hosts: dict[str, float] = field(default_factory=dict)
+    absences: dict[str, dict[Absent, None]] = field(default_factory=dict)
+    uses: dict[tuple[str, str], float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def read_databases(paths: Sequence[Path], *, since_seconds: float, until: float | None, now: float) -> Told:
+    """What files and folders of node databases tell of a window. Raises NothingToDo where they hold no sample."""
+    files = database_files(paths)
+    spans, notes = _spans(files)
+    known = [one for one in spans.values() if one is not None]
+    if not known:
+        raise NothingToDo(
+            f"{files[0]} holds no samples yet.", "Let the agent run for a while, or name another database."
+        )
+    end = until
+    if end is None:
+        latest = max(one[1] for one in known)
+        end = math.ceil((now if latest > now + CLOCK_TOLERANCE_SECONDS else latest) / 60.0) * 60.0
+    window = Window(math.floor((end - since_seconds) / HOUR) * HOUR, float(end))
+    found = _Found(notes=notes)
+    for path in spans:
+        try:
+            with open_reader(path) as reader:
+                _read(reader, window, found)
+        except SkuwiseError as error:
+            if len(files) == 1:
+                raise
+            found.notes.append(f"Left out: {path}. {error}")
+    if not found.seen and not any(found.absences.values()):
+        first, last = min(one[0] for one in known), max(one[1] for one in known)
+        raise NothingToDo(
+            f"There is no data between {minute(window.start)} and {minute(window.end)}: the databases hold data from "
+            f"{minute(first)} to {minute(last)}.",
+            "Choose another window with --since and --until.",
+        )
+    return _told(found, window, files)
+
+
+def _spans(files: Iterable[Path]) -> tuple[dict[Path, tuple[float, float] | None], list[str]]:
+    spans: dict[Path, tuple[float, float] | None] = {}
+    notes: list[str] = []
+    files = list(files)
+    for path in files:
+        try:
+            with open_reader(path) as reader:
+                spans[path] = span_of(reader)
+        except SkuwiseError as error:
+            if len(files) == 1:
+                raise
+            notes.append(f"Left out: {path}. {error}")
+    return spans, notes
+
+
+def _read(reader: Reader, window: Window, found: _Found) -> None:
+    bounds = {"start": window.start, "end": window.end}
+    for row in reader.fetch(coverage.NODES):
+        node = str(row[0])
+        if node not in found.nodes or _number(row[8]) >= _number(found.nodes[node][8]):
+            found.nodes[node] = row
+    for row in reader.fetch(queries.GPUS.sql, bounds):
+        found.gpus[str(row[0]), str(row[1])] = row
+    begin = window.start
+    ends = [_number(reader.fetch(sql, {})[0][1], window.start) for sql in queries.spans(reader.version)]
+    for (family, row), last in zip(FAMILIES.items(), ends, strict=True):
+        # Each finer family tells of what came after the coarser one; a row that was rolled up early ends in the future.
+        end = min(last, math.floor(window.end / row) * row if row else window.end)
+        if end > begin:
+            _read_family(reader, family, {"start": begin, "end": end}, found)
+            begin = end
+    for row in reader.fetch(queries.USES.sql, bounds):
+        key = (str(row[1]), str(row[2]))
+        start, end = max(_number(row[4]), window.start), min(_number(row[5]), window.end)
+        found.uses[key] = found.uses.get(key, 0.0) + max(end - start, 0.0)
+    for node, _, metric, reason, detail, remedy, scope, device in reader.fetch(coverage.ABSENCES, bounds):
+        # A source that cannot be read at all says so of everything it would tell; only NVML's is all of the GPUs.
+        whole = metric == "*" and not (scope == "gpu" or (scope == "source" and device in (None, "nvml")))
+        said = Absent("-" if whole else str(metric), str(reason), str(detail or ""), str(remedy or ""))
+        found.absences.setdefault(str(node), {})[said] = None
+
+
+def _read_family(reader: Reader, family: str, part: dict[str, float], found: _Found) -> None:
+    for row in reader.fetch(coverage.gpus(family), {**part, "busy": BUSY_LEVEL}):
+        gpu = found.seen.setdefault((str(row[0]), str(row[1])), _Gpu())
+        gpu.first, gpu.last = min(gpu.first, _number(row[2])), max(gpu.last, _number(row[3]))
+        gpu.seconds += _number(row[4])
+        gpu.busy += _number(row[5])
+        for place, measure in enumerate(GPU_METRICS):
+            seconds, samples = _number(row[6 + 2 * place]), _number(row[7 + 2 * place])
+            gpu.known[measure] = gpu.known.get(measure, 0.0) + seconds
+            gpu.samples[measure] = gpu.samples.get(measure, 0.0) + samples
+    for node, device, port, _, layer, seconds in reader.fetch(coverage.ports(family), part):
+        key = (str(node), str(device), str(port))
+        before = found.ports.get(key, ("", 0.0))[1]
+        found.ports[key] = (str(layer), before + _number(seconds))
+    for node, seconds in reader.fetch(coverage.hosts(family), part):
+        found.hosts[str(node)] = found.hosts.get(str(node), 0.0) + _number(seconds)
+
+
+def _told(found: _Found, window: Window, files: list[Path]) -> Told:
+    firsts = [gpu.first for gpu in found.seen.values()]
+    begin = max(min(firsts, default=window.end), window.start)
+    longest = max((gpu.seconds for gpu in found.seen.values()), default=0.0)
+    versions = tuple(sorted({str(row[6]) for row in found.nodes.values() if row[6]}))
+    return Told(
+        source={"kind": "sqlite", "databases": [str(path) for path in files]},
+        window=window,
+        begin=begin,
+        observed_hours=longest / HOUR,
+        nodes=tuple(_node(name, row, found) for name, row in sorted(found.nodes.items())),
+        exporters=(Exporter("skuwise agent", versions, len(found.nodes)),),
+        resolution=_resolution(found.seen.values()),
+        notes=tuple(found.notes),
+    )
+
+
+def _resolution(seen: Iterable[_Gpu]) -> dict[str, float]:
+    seconds: dict[str, float] = {}
+    samples: dict[str, float] = {}
+    for gpu in seen:
+        for measure, known in gpu.known.items():
+            seconds[measure] = seconds.get(measure, 0.0) + known
+            samples[measure] = samples.get(measure, 0.0) + gpu.samples.get(measure, 0.0)
+    return {measure: seconds[measure] / count for measure, count in samples.items() if count > 0}
+
+
+def _node(name: str, row: tuple[object, ...], found: _Found) -> NodeTold:
+    ports = {key: told for key, told in found.ports.items() if key[0] == name}
+    known: dict[str, float] = {"host": found.hosts.get(name, 0.0) / HOUR}
+    for measure, layers in (("infiniband", ("InfiniBand",)), ("ethernet", ("Ethernet", "EFA"))):
+        own = [seconds for layer, seconds in ports.values() if layer in layers]
+        if own:
+            known[measure] = max(own) / HOUR
+    declared = row[5]
+    return NodeTold(
+        node=name, gpus=tuple(_gpus(name, found)),
+        declared=declared if isinstance(declared, int) and 0 < declared <= 1024 else None,
+        node_sku=_text(row[3]), node_sku_source=_text(row[4]), provider=_text(row[1]), region=_text(row[2]),
+        known={measure: hours for measure, hours in known.items() if hours > 0}, fabric_ports=len(ports),
+        absences=tuple(sorted(found.absences.get(name, {}), key=lambda one: one.reason != "no-driver")), agent=True,
+    )  # fmt: skip
+
+
+def _gpus(node: str, found: _Found) -> Iterable[GpuTold]:
+    """Physical GPUs of a node. Of a sliced one, what all of its instances tell."""
+    parts: dict[str, dict[str, _Gpu]] = {}
+    skus: dict[str, str | None] = {}
+    for (at, uuid), row in found.gpus.items():
+        if at != node:
+            continue
+        parent = str(row[5]) if row[5] else None
+        skus[parent or uuid] = skus.get(parent or uuid) or _text(row[3]) or _text(row[2])
+        own = parts.setdefault(parent or uuid, {})
+        if parent:
+            own[uuid] = found.seen.get((node, uuid), _Gpu())
+    for at, uuid in found.seen:
+        if at == node and (node, uuid) not in found.gpus:
+            parts.setdefault(uuid, {})
+    for whole, instances in parts.items():
+        seen = [one for one in instances.values() if one.seconds > 0] or (
+            [found.seen[node, whole]] if (node, whole) in found.seen else []
+        )
+        used = [found.uses.get((node, uuid), 0.0) for uuid in (whole, *instances)]
+        hours = max((one.seconds for one in seen), default=0.0) / HOUR
+        yield GpuTold(
+            whole, skus.get(whole), hours, min((one.first for one in seen), default=math.nan),
+            max((one.last for one in seen), default=math.nan),
+            {m: min(one.known.get(m, 0.0) for one in seen) / HOUR for m in GPU_METRICS} if seen else {},
+            busy := max((one.busy for one in seen), default=0.0) / HOUR,
+            min(max(used) / HOUR, busy), len(instances),
+        )  # fmt: skip
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _number(value: object, default: float = 0.0) -> float:
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else default

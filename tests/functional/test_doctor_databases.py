@@ -1,0 +1,159 @@
+"""`skuwise doctor` over databases as people run it, and the line that `advise` says of poor coverage."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import jsonschema
+import pytest
+from skuwise.__main__ import main
+from skuwise.advisor.doctor.json import load_schema
+
+PAYLOAD = "\x1b[2J\u202e\x9b31m[red]x[/red]"
+
+
+@pytest.fixture(scope="module")
+def founding(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("doctor") / "founding.db"
+    assert main(["simulate", "founding", "--db", str(path), "--days", "2", "--seed", "4"]) == 0
+    return path
+
+
+def changed(path: Path, to: Path, *statements: str) -> Path:
+    to.write_bytes(path.read_bytes())
+    with closing(sqlite3.connect(to, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    return to
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> dict:
+    capsys.readouterr()
+    assert main(["doctor", *arguments, "--format", "json"]) == status
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, load_schema())
+    return found
+
+
+def test_a_simulated_fleet_is_whole(founding: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, "--db", str(founding), "--since", "2d")
+    assert found["summary"] == {
+        "node_count": 4, "gpu_count": 32, "observed_gpu_count": 32, "mig_instances": 0, "unobserved": [],
+    }  # fmt: skip
+    metrics = {one["metric"]: one for one in found["metrics"]}
+    assert all(metrics[name]["having"] == 32 for name in ("engine_active", "dram_active", "nvlink", "power", "clocks"))
+    assert metrics["dram_active"]["window_share"] == pytest.approx(1.0, abs=0.03)
+    assert metrics["dram_active"]["resolution_seconds"] == pytest.approx(1.0, abs=0.1)
+    assert {metrics[name]["having"] for name in ("infiniband", "host")} == {4}
+    assert found["workload_labels"]["labeled_gpus"] == found["workload_labels"]["busy_gpus"] > 0
+    assert found["verdicts"]["waste_ready_nodes"] == 4
+    assert all(one["usd_per_hour"] > 0 for one in found["nodes"])
+    assert found["gaps"] == []
+
+
+def test_a_metric_that_is_nowhere_is_a_gap_and_advise_says_so_in_a_line(
+    founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = changed(founding, tmp_path / "blind.db", *(
+        f"UPDATE gpu_{family} SET dram_active_mean = NULL, dram_active_to_p95 = NULL, dram_active_to_max = NULL"
+        for family in ("hour", "minute")
+    ))  # fmt: skip
+    found = document(capsys, "--db", str(path), "--since", "2d")
+    assert next(one for one in found["metrics"] if one["metric"] == "dram_active")["having"] == 0
+    (gap,) = found["gaps"]
+    assert (gap["code"], len(gap["nodes"])) == ("no-dram-active", 4)
+    assert main(["advise", "--no-ledger", "--db", str(path), "--since", "2d"]) == 0
+    said = capsys.readouterr().err
+    assert f"Coverage: 32 of 32 GPUs observed, DRAM activity on 0. Run 'skuwise doctor --db {path}'" in said
+
+
+def test_advise_says_nothing_where_coverage_is_good(founding: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", "--no-ledger", "--db", str(founding), "--since", "2d"]) == 0
+    assert "Coverage:" not in capsys.readouterr().err
+
+
+def test_advise_names_nodes_without_price_region_and_fabric_and_a_window_that_is_mostly_empty(
+    founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = changed(
+        founding, tmp_path / "it's bare.db", "UPDATE node SET region = NULL, node_sku = NULL",
+        "DELETE FROM fabric_hour", "DELETE FROM fabric_minute", "DELETE FROM fabric_sample",
+    )  # fmt: skip
+    assert main(["advise", "--no-ledger", "--db", str(path), "--since", "10d"]) == 0
+    said = capsys.readouterr().err
+    assert "Coverage: 48.0 h of 10.0 days observed; no price; no fabric counters; region unknown." in said
+    assert "it'\"'\"'s bare.db'" in said  # to be copied into a shell
+    found = document(capsys, "--db", str(path), "--since", "2d")
+    assert [one["code"] for one in found["gaps"]] == ["no-network", "node-sku-unknown", "no-price"]
+
+
+def test_a_node_that_declares_more_gpus_than_it_shows_lacks_them(
+    founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = changed(founding, tmp_path / "more.db", "UPDATE node SET gpu_count = 10 WHERE id = 1")
+    found = document(capsys, "--db", str(path), "--since", "2d")
+    assert (found["summary"]["gpu_count"], found["summary"]["observed_gpu_count"]) == (34, 32)
+    (gone,) = found["summary"]["unobserved"]
+    assert (gone["code"], len(gone["gpus"])) == ("not-named", 2)
+
+
+def test_a_node_without_a_driver_ends_with_three_and_is_told_its_gpus_cannot_be_read(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("LD_", "SKUWISE"))}
+    path = tmp_path / "node.db"
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "skuwise", *arguments, "--db", str(path)]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+
+    run("agent", "run", "--duration", "2s")
+    done = run("doctor")
+    if "no-driver" not in done.stdout:
+        pytest.skip("this machine has a driver")
+    assert done.returncode == 3
+    assert "cannot be read" in done.stderr and "driver" in done.stderr
+    assert "--since" not in done.stderr
+    found = json.loads(run("doctor", "--format", "json").stdout)
+    jsonschema.validate(found, load_schema())
+    assert found["verdicts"]["possible"] is False
+
+
+def test_what_a_database_calls_things_does_nothing_to_the_terminal(
+    founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = changed(founding, tmp_path / "hostile.db")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(
+            "UPDATE node SET node = ? || id, node_sku = ?, region = ?, agent_version = ?, gpu_count = 99", [PAYLOAD] * 4
+        )
+    capsys.readouterr()
+    assert main(["doctor", "--db", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert not {"\x1b", "\u202e", "\x9b"} & set(out)
+    assert "\\x1b" in out and "[red]" in out
+    document(capsys, "--db", str(path))
+
+
+def test_a_folder_is_one_source_and_what_cannot_be_read_in_it_is_named(
+    founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed(founding, tmp_path / "a.db", "DELETE FROM node WHERE id > 2")
+    (tmp_path / "z.db").write_text("no database at all, but long enough to look like a file of some kind")
+    found = document(capsys, "--db", str(tmp_path), "--since", "2d")
+    assert found["summary"]["node_count"] == 2
+    assert any("z.db" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"), [(["--until", "2001-01-01T00:00:00Z", "--since", "1d"], 3), (["--match", 'a="b"'], 2)]
+)
+def test_where_there_is_nothing_to_examine_one_sentence_says_why(
+    founding: Path, arguments: list[str], status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", "--db", str(founding), *arguments]) == status
+    assert "Traceback" not in capsys.readouterr().err
