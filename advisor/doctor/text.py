@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ...rules.plain import clean
 from .. import words
-from ..moments import minute, span
+from ..moments import day, minute, span
 from .model import Diagnosis, Gap, MetricCoverage, NodeState
 
 MIN_WIDTH = 60
@@ -39,7 +39,7 @@ def render_text(found: Diagnosis, *, width: int = 100, color: bool = False) -> s
 def _head(console: Console, found: Diagnosis) -> None:
     nodes = "1 node" if len(found.nodes) == 1 else f"{len(found.nodes)} nodes"
     _line(console, f"{_source(found)}: {nodes}, {found.observed} of {found.expected} GPUs observed", "bold")
-    window = words.window_words(found.window.start, found.window.end)
+    window = f"{day(found.window.start)} to {day(found.window.end)} UTC"
     if found.observed_hours:
         since = f", telemetry since {minute(found.begin)}" if found.begin > found.window.start + 3600 else ""
         _line(
