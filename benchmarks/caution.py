@@ -26,7 +26,7 @@ SCENARIOS = {
     "mixed": 9.0, "founding": 4.0, "small": 4.0, "idle": 4.0, "mig": 4.0, "light": 5.0, "standby": 4.0,
     "notebooks": 9.0, "telemetry-fault": 3.0, "batch": 3.0, "ethernet": 3.0, "launch-bound": 3.0,
 }  # fmt: skip
-NODES_MOST = 5  # small fleets show the same faults in a fraction of the time
+NODES_MOST = 4  # small fleets show the same faults in a fraction of the time
 EACH = 40  # removals from one cut of a fleet
 
 

@@ -47,9 +47,17 @@ def shipped_model() -> KindModel:
 
 
 def judge_kind(
-    session: Session, features: Features, thresholds: Mapping[str, Threshold], model: KindModel
+    session: Session,
+    features: Features,
+    thresholds: Mapping[str, Threshold],
+    model: KindModel,
+    observed: float = 1.0,
 ) -> KindVerdict:
-    """The kind of one workload, its confidence, and the reasons, the strongest first."""
+    """The kind of one workload, its confidence, and the reasons, the strongest first.
+
+    `observed`: share of its time that was observed. What rested whenever it was looked at is idle only where little of
+    its time went unobserved.
+    """
     names = tuple(metadata_clues(session))
     clues = list(names)
     ceiling = _ceiling(features, named=bool(names))
@@ -57,7 +65,11 @@ def judge_kind(
     if not measured and not clues:
         return KindVerdict("unknown", 0.0, ("Nothing of its activity was measured.",))
     scores: dict[KindLabel, float] = dict.fromkeys(LABELS, 0.0)
-    if features.get("idle_share", 0.0) >= thresholds["idle_share_min"].value:
+    rested = features.get("idle_share", 0.0)
+    if rested >= thresholds["idle_share_min"].value > rested * observed:
+        said = f"It rested in {rested:.0%} of what was observed, and only {observed:.0%} of its time was."
+        return KindVerdict("unknown", 0.0, (said,), (Alternative("idle", round(rested * observed, 3)),))
+    if rested >= thresholds["idle_share_min"].value:
         clues.append(_idleness(features, thresholds))
     else:
         scores["idle"] = _NOT_IDLE

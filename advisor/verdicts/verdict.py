@@ -245,7 +245,7 @@ def _judged(session: Session, mine: pd.DataFrame, context: _Context) -> Judgemen
     peaks = [f.fabric.util_p995 for f in own_facts if f.fabric and f.fabric.util_p995 is not None]
     if peaks:
         found["i_p995"] = max(peaks)
-    kind = judge_kind(session, found, t, context.kind_model)
+    kind = judge_kind(session, found, t, context.kind_model, _fraction(session, mine))
     bottleneck = judge_bottleneck(
         context.labels, context.rows, mine, kind=kind.label, coverage=_fraction(session, mine),
         dominant=context.dominant_share,

@@ -16,6 +16,9 @@ from ..found import Found, graded, when_possible
 from ..groups import AVAILABLE, Group
 from .scope import MIN_SHARE, Scope, Told, finding_of, percent, watts
 
+# Share of the time since it last worked that must have been observed (as IDLE_OF_UNHELD).
+OBSERVED_MIN = 0.95
+
 
 def held_idle(scope: Scope, rule: WasteRule) -> Told:
     """Groups that held GPUs without use for a tenth of their time or more."""
@@ -61,11 +64,19 @@ def _held_hours(verdicts: Verdicts, idle: Mapping[str, float], group: Group) -> 
 
 
 def _trailing_idle_hours(usage: pd.DataFrame) -> float:
-    """GPU-hours after the last interval in which any GPU of the workload worked."""
+    """GPU-hours after the last interval in which any GPU of the workload worked.
+
+    None of them where a part of the time since then was not observed: it may have worked in that.
+    """
     if usage.empty:
         return 0.0
     last = _last_worked(usage)
-    return float(usage["seconds"].sum() if last is None else usage.loc[usage["ts"] > last, "seconds"].sum()) / 3600
+    if last is None:
+        return float(usage["seconds"].sum()) / 3600
+    after = usage[usage["ts"] > last]
+    seconds = float(after["seconds"].sum())
+    elapsed = (float(usage["ts"].max()) - last) * usage["gpu_uuid"].nunique()
+    return seconds / 3600 if seconds >= OBSERVED_MIN * elapsed else 0.0
 
 
 def _last_worked(usage: pd.DataFrame) -> float | None:

@@ -14,8 +14,9 @@ from ..found import Found, certainty, graded, when_possible
 from ..ids import stable_id
 from .scope import MIN_SHARE, Scope, Told, percent, watts
 
-# A GPU counts as idle where nearly all of the time that nobody held it was idle: else somebody unseen worked there.
-IDLE_OF_UNHELD = 0.9
+# A GPU counts as idle where nearly all of the time that nobody held it was idle: else somebody unseen worked there. The
+# same share by which work is called idle (rules/kinds.yaml), so that a label that is missing makes nothing idle.
+IDLE_OF_UNHELD = 0.95
 # A MIG instance that nobody used in half of its node's hours is not between two pieces of work.
 IDLE_INSTANCE_SHARE = 0.5
 
@@ -34,7 +35,7 @@ def idle(scope: Scope, rule: WasteRule) -> Told:
             for b in bare
             if not b.telemetry_fault
             and b.idle_hours * 60 >= rule.value("minutes") * b.part
-            and b.idle_hours >= IDLE_OF_UNHELD * b.hours
+            and b.idle_hours >= IDLE_OF_UNHELD * (b.idle_hours + b.part * (b.busy_hours + _dark(scope, node, b)))
         ]
         hours = sum(b.idle_hours for b in still)
         share = hours / (node.gpu_count * node.span_hours) if node.gpu_count and node.span_hours else 0.0
@@ -50,6 +51,15 @@ def idle(scope: Scope, rule: WasteRule) -> Told:
             continue
         found.append(_finding(scope, rule, node, still, hours=hours, share=share))
     return found, notes
+
+
+def _dark(scope: Scope, node: NodeFacts, bare: BareGpu) -> float:
+    """Hours of a GPU, or of the one that an instance is a part of, of which nothing was observed: they may have held
+    work."""
+    counted = scope.verdicts.inventory.nodes.get(node.node)
+    uuid = bare.parent_uuid or bare.gpu_uuid
+    seen = next((gpu.hours for gpu in counted.gpus if gpu.gpu_uuid == uuid), 0.0) if counted is not None else 0.0
+    return max(node.span_hours - seen, 0.0)
 
 
 def _finding(
