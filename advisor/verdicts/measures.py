@@ -69,8 +69,10 @@ def measures(
     out["g_max"] = gpu["gpu_util_max"].fillna(gpu["sm_active_max"])
     out["sm"], out["o"] = gpu["sm_active_mean"], gpu["sm_occupancy_mean"]
     out["clock_ratio"] = gpu["sm_clock_hertz_mean"] / sku["tensor_reference_hertz"]
-    # Without a clock the reference clock is assumed: tensor activity as it is.
-    ratio = out["clock_ratio"].fillna(1.0)
+    # Without a clock the highest is assumed, so that use is never lower for want of it; of a GPU that the catalog lacks
+    # the activity is taken as it is, and its use is not known anyway.
+    fastest = (sku["boost_hertz"] / sku["tensor_reference_hertz"]).clip(lower=1.0).fillna(1.0)
+    ratio = out["clock_ratio"].fillna(fastest)
     out["c"] = gpu["tensor_active_mean"] * ratio
     out["v"] = gpu[["fp32_active_mean", "fp64_active_mean"]].max(axis=1) * ratio
     top = gpu["mem_clock_hertz_mean"].groupby(sku["name"]).transform("max") if len(gpu) else gpu["mem_clock_hertz_mean"]

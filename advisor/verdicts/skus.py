@@ -12,7 +12,7 @@ from ...rules.catalog import GpuSku, NodeSku
 from ..frame import Frame
 from .records import Record, records
 
-PEAKS = ("tensor_reference_hertz", "nvlink", "pcie", "power_limit", "tdp", "eta_c", "eta_m", "eta_link")
+PEAKS = ("tensor_reference_hertz", "boost_hertz", "nvlink", "pcie", "power_limit", "tdp", "eta_c", "eta_m", "eta_link")
 
 
 class GpuCatalog(Protocol):
@@ -83,6 +83,7 @@ def _peaks(sku: GpuSku | None, gpu: Record) -> tuple[float | None, ...]:
     limit = _number(gpu["power_limit_watts"]) or (sku.tdp_watts if sku else None)
     return (
         sku.tensor_reference_hertz if sku else None,
+        sku.boost_hertz if sku else None,
         # The driver's own count of links is the truth of this node; a bridge may be missing that the SKU could have.
         _number(gpu["nvlink_bytes_per_second"]) or (sku.nvlink_bytes_per_second if sku else None),
         sku.pcie_bytes_per_second if sku else None,

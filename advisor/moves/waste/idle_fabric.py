@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ....rules.interconnect import Premium
 from ....rules.templates import fill
@@ -207,9 +207,7 @@ def _evidence(fabrics: Sequence[FabricFacts], rule: WasteRule, premium: Premium 
             rule.value("util_p995_max"),
             "ratio of line rate",
         ),
-        Evidence(
-            "fabric_util_max", max((f.util_max or 0.0 for f in fabrics), default=None), None, "ratio of line rate"
-        ),
+        Evidence("fabric_util_max", _most(f.util_max for f in fabrics), None, "ratio of line rate"),
         Evidence("fabric_hours", min(f.hours for f in fabrics), rule.value("coverage_hours"), "hours"),
         Evidence("fabric_hours_known", min(f.hours_known for f in fabrics), None, "hours"),
         Evidence("compute_ports", float(sum(len(f.ports_compute) for f in fabrics)), None, "ports"),
@@ -219,9 +217,18 @@ def _evidence(fabrics: Sequence[FabricFacts], rule: WasteRule, premium: Premium 
     return tuple(rows)
 
 
+def _most(values: Iterable[float | None]) -> float | None:
+    """The highest; None where one of them is not known."""
+    every = tuple(values)
+    return max((value for value in every if value is not None), default=None) if None not in every else None
+
+
 def _util(fabrics: Sequence[FabricFacts]) -> float:
-    """The 99.5th percentile is its bin's upper edge, the highest second is exact: the lower of the two bounds holds."""
-    bounds = ((f.util_p995 or 0.0, f.util_max) for f in fabrics)
+    """The 99.5th percentile is its bin's upper edge, the highest second is exact: the lower of the two bounds holds.
+
+    `fabrics`: found silent, so the percentile of each is known.
+    """
+    bounds = ((f.util_p995, f.util_max) for f in fabrics if f.util_p995 is not None)
     return max(p995 if highest is None else min(p995, highest) for p995, highest in bounds)
 
 
