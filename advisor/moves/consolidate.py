@@ -151,7 +151,7 @@ def _option(
         draws,
         exclusive=f"pool:{first.cluster}/{first.node_sku}",
         also=frozenset(f"{way}:{g.series_id}" for g in groups for way in ("place", "count")),
-        claim=Claim(tuple(n.node for n in nodes), WORK, whole=True),
+        claim=Claim(tuple(n.node for n in nodes), WORK, whole=True, host=True),
     )
 
 

@@ -46,7 +46,7 @@ class Claim:
 
     `nodes`: nodes it speaks of. `gpus`: those of their GPUs or instances that it is about; empty: all of them.
     `whole`: whole nodes fall free, change hands or are switched off. `measures`: of `inventory.MEASURED`. `fabric`:
-    nodes of which it matters what their fabric carried.
+    nodes of which it matters what their fabric carried. `host`: whether it matters how busy their hosts' cores are.
     """
 
     nodes: tuple[str, ...]
@@ -54,6 +54,7 @@ class Claim:
     gpus: frozenset[str] = frozenset()
     whole: bool = False
     fabric: frozenset[str] = frozenset()
+    host: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,8 @@ class Gate:
         reasons += self._observed(node, claim)
         if claim.whole:
             reasons += self._accounted(node)
+        if claim.host and node.host_hours < (1.0 - GAP_MAX) * self.verdicts.inventory.hours - 1e-6:
+            reasons.append(f"how busy the cores of {node.node} are was not measured all along")
         if node.node in claim.fabric:
             reasons += self._fabric(node)
         return reasons

@@ -15,7 +15,7 @@ from ...rules.thresholds import WasteRule
 from ..model import Configuration, Interval, Realisation, Recommendation
 from ..words import dated, spread, usd
 from .evidence import WORK, Claim
-from .gates import fewer_gpus_gates
+from .gates import NVLINK, fewer_gpus_gates
 from .groups import AVAILABLE, HOURS_PER_MONTH, TRAINING, Group
 from .money import PriceBook
 from .prediction import Array, Link, Prediction, Refusal, predict
@@ -120,6 +120,11 @@ class Baseline:
     def has_fabric(self) -> bool:
         """Whether the SKU of its nodes has an RDMA fabric, so that what it carries is a part of the demand."""
         return self.sku is not None and self.sku.fabric.rdma is True
+
+    @property
+    def has_nvlink(self) -> bool:
+        """Whether the SKU of its nodes joins their GPUs by NVLink, or is not known."""
+        return self.sku is None or self.sku.intra_node_link in NVLINK
 
     def claim(self, *, whole: bool, fabric: bool = False, measures: frozenset[str] = WORK) -> Claim:
         """What a change of it rests on: its GPUs, or where whole nodes fall free or change hands all of its nodes."""

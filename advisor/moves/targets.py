@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from ...rules.catalog import GpuSku, NodeSku, Price
 from ..model import COUNTED_RISKS, Configuration, Recommendation, Rejected, Yardstick
 from ..words import usd
+from .evidence import WORK, Claim
 from .found import called
 from .gates import gates
 from .groups import HOURS_PER_MONTH
@@ -225,8 +226,16 @@ def move_option(
         ),
         best.draws if claims else None,
         exclusive=f"place:{group.series_id}",
-        claim=base.claim(whole=True, fabric=base.has_fabric),
+        claim=_claim(base),
     )
+
+
+def _claim(base: Baseline) -> Claim:
+    """What a move to other nodes rests on. Every use that may rule a node out, or prefer another: where one is missing,
+    which of them fits best is not known, and none is claimed to."""
+    links = {"pcie"} | ({"nvlink"} if base.group.gpus_per_replica > 1 and base.has_nvlink else set())
+    claim = base.claim(whole=True, fabric=base.has_fabric, measures=WORK | links)
+    return replace(claim, host=base.sku is not None and bool(base.sku.vcpus))
 
 
 def _paid(scene: Scene, base: Baseline) -> float | None:

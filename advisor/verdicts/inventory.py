@@ -62,6 +62,7 @@ class NodeInventory:
     `gpus`: those that something names, observed or not. `unobserved`: those of which nothing was observed in the
     window. `surplus`: how many more GPUs were seen at once than the node's SKU has. `unaccounted_pods`: those that
     requested GPUs of it in the last day of the window (``namespace/pod``) and that no metric names as holders.
+    `host_hours`: hours in which the use of its host's cores was observed.
     `moved_to`: the node under whose name all of its GPUs were seen afterwards (it was renamed), and `end`, when (Unix
     seconds): from then on they count there.
     """
@@ -73,6 +74,7 @@ class NodeInventory:
     unobserved: tuple[Unobserved, ...]
     surplus: int = 0
     unaccounted_pods: tuple[str, ...] = ()
+    host_hours: float = 0.0
     moved_to: str | None = None
     end: float | None = None
 
@@ -119,7 +121,7 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None]) -> Inve
     for node, uuid in zip(frame.gpus["node"], frame.gpus["gpu_uuid"], strict=True):
         key = (str(node), str(uuid))
         named.setdefault(key[0], {})[parent_of.get(key, key)[1]] = None
-    requested, waiting = _requested(frame), _unaccounted(frame)
+    requested, waiting, hosts = _requested(frame), _unaccounted(frame), _host_hours(frame)
     nodes: dict[str, NodeInventory] = {}
     for row in records(frame.nodes):
         name = str(row["node"])
@@ -133,8 +135,9 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None]) -> Inve
             name, own, of_sku, int(declared) if declared == declared and declared is not None else None,  # noqa: PLR0124
             requested.get(name, 0), frame,
         )  # fmt: skip
-        if name in waiting:
-            nodes[name] = replace(nodes[name], unaccounted_pods=waiting[name])
+        nodes[name] = replace(
+            nodes[name], unaccounted_pods=waiting.get(name, ()), host_hours=hosts.get(name, 0.0)
+        )  # fmt: skip
     nodes = _without_renamed(nodes)
     return Inventory(nodes, _hours(frame), frame.window.end, _observed_hours(frame), parent_of)
 
@@ -285,6 +288,18 @@ def _requested(frame: Frame) -> dict[str, int]:
             most = max(most, now)
         out[str(node)] = round(most)
     return out
+
+
+def _host_hours(frame: Frame) -> dict[str, float]:
+    host = frame.host
+    known = host[host["cpu_util_mean"].notna()] if not host.empty else host
+    if known.empty:
+        return {}
+    # As of GPUs: a sample or two that came late leave a row whole.
+    length, seconds = known["interval_seconds"].to_numpy(dtype=float), known["observed_seconds"].to_numpy(dtype=float)
+    full = np.where(np.isnan(seconds) | (seconds >= WHOLE_ROW_MIN * length), length, seconds)
+    by_node = pd.Series(full, index=known.index).groupby(known["node"]).sum() / HOUR_SECONDS
+    return {str(node): float(hours) for node, hours in by_node.items()}
 
 
 def _unaccounted(frame: Frame) -> dict[str, tuple[str, ...]]:

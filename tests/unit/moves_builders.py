@@ -120,7 +120,10 @@ def verdicts(nodes, workloads=(), *, uses=None, bare_gpus=(), ready=True, idle_h
 def inventory(nodes) -> Inventory:
     """Every GPU of these nodes observed for as long as its node says, by every measure."""
     of = {n.node: tuple(_covered(n, uuid) for uuid in gpus_of(n.node, n.gpu_count)) for n in nodes}
-    counted = {n.node: NodeInventory(n.node, n.gpu_count, "declared", of[n.node], ()) for n in nodes}
+    counted = {
+        n.node: NodeInventory(n.node, n.gpu_count, "declared", of[n.node], (), host_hours=n.hours_observed)
+        for n in nodes
+    }
     return Inventory(counted, DAYS * 24.0, END, max((n.hours_observed for n in nodes), default=0.0))
 
 
