@@ -25,6 +25,7 @@ GAP_MAX = 0.01
 END_TOLERANCE_SECONDS = 2 * 3600.0
 # What the words for a measure are, and how each is exported.
 NAMES: Mapping[str, str] = {
+    "activity": "engine or SM activity",
     "engine_active": "engine activity",
     "sm_active": "SM activity",
     "tensor_active": "tensor activity",

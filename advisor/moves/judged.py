@@ -11,7 +11,7 @@ from .found import ready_at
 from .money import PriceBook
 
 _ROUNDING_HOURS = 1e-6
-_ACTIVITY = "engine_active"  # without it nobody can tell idle from busy
+_ACTIVITY = "activity"  # without it nobody can tell idle from busy
 
 
 @dataclass(frozen=True, slots=True)

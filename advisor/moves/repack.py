@@ -141,5 +141,5 @@ def _option(node: NodeFacts, packing: Packing) -> Option:
         exclusive=f"mig:{node.cluster}/{node.node}",
         # The free instances of the GPUs that fall free are free already.
         also=frozenset({f"release:{node.cluster}/{node.node}"}),
-        claim=Claim((node.node,), frozenset({"engine_active", "mem_used"}), whole=True),
+        claim=Claim((node.node,), frozenset({"activity", "mem_used"}), whole=True),
     )

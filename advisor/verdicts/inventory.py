@@ -24,6 +24,7 @@ from .records import records, text
 Floats = npt.NDArray[np.float64]
 # Measure -> the columns of the frame's `gpu` of which one is enough to tell it.
 MEASURED: Mapping[str, tuple[str, ...]] = {
+    "activity": ("gpu_util_mean", "sm_active_mean"),
     # Not SM activity: it is less than the time in which the engine runs.
     "engine_active": ("gpu_util_mean",),
     "sm_active": ("sm_active_mean",),

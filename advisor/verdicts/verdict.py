@@ -245,7 +245,7 @@ def _judged(session: Session, mine: pd.DataFrame, context: _Context) -> Judgemen
     peaks = [f.fabric.util_p995 for f in own_facts if f.fabric and f.fabric.util_p995 is not None]
     if peaks:
         found["i_p995"] = max(peaks)
-    kind = judge_kind(session, found, t, context.kind_model, _fraction(session, mine))
+    kind = judge_kind(session, found, t, context.kind_model, _since_seen(session, mine, context))
     bottleneck = judge_bottleneck(
         context.labels, context.rows, mine, kind=kind.label, coverage=_fraction(session, mine),
         dominant=context.dominant_share,
@@ -257,6 +257,14 @@ def _fraction(session: Session, mine: pd.DataFrame) -> float:
     """Share of what it held that was observed; a part of the rows is taken for as well observed as the whole."""
     observed = float(mine["seconds"].sum())
     return min(1.0, observed / session.held_seconds) if session.held_seconds > 0 else 0.0
+
+
+def _since_seen(session: Session, mine: pd.DataFrame, context: _Context) -> float:
+    """The same of what it held since its nodes were first observed: what was before that is no gap."""
+    known = [context.facts[node].first_seen for node in session.nodes if node in context.facts]
+    begin = min(known, default=session.start)
+    held = session.held_seconds - max(begin - session.start, 0.0) * len(session.gpus)
+    return min(1.0, float(mine["seconds"].sum()) / held) if held > 0 else 1.0
 
 
 def _phases(

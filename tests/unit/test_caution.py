@@ -20,7 +20,7 @@ def fleet() -> FrameBuilder:
     """Two nodes of a service on a silent fabric, one that trains over its own, one that nobody uses, one that is held
     by what never works, and one half of which works for nobody that a label names."""
     b = FrameBuilder(hours=40)
-    decode = DECODE | {"tensor_active": 0.04, "dram_active": 0.3, "gpu_util": 0.5, "mem_used_bytes": 60e9}
+    decode = dict(DECODE) | {"tensor_active": 0.04, "dram_active": 0.3, "gpu_util": 0.5, "mem_used_bytes": 60e9}
     loads = {"serve-1": decode, "serve-2": decode, "train": TRAINING, "spare": FREE, "held": HELD, "odd": FREE}
     for n, (name, load) in enumerate(loads.items()):
         uuids = b.node(name, gpus=8)
