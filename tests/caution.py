@@ -18,6 +18,7 @@ from skuwise.advisor.model import Advice
 from skuwise.advisor.workbench import of_nodes
 from skuwise.rules.catalog_loader import load_catalog
 from skuwise.rules.thresholds import load_waste_rules
+from skuwise.tests.frames import DECODE, FREE, HELD, TRAINING, FrameBuilder
 
 METRICS = (
     "gpu_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp64_active", "fp32_active",
@@ -87,6 +88,34 @@ def _idle(advice: Advice) -> set[str]:
 def _known(advice: Advice) -> set[str]:
     """GPUs that did some work, as far as the whole data tell."""
     return {gpu for w in advice.workloads if w.kind.label not in ("idle", "unknown") for gpu in w.gpus}
+
+
+_PLACE = {"provider": "azure", "region": "eastus", "node_sku": "azure/Standard_ND96isr_H100_v5"}
+
+
+def made_by_hand(hours: int = 40) -> Frame:
+    """Two nodes of a service on a silent fabric, one that trains over its own, one that nobody uses, one that is held
+    by what never works, and one half of which works for nobody that a label names."""
+    b = FrameBuilder(hours=hours)
+    decode = dict(DECODE) | {"tensor_active": 0.04, "dram_active": 0.3, "gpu_util": 0.5, "mem_used_bytes": 60e9}
+    loads = {"serve-1": decode, "serve-2": decode, "train": TRAINING, "spare": FREE, "held": HELD, "odd": FREE}
+    for n, (name, load) in enumerate(loads.items()):
+        uuids = b.node(name, gpus=8)
+        b.nodes[-1] |= _PLACE
+        for k, uuid in enumerate(uuids):
+            b.use(DECODE if name == "odd" and k < 4 else load, name, uuid, wave="dram_active" if n < 2 else "")
+        for port in range(2):
+            b.port(0.3 if name == "train" else 0.0003, name, f"mlx5_{port}")
+        b.host_rows += [
+            {"node": name, "ts": row["ts"], "interval_seconds": row["interval_seconds"], "observed_seconds": 3600.0,
+             "cpu_util_mean": 0.1, "io_wait_mean": 0.0, "disk_write_bytes_per_second_mean": 1e5}
+            for row in b.gpu_rows if row["gpu_uuid"] == uuids[0]
+        ]  # fmt: skip
+    for name, kind in (("serve-1", "vllm serve"), ("serve-2", "vllm serve"), ("train", "torchrun train.py"),
+                       ("held", "sleep")):  # fmt: skip
+        own = [(name, f"GPU-{name}-{k}") for k in range(8)]
+        b.work(f"w-{name}", own, name=name.split("-")[0], series=name.split("-")[0], command=kind)
+    return b.frame()
 
 
 def removal(frame: Frame, rng: np.random.Generator) -> Removal:
