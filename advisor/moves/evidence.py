@@ -17,6 +17,7 @@ from ..model import Recommendation, Yardstick
 from ..moments import minute
 from ..verdicts.facts import BareGpu, Verdicts
 from ..verdicts.inventory import GpuCoverage, NodeInventory
+from ..verdicts.links import PART
 from .found import listed
 
 # Share of the time that may be missing: of more than that nobody knows what the GPUs did in it.
@@ -158,12 +159,23 @@ class Gate:
             return [
                 f"the fabric of {node.node} cannot be judged: {(facts.fabric.reason or 'not readable').rstrip('.')}"
             ]
+        if facts.fabric.util_max == 0.0 and self._spans(node.node):
+            return [
+                f"not a byte was counted on the fabric of {node.node}, though work there spans nodes: its counters may "
+                "stand still"
+            ]
         if facts.fabric.hours < (1.0 - GAP_MAX) * self.verdicts.inventory.hours - 1e-6:
             return [
                 f"the fabric of {node.node} was observed in {facts.fabric.hours:.0f} of "
                 f"{self.verdicts.inventory.hours:.0f} h"
             ]
         return []
+
+    def _spans(self, node: str) -> bool:
+        """Whether work on a node spans nodes: by its allocation, or as one of the parts that jobs of several nodes have."""
+        return any(
+            node in w.nodes and (len(w.nodes) > 1 or PART.search(w.name) is not None) for w in self.verdicts.workloads
+        )
 
     @cached_property
     def _bare(self) -> Mapping[str, tuple[BareGpu, ...]]:

@@ -32,7 +32,7 @@ Texts = npt.NDArray[np.object_]
 # Schedulers that name all nodes of a job. A pod or a process may be one of several that work together.
 _WHOLE_JOBS = frozenset({"slurm"})
 # What operators of distributed jobs append to the job's name, by the pod's part in it.
-_PART = re.compile(r"-(master|worker|launcher|chief|leader|ps)$")
+PART = re.compile(r"-(master|worker|launcher|chief|leader|ps)$")
 # Workloads of one series whose lives begin within this time of one another may be parts of one job.
 _TOGETHER_SECONDS = 900.0
 
@@ -237,7 +237,7 @@ def _mates(sessions: Sequence[Session]) -> dict[str, str]:
     by_name: dict[tuple[str | None, str], list[Session]] = {}
     for one in sessions:
         if one.scheduler not in _WHOLE_JOBS:
-            by_name.setdefault((one.namespace, _PART.sub("", one.name)), []).append(one)
+            by_name.setdefault((one.namespace, PART.sub("", one.name)), []).append(one)
     found: dict[str, str] = {}
     for key, group in by_name.items():
         if len({one.nodes for one in group}) < 2:

@@ -169,6 +169,21 @@ def test_a_fabric_that_was_observed_for_a_part_of_the_window_is_not_called_silen
     assert all(r.blocked_by and not r.counts for r in moved)
 
 
+def test_counters_that_never_moved_are_no_silence_where_work_spans_nodes() -> None:
+    still = [node(name, fabric=fabric(util_p995=0.0005, util_max=0.0)) for name in ("n1", "n2")]
+    replicas = [workload("chat", (name,), id=f"w-{name}") for name in ("n1", "n2")]
+    parts = [
+        workload(f"job-{part}", (name,), id=f"w-{name}", series_id=f"s-{part}")
+        for name, part in (("n1", "master"), ("n2", "worker"))
+    ]
+    told = {}
+    for label, work in (("replicas", replicas), ("parts", parts)):
+        advice = advice_of(verdicts(still, work, uses=[usage(w, u_n=0.2) for w in work]))
+        told[label] = [r for r in advice.recommendations if r.action == "move-sku" and r.counts]
+    assert told["replicas"]
+    assert not told["parts"]
+
+
 def test_an_empty_inventory_claims_nothing() -> None:
     given = replace(idle_node(), inventory=Inventory({}, 336.0, END))
     assert not [r for r in advice_of(given).recommendations if r.counts]
