@@ -93,7 +93,8 @@ def exporter_ports(
     for direction in ("tx", "rx"):
         cells.columns[f"{direction}_bytes_per_second_mean"] = cells.column(f"{direction}_mean")
     for statistic in ("mean", "p95", "max"):
-        both = np.fmax(cells.column(f"tx_{statistic}"), cells.column(f"rx_{statistic}"))
+        # One way alone is no use of the port: the other one may be full.
+        both = np.maximum(cells.column(f"tx_{statistic}"), cells.column(f"rx_{statistic}"))
         cells.columns[f"util_{statistic}"] = both / rate if len(both) else both
     cells.columns["util_n"] = samples
     cells.columns["xmit_wait_per_second_mean"] = cells.column("xmit_wait_mean")
