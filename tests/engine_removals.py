@@ -3,6 +3,7 @@ deleted through the engine's own API, and what reads otherwise is written anew."
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import urllib.parse
@@ -44,10 +45,12 @@ def mixed() -> Fleet:
     )  # fmt: skip
 
 
-def chosen(fleet: Fleet, count: int, seed: int) -> list[Removal]:
-    """Removals that have been seen to matter, and others by chance: `count` together, none twice."""
-    found = {one.name: one for one in (*_usual(fleet), *removals(fleet, np.random.default_rng(seed), 3 * count))}
-    return list(found.values())[:count]
+def chosen(fleet: Fleet, series: Sequence[Series], count: int, seed: int) -> list[Removal]:
+    """Removals that are told of most, and others by chance: `count` together, none twice, none that takes nothing."""
+    by_name = {one.name: one for one in (*_usual(fleet), *removals(fleet, np.random.default_rng(seed), 3 * count))}
+    whole = {id(one) for one in series}
+    changing = (one for one in by_name.values() if {id(left) for left in one(series)} != whole)
+    return list(itertools.islice(changing, count))
 
 
 def _usual(fleet: Fleet) -> Iterator[Removal]:
