@@ -26,7 +26,7 @@ from .fabric import PortRows, agent_hosts, agent_ports, beside, exporter_hosts, 
 from .gpus import GpuRows, agent_rows, combined, scrape_seconds
 from .identity import Past, external_labels, past_of
 from .kube import KubeState, declared_gpus, read_kube
-from .names import NODE_LABELS, NodeNames, agent_node, node_of
+from .names import NODE_LABELS, NodeNames, agent_node, gpu_of, node_of
 from .plan import DAY, Ask, Log, Runner
 from .probe import MAX_CORE_SERIES, Probe, advice_notes, lacking_fields, probe
 from .work import agent_uses, dcgm_uses, workloads_of
@@ -71,6 +71,11 @@ def read_frame(
     kube = read_kube(asked.ask, asked.instant, found, reading.matches, grid)
     gpus, uses = _gpus(asked, grid, log, kube)
     if not len(gpus.cells.rows) or not (gpus.cells.column("observed_seconds") > 0).any():
+        if asked.exporters and not any(map(gpu_of, asked.exporters)):
+            raise NothingToDo(
+                "No series of dcgm-exporter has the label UUID, by which GPUs are told apart.",
+                "Keep that label in metric_relabel_configs.",
+            )
         said = f" ({log.notes[0]})" if log.notes else ""
         raise NothingToDo(
             f"There is no GPU data between {minute(found.window.start)} and {minute(found.window.end)}{said}.",
