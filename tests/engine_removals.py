@@ -83,6 +83,8 @@ def _usual(fleet: Fleet) -> Iterator[Removal]:
         yield take.stuck_at_zero(prefix, take.of_node(fleet, node), where, middle)
     yield take.repeated("DCGM_", take.of_node(fleet, light), " of light-01", middle)
     yield take.repeated("DCGM_", take.everything, "", middle)
+    # At rest at that moment: an instance of a notebook.
+    yield take.repeated("DCGM_", take.everything, "", fleet.start + 33827)
     for metric, share in (("DCGM_FI_DEV_GPU_UTIL", 1.0), ("DCGM_FI_PROF_DRAM_ACTIVE", 0.3)):
         yield take.blanks(metric, take.everything, "", take.BLANKS[2], share, rng)
     yield take.without_hours(fleet, 0.05, rng)
