@@ -29,8 +29,8 @@ HOURS = 36.0
 
 
 def mixed() -> Fleet:
-    """Seven nodes of 44 GPUs: 40 observed, of which some sell well (the founding case, an idle node, a training that
-    needs no fabric), some are held for nothing, six are divided, and four that pods alone name."""
+    """Eight nodes of 52 GPUs: 48 observed, of which some sell well (the founding case, an idle node), some are held for
+    nothing, six are divided and sixteen communicate over InfiniBand, and four that pods alone name."""
     return compose(
         "mixed",
         founding("serve-01", hw.ND_H100, _LABELED),
@@ -39,7 +39,7 @@ def mixed() -> Fleet:
         instances("mig-01", hw.P4DE, ("", "", "2221", "3211", "223", "33", "1111111", "2221"), busy=10, held=4,
                   whole="decode", observed=_LABELED),
         serving("light-01", "light", hw.G4DN, observed=Observed(pods="exported"), image=TRITON),
-        training("train", "train_nvlink", hw.ND_H100, observed=Observed(more_prof=True, node_labels=True)),
+        training("train", "train_network", hw.ND_H100, 2, observed=Observed(more_prof=True, node_labels=True)),
         serving("dark-01", "decode", hw.G6, observed=Observed(dcgm=False, node_exporter=False)),
         days=HOURS / 24,
     )  # fmt: skip
@@ -85,6 +85,10 @@ def _usual(fleet: Fleet) -> Iterator[Removal]:
     yield take.repeated("DCGM_", take.everything, "", middle)
     # At rest at that moment: an instance of a notebook.
     yield take.repeated("DCGM_", take.everything, "", fleet.start + 33827)
+    training_nodes = [take.of_node(fleet, fleet.node(name)) for name in ("train-01", "train-02")]
+    of_both: take.Chooses = lambda one: any(test(one) for test in training_nodes)  # noqa: E731
+    yield take.stuck_at_zero(take.IB_BYTES, of_both, " of train-01 and train-02", fleet.start)
+    yield take.repeated(take.IB_BYTES, of_both, " of train-01 and train-02", fleet.start + 600)
     for metric, share in (("DCGM_FI_DEV_GPU_UTIL", 1.0), ("DCGM_FI_PROF_DRAM_ACTIVE", 0.3)):
         yield take.blanks(metric, take.everything, "", take.BLANKS[2], share, rng)
     yield take.without_hours(fleet, 0.05, rng)
