@@ -10,7 +10,7 @@ WEEKS ?= 0-2
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint types contracts check bench accuracy evaluate model move-model picture mails screens build lock format clean standalone image
+.PHONY: help setup demo test test-all lint types contracts check bench accuracy evaluate model move-model picture mails removals screens build lock format clean standalone image
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -76,6 +76,9 @@ picture: setup ## draw the pictures of the documentation anew
 
 mails: setup ## draw the pictures of docs/report.md anew (needs chromium)
 	$(BIN)/python docs/tools/mails.py
+
+removals: setup ## measure the table of docs/caution.md anew (about four minutes; needs victoria-metrics and prometheus)
+	REMOVALS_TABLE=docs/caution.md $(BIN)/python -m pytest tests/functional/test_caution_engines.py
 
 screens: setup ## draw the screens of docs/tui.md anew
 	$(BIN)/python docs/tools/screens.py

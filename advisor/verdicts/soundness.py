@@ -16,6 +16,7 @@ import pandas as pd
 from ..bins import BinsArray
 from ..frame import Frame
 from ..moments import minute, span
+from .mig import parents
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -186,6 +187,15 @@ class _Table:
             none = self._no_bins.setdefault(_BINS[metric], np.zeros(len(self.gpu), dtype=np.bool_))
             self._no_bins[_BINS[metric]] = none | at
 
+    def of_instances(self, at: Mask) -> Mask:
+        """The rows of instances at the moments in which these are rows of their GPUs."""
+        of, out = parents(self._frame), np.zeros(len(at), dtype=np.bool_)
+        node, uuid, ts = (self.gpu[name].to_numpy() for name in ("node", "gpu_uuid", "ts"))
+        moments = {(node[n], uuid[n], ts[n]) for n in np.nonzero(at)[0]} if of else ()
+        for n in np.nonzero(self.instance)[0] if moments else ():
+            out[n] = (*of.get((node[n], uuid[n]), ("", "")), ts[n]) in moments
+        return out
+
     def doubt(self, metric: str, code: str, at: Mask, sentence: str) -> None:
         self.doubts += told(self.gpu, at, metric=metric, code=code, sentences=_same(at, sentence))
 
@@ -307,6 +317,7 @@ def _frozen(table: _Table) -> None:
     if "power_watts" in found:
         # Everything stands still: zeros are repeated as well, and no measurement either.
         whole = found["power_watts"] & ~np.isnan(table.get("power_watts_mean"))
+        whole |= table.of_instances(whole)  # which have no power of their own
         for metric in RATIOS:
             values = table.get(f"{metric}_mean")
             whole &= np.isnan(values) | (still[metric][1] >= _FROZEN_ROWS)

@@ -210,6 +210,7 @@ OTHER_METRICS = (
     "kube_pod_container_resource_requests", "kube_pod_start_time", "kube_pod_status_phase", "kube_node_info",
     "kube_node_status_capacity", "kube_node_status_allocatable", "kube_node_labels",
 )  # fmt: skip
+IB_BYTES = "node_infiniband_port_data_"
 LABELS = ("pod", "namespace", "container", "Hostname", "modelName", "pci_bus_id", "device", "GPU_I_PROFILE", "hpc_job",
           "instance", "UUID", "gpu")  # fmt: skip
 EXPORTERS = ("DCGM_", "DCGM_FI_PROF_", "node_", "node_network_", "node_infiniband_", "kube_", "kube_pod_")
@@ -262,9 +263,11 @@ WAYS: tuple[Callable[[Fleet, np.random.Generator], Removal], ...] = (
         float(rng.choice([0.02, 0.3, 1.0])), rng,
     ),
     lambda fleet, rng: stuck_at_zero(
-        _any(rng, ("DCGM_FI_PROF_", *DCGM_METRICS)), *_some(fleet, rng), _moment(fleet, rng)
+        _any(rng, ("DCGM_FI_PROF_", IB_BYTES, *DCGM_METRICS)), *_some(fleet, rng), _moment(fleet, rng)
     ),
-    lambda fleet, rng: repeated(_any(rng, ("DCGM_", *DCGM_METRICS)), *_some(fleet, rng), _moment(fleet, rng)),
+    lambda fleet, rng: repeated(
+        _any(rng, ("DCGM_", IB_BYTES, *DCGM_METRICS)), *_some(fleet, rng), _moment(fleet, rng)
+    ),
     lambda fleet, rng: without_hours(
         fleet, float(rng.choice([0.05, 0.3, 0.8])), rng, _node(fleet, rng) if rng.random() < 0.5 else None
     ),

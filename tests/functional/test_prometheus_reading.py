@@ -101,6 +101,27 @@ def test_a_server_without_gpus_is_said() -> None:
         read(fake)
 
 
+@pytest.mark.parametrize("missing", [("UUID",), ("Hostname", "instance")])
+def test_gpus_that_no_label_tells_apart_or_places_are_said_to_be_uncounted(missing: tuple[str, ...]) -> None:
+    other = {**GPU, "UUID": "GPU-b", "gpu": "1"}
+    bare = {name: value for name, value in other.items() if name not in missing}
+    with FakePrometheus(DcgmServer(series=[GPU, bare])).running() as fake:
+        frame = read(fake)
+    assert frame.gpus["gpu_uuid"].tolist() == ["GPU-a"]
+    (note,) = [note for note in frame.notes if "cannot be counted" in note]
+    assert f"without the label {' or '.join(missing)} speak of 1 GPUs" in note
+
+
+def test_a_server_whose_series_name_no_gpu_is_told_which_label_to_keep() -> None:
+    bare = {name: value for name, value in GPU.items() if name != "UUID"}
+    with (
+        FakePrometheus(DcgmServer(series=[bare])).running() as fake,
+        pytest.raises(NothingToDo, match="label UUID") as caught,
+    ):
+        read(fake)
+    assert "Keep that label" in caught.value.remedy
+
+
 @pytest.mark.parametrize("reply", [Reply(b"<html>hi</html>"), error(404, "x"), success([]), vector(({}, 2))])
 def test_what_is_no_prometheus_is_said(reply: Reply) -> None:
     with FakePrometheus(lambda _: reply).running() as fake, pytest.raises(SourceError):

@@ -15,7 +15,10 @@ from skuwise.advisor.telemetry.prometheus.beside import engine_asks
 from skuwise.advisor.telemetry.prometheus.cache import Cache, cache_folder
 from skuwise.advisor.telemetry.prometheus.cells import Cells, from_bins
 from skuwise.advisor.telemetry.prometheus.dcgm import dcgm_rows
-from skuwise.advisor.telemetry.prometheus.fabric import PortRows, port_key, roles_of
+from skuwise.advisor.telemetry.prometheus.ethernet import SPEED, ethernet_ports
+from skuwise.advisor.telemetry.prometheus.fabric import PortRows, exporter_ports, port_key, roles_of
+from skuwise.advisor.telemetry.prometheus.gpus import About, GpuRows
+from skuwise.advisor.telemetry.prometheus.instances import fold_instances
 from skuwise.advisor.telemetry.prometheus.names import NodeNames, agent_work, gpu_of, host_of, node_of, work_of
 from skuwise.advisor.telemetry.prometheus.nodes import node_table
 from skuwise.advisor.telemetry.prometheus.plan import DAY, MAX_VALUES, Log, halves, pieces_of
@@ -322,3 +325,63 @@ def test_rows_of_a_table_are_sorted_and_empty_bins_take_no_room() -> None:
 
 def by_u(labels: Mapping[str, str]) -> str:
     return labels["u"]
+
+
+def _of_port(*values: float) -> Answer:
+    """Rows of one port."""
+    return Answer(({"instance": "n1:9100", "device": "mlx5_0", "port": "1"},), np.array([values]))
+
+
+@pytest.mark.parametrize("way", ["tx", "rx"])
+def test_a_port_of_which_one_way_is_not_told_has_no_use(way: str) -> None:
+    grid, other = Grid(HOUR, 2 * HOUR, HOUR), {"tx": "rx", "rx": "tx"}[way]
+    answers = {f"fabric {way}_{one}": _of_port(5e9, 5e9) for one in ("mean", "p95", "max")}
+    answers |= {f"fabric {other}_{one}": _of_port(20e9, nan) for one in ("mean", "p95", "max")}
+    answers["fabric n"] = _of_port(60, 60)
+    rows = exporter_ports(grid, answers, _of_port(50e9), node_of=node_of, gpu_counts={"n1": 1}, configured={})
+    for statistic in ("mean", "p95", "max"):
+        np.testing.assert_array_equal(rows.cells.column(f"util_{statistic}"), [[0.4, nan]])
+    np.testing.assert_array_equal(rows.cells.column(f"{way}_bytes_per_second_mean"), [[5e9, 5e9]])
+
+
+@pytest.mark.parametrize(
+    ("sent", "known"),
+    [
+        ([0.0] * 12, [False] * 12),
+        ([40.0] * 12, [True] * 12),
+        ([9e9, *[0.0] * 11], [True, *[False] * 11]),
+        ([0.0, nan, 0.0, 0.0, nan, 0.0, 0.0, 0.0, 9e9, 0.0, 0.0, 0.0], [False] * 8 + [True] * 4),
+        ([0.0, 0.0, 0.0, 40.0] * 3, [True] * 12),
+    ],
+)
+def test_counters_that_do_not_move_for_hours_tell_of_no_silence(sent: list[float], known: list[bool]) -> None:
+    log, values = Log(), _of_port(*sent)
+    answers = {f"fabric {way}_{one}": values for way in ("tx", "rx") for one in ("mean", "p95", "max")}
+    answers["fabric n"] = _of_port(*[60] * 12)
+    rows = exporter_ports(
+        Grid(HOUR, 12 * HOUR, HOUR), answers, _of_port(50e9), node_of=node_of, gpu_counts={"n1": 1}, configured={},
+        log=log,
+    )  # fmt: skip
+    for name in ("util_mean", "util_max", "tx_bytes_per_second_mean", "rx_bytes_per_second_mean"):
+        assert (~np.isnan(rows.cells.column(name)[0])).tolist() == known
+    assert len(log.notes) == (not all(known))
+
+
+@pytest.mark.parametrize("way", ["tx", "rx"])
+def test_an_ethernet_port_of_which_one_way_is_not_told_has_no_use(way: str) -> None:
+    grid, other = Grid(HOUR, 2 * HOUR, HOUR), {"tx": "rx", "rx": "tx"}[way]
+    answers = {f"ethernet {way}_mean": _of_port(1e9, 1e9), f"ethernet {other}_mean": _of_port(5e9, nan)}
+    rows = ethernet_ports(grid, answers, {SPEED: _of_port(12.5e9)}, node_of=node_of, configured={})
+    np.testing.assert_array_equal(rows.cells.column("util_mean"), [[0.4, nan]])
+    np.testing.assert_array_equal(rows.cells.column("observed_seconds"), [[HOUR, HOUR]])
+
+
+def test_a_divided_gpu_holds_no_known_memory_where_that_of_one_instance_is_missing() -> None:
+    cells: Cells[str] = Cells(Grid(HOUR, 3 * HOUR, HOUR))
+    cells.rows.update({"GPU-a/gi1": 0, "GPU-a/gi2": 1})
+    cells.columns["observed_seconds"] = np.array([[HOUR, HOUR, HOUR], [HOUR, HOUR, nan]])
+    cells.columns["mem_used_bytes_mean"] = np.array([[1.0, 1.0, 1.0], [2.0, nan, nan]])
+    about = {key: About("n1", 0, "H100", kind="mig", parent="GPU-a", uuid=key) for key in cells.rows}
+    rows = GpuRows(cells, {**about, "GPU-a": About("n1", 0, "H100", uuid="GPU-a")})
+    fold_instances(rows)
+    np.testing.assert_array_equal(cells.column("mem_used_bytes_mean")[cells.rows["GPU-a"]], [3.0, nan, 1.0])

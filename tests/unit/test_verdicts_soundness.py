@@ -134,6 +134,24 @@ def test_an_exporter_that_repeats_everything_tells_no_rest_either() -> None:
     assert ("gpu_util", FROZEN) in codes(doubts)
 
 
+def test_an_instance_stands_still_with_the_power_of_its_gpu() -> None:
+    b = FrameBuilder(hours=48)
+    b.node()
+    b.gpus.append(b.gpus[0] | {"gpu_uuid": "GPU-n1-0/gi-1", "kind": "mig", "parent_uuid": "GPU-n1-0"})
+    use = dict.fromkeys(("gpu_util", "sm_active", "dram_active", "tensor_active"), 0.0)
+    b.use({"power_watts": 90.0})
+    b.use(use, uuid="GPU-n1-0/gi-1")
+    frame = b.frame()
+    assert sound(frame)[1] == ()
+    at = frame.gpu["ts"].to_numpy(float) > START + 20 * 3600
+    power = np.where(at, 91.5, frame.gpu["power_watts_mean"])
+    power[frame.gpu["power_watts_mean"].isna()] = np.nan
+    clean, doubts = sound(put(frame, power_watts_mean=power, power_watts_p95=power, power_watts_max=power))
+    mine = (frame.gpu["gpu_uuid"] == "GPU-n1-0/gi-1").to_numpy()
+    assert clean.gpu["dram_active_mean"].isna().to_numpy()[mine].tolist() == at[mine].tolist()
+    assert {(doubt.gpu_uuid, doubt.code) for doubt in doubts} == {("GPU-n1-0", FROZEN), ("GPU-n1-0/gi-1", FROZEN)}
+
+
 def test_counters_at_zero_beside_a_busy_engine_are_named_with_hours() -> None:
     b = FrameBuilder(hours=48)
     b.node()

@@ -18,7 +18,7 @@ from .answers import Answer, Floats, Grid, Labels
 from .beside import engine_asks
 from .cells import Cells, first_known, weights_of
 from .gpus import About, GpuRows, counted, device_index, scrape_seconds
-from .homes import homes_of, reporter, reporters_note, whole_gpu
+from .homes import homes_of, reporter, reporters_note, unnamed_note, whole_gpu
 from .instances import MOST_INSTANCE_RATIO, fold_instances
 from .names import gpu_of, node_of
 from .plan import Ask, Log
@@ -92,6 +92,7 @@ def keyed_rows(
     every = [*counts.labels, *(labels for name, one in answers.items() if name != "n" for labels in one.labels), *named]
     homes = homes_of(counts, every, who, log)
     several = reporters_note(counts, who, log)
+    unnamed_note(every, node, log)
 
     reused = _reused(every)
 

@@ -87,11 +87,13 @@ def ethernet_ports(
     cells = rows.cells
     shape = (len(cells.rows), grid.count)
     rate = _spread([speed.get(port, np.nan) for port in cells.rows], shape)
-    both = np.fmax(cells.column("tx_bytes_per_second_mean"), cells.column("rx_bytes_per_second_mean"))
+    ways = [cells.column(f"{way}_bytes_per_second_mean") for way in _COUNTERS]
+    # One way alone is no use of the port: the other one may be full.
+    both = np.maximum.reduce(ways)
     cells.columns["line_rate_bytes_per_second"] = rate
     cells.columns["util_mean"] = both / rate
     cells.columns["active_fraction"] = _spread([active.get(port, np.nan) for port in cells.rows], shape)
-    cells.columns["observed_seconds"] = np.where(np.isnan(both), np.nan, grid.step)
+    cells.columns["observed_seconds"] = np.where(np.isnan(ways).all(axis=0), np.nan, grid.step)
     rows.roles = {port: configured_role(port[1], configured) or "unknown" for port in cells.rows}
     rows.layers = dict.fromkeys(cells.rows, _LAYER)
     return rows

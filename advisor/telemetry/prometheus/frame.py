@@ -26,7 +26,7 @@ from .fabric import PortRows, agent_hosts, agent_ports, beside, exporter_hosts, 
 from .gpus import GpuRows, agent_rows, combined, scrape_seconds
 from .identity import Past, external_labels, past_of
 from .kube import KubeState, declared_gpus, read_kube
-from .names import NODE_LABELS, NodeNames, agent_node, node_of
+from .names import NODE_LABELS, NodeNames, agent_node, gpu_of, node_of
 from .plan import DAY, Ask, Log, Runner
 from .probe import MAX_CORE_SERIES, Probe, advice_notes, lacking_fields, probe
 from .work import agent_uses, dcgm_uses, workloads_of
@@ -71,6 +71,11 @@ def read_frame(
     kube = read_kube(asked.ask, asked.instant, found, reading.matches, grid)
     gpus, uses = _gpus(asked, grid, log, kube)
     if not len(gpus.cells.rows) or not (gpus.cells.column("observed_seconds") > 0).any():
+        if asked.exporters and not any(map(gpu_of, asked.exporters)):
+            raise NothingToDo(
+                "No series of dcgm-exporter has the label UUID, by which GPUs are told apart.",
+                "Keep that label in metric_relabel_configs.",
+            )
         said = f" ({log.notes[0]})" if log.notes else ""
         raise NothingToDo(
             f"There is no GPU data between {minute(found.window.start)} and {minute(found.window.end)}{said}.",
@@ -81,7 +86,7 @@ def read_frame(
     declared = declared_gpus(kube, uses, {one.node for one in gpus.about.values() if one.kind == "mig"})
     counts = {**{node: one.gpus for node, one in declared.items()}, **counts}
     join = _Join(asked, counts, found)
-    ports, hosts = _beside(asked, grid, counts, join, reading.fabric_roles)
+    ports, hosts = _beside(asked, grid, counts, join, roles=reading.fabric_roles, log=log)
     reading.cache.prune()
     node_table = nodes.node_table(
         gpus, ports, asked.given, dmi=join.dmi, kube=join.kube, catalog=catalog, declared=declared
@@ -243,7 +248,7 @@ def _gpus(asked: _Asked, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuRows
 
 
 def _beside(
-    asked: _Asked, grid: Grid, counts: Mapping[str, int], join: _Join, roles: Mapping[str, Role]
+    asked: _Asked, grid: Grid, counts: Mapping[str, int], join: _Join, *, roles: Mapping[str, Role], log: Log
 ) -> tuple[PortRows, Cells[str]]:
     """Rows of fabric ports and hosts, of both roads."""
     found, matches, step = asked.found, asked.matches, asked.found.step
@@ -260,7 +265,7 @@ def _beside(
         kept = (*NODE_LABELS, "device", "port")
         rates = asked.instant(f"last_over_time(node_infiniband_rate_bytes_per_second{chosen}[1h])", kept)
         answers = asked.ask(queries.exporter_fabric_asks(found.names, matches, step), 10 * len(counts))
-        other = exporter_ports(grid, answers, rates, node_of=join.node, gpu_counts=counts, configured=roles)
+        other = exporter_ports(grid, answers, rates, node_of=join.node, gpu_counts=counts, configured=roles, log=log)
     if ethernet.has_ethernet(found.names):
         other = beside(other, _ethernet(asked, grid, len(counts), join, roles))
     if other.cells.rows:

@@ -102,6 +102,22 @@ def reporters_note(counts: Answer, who: Who, log: Log) -> set[tuple[str, str]]:
     return several
 
 
+def unnamed_note(series: Iterable[Labels], node_of: Callable[[Labels], str | None], log: Log) -> None:
+    """Say which GPUs cannot be counted because their series do not tell them from others."""
+    lost: dict[str, dict[str, None]] = {}
+    for labels in series:
+        node = node_of(labels)
+        if gpu_of(labels) is None:
+            lost.setdefault("UUID", {})[f"{node or 'unknown node'} GPU {labels.get('gpu') or 'unknown'}"] = None
+        elif node is None:
+            lost.setdefault("Hostname or instance", {})[labels["UUID"]] = None
+    for label, gpus in sorted(lost.items()):
+        log.add(
+            f"Series of dcgm-exporter without the label {label} speak of {len(gpus)} GPUs ({min(gpus)}), which cannot "
+            "be counted. Keep that label in metric_relabel_configs."
+        )
+
+
 def reporter(labels: Labels) -> str:
     """Which exporter's target a series is of."""
     return f"{labels.get('job', '')}|{labels.get('instance', '')}"

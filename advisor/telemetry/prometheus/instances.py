@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
 from .answers import Floats
 from .cells import first_known
@@ -50,11 +51,17 @@ def fold_instances(rows: GpuRows) -> None:
         for name in (one for one in _SAME if one in columns):
             columns[name][at] = first_known((columns[name][at], _over(columns[name][own], np.nanmean)))
         for name in (one for one in _SUMMED if one in columns):
-            columns[name][at] = first_known((columns[name][at], _over(columns[name][own], np.nansum)))
+            columns[name][at] = first_known((columns[name][at], _sum(columns[name][own], observed[own] > 0)))
         for name in (one for one in _OF_USE if one in columns):
             columns[name][at, divided] = np.nan
         for name in (one for one in (*_OF_THE_GPU, "power_watts_n") if one in columns):
             columns[name][own] = np.nan
+
+
+def _sum(values: Floats, there: npt.NDArray[np.bool_]) -> Floats:
+    """The sum of some rows at each moment; NaN where one that was there is not known."""
+    known = ~np.isnan(values)
+    return np.where(known.any(axis=0) & (known | ~there).all(axis=0), np.nansum(values, axis=0), np.nan)
 
 
 def _over(values: Floats, how: Callable[..., Floats]) -> Floats:
