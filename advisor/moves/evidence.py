@@ -22,6 +22,8 @@ from .found import listed
 
 # Share of the time that may be missing: of more than that nobody knows what the GPUs did in it.
 GAP_MAX = 0.01
+# Work that spans nodes sends something now and then: counters that do not move at all for longer may stand still.
+STILL_MAX = 0.05
 # Rows are up to an hour long, and nodes write them at moments of their own.
 END_TOLERANCE_SECONDS = 2 * 3600.0
 # What the words for a measure are, and how each is exported.
@@ -159,10 +161,10 @@ class Gate:
             return [
                 f"the fabric of {node.node} cannot be judged: {(facts.fabric.reason or 'not readable').rstrip('.')}"
             ]
-        if facts.fabric.util_max == 0.0 and self._spans(node.node):
+        if facts.fabric.still_share > STILL_MAX and self._spans(node.node):
             return [
-                f"not a byte was counted on the fabric of {node.node}, though work there spans nodes: its counters may "
-                "stand still"
+                f"not a byte was counted on the fabric of {node.node} in {facts.fabric.still_share:.0%} of the time, "
+                "though work there spans nodes: its counters may stand still"
             ]
         if facts.fabric.hours < (1.0 - GAP_MAX) * self.verdicts.inventory.hours - 1e-6:
             return [
@@ -172,7 +174,7 @@ class Gate:
         return []
 
     def _spans(self, node: str) -> bool:
-        """Whether work on a node spans nodes: by its allocation, or as one of the parts that jobs of several nodes have."""
+        """Whether work on a node spans nodes: by its allocation, or as a part of a job of several nodes."""
         return any(
             node in w.nodes and (len(w.nodes) > 1 or PART.search(w.name) is not None) for w in self.verdicts.workloads
         )

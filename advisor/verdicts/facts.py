@@ -31,7 +31,8 @@ class FabricFacts:
     the fabric was observed (the least observed compute port). `last_active_ts`: end (Unix seconds) of the last
     interval in which any compute port exceeded 1 % of its line rate, looked up beyond the window as far as the hours
     reach; None: never seen active. `line_rate_bytes_per_second`: one way, the sum over the compute ports.
-    `hours_known`: hours of data of the fabric there are at all, for "silent since records began".
+    `hours_known`: hours of data of the fabric there are at all, for "silent since records began". `still_share`: share
+    of the observed time in which not a byte was counted on some compute port.
     """
 
     ports_compute: tuple[str, ...]
@@ -45,6 +46,7 @@ class FabricFacts:
     line_rate_bytes_per_second: float | None
     link_layer: str | None = None
     hours_known: float = 0.0
+    still_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,7 +238,15 @@ def _fabric(frame: Frame, node: str, rows: pd.DataFrame, history: pd.DataFrame |
         line_rate_bytes_per_second=None if rates.isna().any() else float(rates.sum()),
         link_layer=text(own["link_layer"].iloc[-1]),
         hours_known=known,
+        still_share=_still_share(own, key),
     )
+
+
+def _still_share(own: pd.DataFrame, port: pd.Series) -> float:
+    seconds = own["observed_seconds"].where(own["util_mean"].notna(), 0.0)
+    still = seconds.where((own["util_max"].fillna(own["util_mean"]) == 0), 0.0)
+    shares = still.groupby(port).sum() / seconds.groupby(port).sum().where(lambda total: total > 0)
+    return 0.0 if shares.isna().all() else float(shares.max())
 
 
 def _port_p995(rows: pd.DataFrame, port: pd.Series) -> list[float | None]:

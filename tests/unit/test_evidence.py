@@ -170,7 +170,7 @@ def test_a_fabric_that_was_observed_for_a_part_of_the_window_is_not_called_silen
 
 
 def test_counters_that_never_moved_are_no_silence_where_work_spans_nodes() -> None:
-    still = [node(name, fabric=fabric(util_p995=0.0005, util_max=0.0)) for name in ("n1", "n2")]
+    still = [node(name, fabric=fabric(util_p995=0.0005, util_max=0.0, still_share=1.0)) for name in ("n1", "n2")]
     replicas = [workload("chat", (name,), id=f"w-{name}") for name in ("n1", "n2")]
     parts = [
         workload(f"job-{part}", (name,), id=f"w-{name}", series_id=f"s-{part}")

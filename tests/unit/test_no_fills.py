@@ -31,6 +31,10 @@ JUSTIFIED: dict[str, dict[str, str]] = {
         '"i_share": _share_above(compute["util_bins"], level).fillna(':
             "one measurement for another of the same thing",
     },
+    "verdicts/nodes.py": {
+        'still = seconds.where((own["util_max"].fillna(own["util_mean"]) == 0), 0.0)':
+            "a mean of zero says as much as a maximum of zero",
+    },
     "verdicts/mig.py": {
         '"seconds": np.nan_to_num(gpu["observed_seconds"].to_numpy(float)),  # a row without any was not observed':
             "a row without observed time weighs nothing",

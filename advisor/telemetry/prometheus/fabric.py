@@ -15,7 +15,6 @@ from .answers import Answer, Floats, Grid, Labels
 from .cells import Cells, from_bins
 from .gpus import scrape_seconds
 from .names import agent_node
-from .plan import Log
 
 PortKey = tuple[str, str, int]  # node, device, port
 # A port that never was in another state than ACTIVE, up to samples at the edge of a row.
@@ -23,9 +22,6 @@ MOST_RATE = 1e13
 _PORT = re.compile(r"[0-9]{1,4}")
 # Compute fabrics have a port for every one or two GPUs; a node's single fast port may as well lead to storage.
 _GPUS_PER_PORT = 2
-# An active port answers its subnet manager, and hears multicast, once in a while. Counters that do not move by a byte
-# for so long have stopped (32-bit ones do at their end), or cannot be told from such.
-STILL_SECONDS = 6 * 3600.0
 
 
 @dataclass
@@ -71,7 +67,6 @@ def exporter_ports(
     node_of: Callable[[Labels], str | None],
     gpu_counts: Mapping[str, int],
     configured: Mapping[str, Role],
-    log: Log | None = None,
 ) -> PortRows:
     """From the answers to `queries.exporter_fabric_asks`. `rates`: bytes per second of each port, one column.
 
@@ -91,7 +86,6 @@ def exporter_ports(
     cells = rows.cells
     for name, answer in _of("fabric", answers).items():
         cells.put(name, answer, key, how="max" if name.endswith("_max") or name == "n" else "mean", most=MOST_RATE)
-    _without_still(cells, log)
     samples = cells.column("n")
     cells.columns["observed_seconds"] = np.minimum(samples * scrape_seconds(samples, grid.step)[:, None], grid.step)
     rate = np.array([line.get(port, np.nan) for port in cells.rows])[:, None]
@@ -108,28 +102,6 @@ def exporter_ports(
     rows.roles = roles_of(list(cells.rows), line, gpu_counts, configured)
     rows.layers = dict.fromkeys(cells.rows, "InfiniBand")
     return rows
-
-
-def _without_still(cells: Cells[PortKey], log: Log | None) -> None:
-    """Take out what counters that stand still seem to tell: that nothing was sent."""
-    tx, rx = cells.column("tx_mean"), cells.column("rx_mean")
-    zero, moves = (tx == 0) & (rx == 0), (tx > 0) | (rx > 0)
-    # Rows between two in which bytes moved are one stretch, whatever is missing in it.
-    stretch = np.cumsum(moves, axis=1) + np.arange(len(tx))[:, None] * (tx.shape[1] + 1)
-    rows = np.bincount(stretch[zero], minlength=int(stretch.max(initial=0)) + 1)
-    still = zero & (rows[stretch] * cells.grid.step >= STILL_SECONDS)
-    if not still.any():
-        return
-    for name in [one for one in cells.columns if one.startswith(("tx_", "rx_"))]:
-        cells.columns[name] = np.where(still, np.nan, cells.column(name))
-    if log is not None:
-        ports = [port for port, row in cells.rows.items() if still[row].any()]
-        node, device, number = min(ports)
-        log.add(
-            f"The byte counters of {len(ports)} InfiniBand ports ({node} {device}/{number}) did not move at all for "
-            f"{still.sum() * cells.grid.step / 3600:.0f} port-hours, which is no proof of an idle fabric: that time is "
-            "unknown. Compare `perfquery -x` on the node."
-        )
 
 
 def roles_of(

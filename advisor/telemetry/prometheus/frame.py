@@ -86,7 +86,7 @@ def read_frame(
     declared = declared_gpus(kube, uses, {one.node for one in gpus.about.values() if one.kind == "mig"})
     counts = {**{node: one.gpus for node, one in declared.items()}, **counts}
     join = _Join(asked, counts, found)
-    ports, hosts = _beside(asked, grid, counts, join, roles=reading.fabric_roles, log=log)
+    ports, hosts = _beside(asked, grid, counts, join, reading.fabric_roles)
     reading.cache.prune()
     node_table = nodes.node_table(
         gpus, ports, asked.given, dmi=join.dmi, kube=join.kube, catalog=catalog, declared=declared
@@ -248,7 +248,7 @@ def _gpus(asked: _Asked, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuRows
 
 
 def _beside(
-    asked: _Asked, grid: Grid, counts: Mapping[str, int], join: _Join, *, roles: Mapping[str, Role], log: Log
+    asked: _Asked, grid: Grid, counts: Mapping[str, int], join: _Join, roles: Mapping[str, Role]
 ) -> tuple[PortRows, Cells[str]]:
     """Rows of fabric ports and hosts, of both roads."""
     found, matches, step = asked.found, asked.matches, asked.found.step
@@ -265,7 +265,7 @@ def _beside(
         kept = (*NODE_LABELS, "device", "port")
         rates = asked.instant(f"last_over_time(node_infiniband_rate_bytes_per_second{chosen}[1h])", kept)
         answers = asked.ask(queries.exporter_fabric_asks(found.names, matches, step), 10 * len(counts))
-        other = exporter_ports(grid, answers, rates, node_of=join.node, gpu_counts=counts, configured=roles, log=log)
+        other = exporter_ports(grid, answers, rates, node_of=join.node, gpu_counts=counts, configured=roles)
     if ethernet.has_ethernet(found.names):
         other = beside(other, _ethernet(asked, grid, len(counts), join, roles))
     if other.cells.rows:
