@@ -242,7 +242,7 @@ def _money(told: Told, catalog: Catalog, nodes: Sequence[NodeState]) -> Iterator
         yield Gap(
             "region-unknown",
             f"The region of {_counted(len(assumed), 'node')} is unknown{' or has no price' if named else ''}.",
-            "Costs use the provider's reference region, marked as region assumed; savings use the lowest price of any region.",
+            "Costs use the provider's reference region (region assumed); savings use the lowest price of any region.",
             *allow, assumed,
         )  # fmt: skip
     if not unpriced:
