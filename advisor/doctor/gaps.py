@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from ...rules.catalog_loader import Catalog
 from ...rules.hour_prices import GPU_FLAG
 from ..moments import span
+from ..words import percent
 from . import remedies
 from .facts import GPU_MEASURES, NodeTold, Told, applies
 from .model import Gap, Labels, MetricCoverage, NodeState, Readiness
@@ -205,12 +206,15 @@ def _labels(told: Told, labels: Labels) -> Iterator[Gap]:
     )  # fmt: skip
     share = missing / labels.busy_gpu_hours
     if told.source.get("kind") == "prometheus":
-        where = "environment of dcgm-exporter on Kubernetes; flag of dcgm-exporter on Slurm"
-        add = f"{remedies.PODS_FLAG}\n{remedies.SLURM_FLAG}"
+        where, add = (
+            ("the environment of dcgm-exporter's container", remedies.PODS_FLAG)
+            if told.kubernetes
+            else ("dcgm-exporter's flags, where Slurm's prolog writes job ids there", remedies.SLURM_FLAG)
+        )
     else:
         where, add = "", _DOCTOR
     yield Gap(
-        "no-workload-labels", f"{share:.0%} of the busy GPU-hours name no pod and no job.",
+        "no-workload-labels", f"{percent(share)} of the busy GPU-hours name no pod and no job.",
         "Whose work that is remains unknown: it gets no verdict by workload and no recommendation to its team.",
         where, add, nodes,
     )  # fmt: skip

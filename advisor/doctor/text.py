@@ -139,7 +139,7 @@ def _around(console: Console, found: Diagnosis) -> None:
         _line(
             console,
             f"Workload labels: {labels.labeled_gpus} of {labels.busy_gpus} GPUs that worked name a pod or job "
-            f"({share:.0%} of the busy GPU-hours)",
+            f"({words.percent(share)} of the busy GPU-hours)",
         )
     elif found.observed:
         _line(console, "Workload labels: no GPU worked at the moments looked at")

@@ -7,6 +7,9 @@ Where the region is assumed a cost and a saving are not reckoned alike. A cost t
 saving takes the node at the lowest price it has in any region (or at one that binds, where the team has one), and what
 it would move to at the highest, and only what is sold wherever the node is: so it never exceeds what it would be in any
 region of the provider, and a label that is lost never raises a claim.
+
+A list price is of a provider. Where nothing but a node's shape names the provider, whose machines carry no mark in
+their firmware, the machine may as well be owned: without a region that the provider has, no list price is taken.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from ...agent.inventory.identity import MARKED
 from ...rules.catalog import NodeSku, PowerPrice, Price
 from ...rules.catalog_loader import Catalog
 from ...rules.hour_prices import GPU_HOUR, NODE_HOUR, SOURCE, HourPrices
@@ -65,7 +69,8 @@ class PriceBook:
             key=lambda p: (p.region != ANY_REGION, p.region != reference, p.usd_per_hour, p.id),
             default=None,
         )
-        return _assumed(known or self._by_hour(sku) or self.catalog.reference_price(sku))
+        listed = None if _guessed(node, sku) else self.catalog.reference_price(sku)
+        return _assumed(known or self._by_hour(sku) or listed)
 
     def saving_price(self, node: NodeFacts) -> Price | None:
         """What giving a node back saves per hour: what it costs, and where its region is assumed no more than what it
@@ -75,6 +80,8 @@ class PriceBook:
             return self.of(node)
         if node.region is not None and (exact := self.price(sku.name, node.region)) is not None:
             return exact
+        if self.of(node) is None:
+            return None
         every = [self._by_hour(sku), *(self.price(sku.name, region) for region in self._regions(sku))]
         return _assumed(min((p for p in every if p is not None), key=_least_claim, default=None))
 
@@ -155,6 +162,11 @@ class PriceBook:
     def _placed(self, sku: NodeSku, region: str | None) -> bool:
         """Whether the region is known, and one in which the node is known to be had."""
         return region is not None and any(own in (region, ANY_REGION) for own in self._regions(sku))
+
+
+def _guessed(node: NodeFacts, sku: NodeSku) -> bool:
+    """Whether the node's shape alone names its provider."""
+    return node.node_sku_source == "shape" and sku.provider not in MARKED
 
 
 def _assumed(price: Price | None) -> Price | None:

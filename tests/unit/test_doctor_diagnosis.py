@@ -198,7 +198,7 @@ def test_labels_are_missed_on_the_gpus_that_worked() -> None:
     found = diagnosed(node(gpus=8), replace(node("n2"), gpus=(dumb,) * 8))
     (gap,) = [one for one in found.gaps if one.code == "no-workload-labels"]
     assert gap.nodes == ("n2",)
-    assert "50%" in gap.what
+    assert "50 %" in gap.what
     idle = gpu("i", busy_hours=0.0, labeled_hours=0.0)
     assert "no-workload-labels" not in codes(diagnosed(node(), replace(node("n2"), gpus=(idle,) * 8)))
 

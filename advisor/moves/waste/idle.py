@@ -12,7 +12,7 @@ from ...moments import span
 from ...verdicts.facts import BareGpu, NodeFacts
 from ..found import Found, certainty, graded, when_possible
 from ..ids import stable_id
-from .scope import MIN_SHARE, Scope, Told, percent, watts
+from .scope import MIN_SHARE, OF_WHOLE_GPUS, Scope, Told, percent, power_words, watts
 
 # A GPU counts as idle where nearly all of the time that nobody held it was idle: else somebody unseen worked there.
 IDLE_OF_UNHELD = 0.9
@@ -72,8 +72,9 @@ def _finding(
         "gpu_hours": f"{hours:,.0f}",
         "engine": percent(engine),
         "dram": percent(dram),
-        "power": watts(power) if any(b.part >= 1 for b in idle) else "(known of the whole GPU only)",
+        "power": watts(power),
         "idle_power": watts(floor),
+        "power_words": power_words(power, floor) if any(b.part >= 1 for b in idle) else OF_WHOLE_GPUS,
         **{name: threshold.value for name, threshold in rule.thresholds.items()},
     }
     measured = sum(v is not None for v in (engine, dram, power)) / 3
