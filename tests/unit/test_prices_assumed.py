@@ -63,6 +63,9 @@ def test_a_provider_that_the_shape_alone_names_has_no_list_price_for_a_machine_t
     hourly = PriceBook(CATALOG, hourly=HourPrices({"A100-SXM4-80GB": 1.3}))
     assert hourly.of(crusoe).usd_per_hour == pytest.approx(8 * 1.3)
     assert hourly.saving_price(crusoe) == hourly.of(crusoe)
+    assert hourly.of(crusoe).basis == "owned"  # nothing says that it can be given back for cash
+    assert hourly.of(replace(crusoe, region="hall-2")).basis == "owned"
+    assert hourly.of(replace(crusoe, node_sku_source="config")).basis == "negotiated"
 
 
 def test_a_region_without_a_price_of_the_node_is_priced_as_the_reference_region():
