@@ -10,6 +10,7 @@ from ....rules.thresholds import WasteRule
 from ...model import Evidence, Finding
 from ...moments import span
 from ...verdicts.facts import BareGpu, NodeFacts
+from ..evidence import GAP_MAX
 from ..found import Found, certainty, graded, when_possible
 from ..ids import stable_id
 from .scope import MIN_SHARE, OF_WHOLE_GPUS, Scope, Told, percent, power_words, watts
@@ -52,6 +53,13 @@ def idle(scope: Scope, rule: WasteRule) -> Told:
     return found, notes
 
 
+def _held_by(idle: Sequence[BareGpu]) -> str:
+    held = sum(b.held_hours > GAP_MAX * b.hours for b in idle)
+    if not held:
+        return "No workload held them."
+    return f"No label names a workload on them, and memory of {held} of them is held."
+
+
 def _finding(
     scope: Scope, rule: WasteRule, node: NodeFacts, idle: Sequence[BareGpu], *, hours: float, share: float
 ) -> Found:
@@ -74,6 +82,7 @@ def _finding(
         "dram": percent(dram),
         "power": watts(power),
         "idle_power": watts(floor),
+        "held_by": _held_by(idle),
         "power_words": power_words(power, floor) if any(b.part >= 1 for b in idle) else OF_WHOLE_GPUS,
         **{name: threshold.value for name, threshold in rule.thresholds.items()},
     }

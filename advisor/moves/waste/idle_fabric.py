@@ -164,7 +164,7 @@ def _finding(
         "node_sku": nodes[0].node_sku,
         "fabric": fabrics[0].link_layer or "network",
         "line_rate": _line_rate(fabrics[0]),
-        "util": f"{max(util * 100, LEAST_PERCENT):.3g} %",
+        "util": f"{(max(util * 100, LEAST_PERCENT) if util > 0 else 0.0):.3g} %",
         "hours": f"{observed:.0f}",
         "span": f"{observed / 24:.0f} days",
         "last_active": _last_active(fabrics),
