@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...rules.errors import EXIT_DONE, NothingToDo
 from ..commands import WIDTH_OF_A_PIPE, add_source, say, write_stdout
+from ..hour_settings import said_prices
 from ..source import Databases, Source, source_of
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def run_doctor(options: argparse.Namespace) -> int:
     from .text import render_text  # noqa: PLC0415
 
     now = time.time()
-    book = load_rulebook(options.rules, options.prices, now)
+    book = load_rulebook(options.rules, options.prices, now, said_prices(options, os.environ))
     say("examining the source ...")
     told = examine(source_of(options, say), book, since=options.since, until=options.until, now=now)
     found = diagnosis_of(told, book, now)
@@ -70,13 +71,13 @@ def examine(source: Source, book: Rulebook, *, since: float, until: float | None
 
 def diagnosis_of(told: Told, book: Rulebook, now: float) -> Diagnosis:
     """The diagnosis by a rulebook's catalog, prices and floor of hours."""
-    from ..moves.money import PriceBook  # noqa: PLC0415
+    from ..moves.price_book import PriceBook  # noqa: PLC0415
     from .diagnose import diagnose  # noqa: PLC0415
 
     floors = [
         rule.thresholds["coverage_hours"].value for rule in book.rules.values() if "coverage_hours" in rule.thresholds
     ]
-    prices = PriceBook(book.catalog, tuple(book.own.prices), tuple(book.own.power))
+    prices = PriceBook(book.catalog, tuple(book.own.prices), tuple(book.own.power), book.hourly)
     return diagnose(told, book.catalog, prices, min(floors), now)
 
 

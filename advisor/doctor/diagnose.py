@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
+from ...rules.catalog import Price
 from ...rules.catalog_loader import Catalog
+from ...rules.hour_prices import SOURCE
 from ..model import Unobserved
-from ..moves.money import PriceBook
+from ..moves.price_book import PriceBook
+from ..verdicts.facts import NodeFacts
 from .facts import MEASURES, GpuTold, Measure, NodeTold, Told, applies
 from .gaps import gaps_of
 from .model import Diagnosis, Labels, MetricCoverage, NodeState, Readiness
@@ -40,17 +44,33 @@ def _state(node: NodeTold, told: Told, catalog: Catalog, book: PriceBook) -> Nod
     counts["named"] = observed if of_sku or node.declared else observed + len(silent)
     expected = max(counts.values())
     source = next(name for name, count in counts.items() if count == expected)
-    price = book.price(node.node_sku, node.region)
+    price = book.of(_facts(node, expected))
     return NodeState(
         node=node.node, expected=expected, expected_from=source, named=len(node.gpus), observed=observed,
         unobserved=_unobserved(node, expected, source, observed, silent),
         hours=sum(gpu.hours for gpu in node.gpus) / max(expected, 1), node_sku=node.node_sku,
         node_sku_source=node.node_sku_source, provider=node.provider, region=node.region,
         usd_per_hour=price.usd_per_hour if price else None,
-        price=f"{price.basis}, {price.as_of}" if price else None,
+        price=_basis(price) if price else None,
+        assumed_region=price.region if price and price.region_assumed else None,
         fabric_ports=node.fabric_ports, fabric_seen=any(node.known.get(name, 0.0) > 0 for name in _FABRICS),
         mig_instances=sum(gpu.instances for gpu in node.gpus),
     )  # fmt: skip
+
+
+def _facts(node: NodeTold, gpu_count: int) -> NodeFacts:
+    """As much of the advice's node as its price depends on."""
+    skus = {gpu.sku for gpu in node.gpus}
+    return NodeFacts(
+        node=node.node, cluster="", provider=node.provider, region=node.region, node_sku=node.node_sku,
+        node_sku_source=node.node_sku_source, gpu_sku=next(iter(skus)) if len(skus) == 1 else None,
+        gpu_count=gpu_count, first_seen=math.nan, last_seen=math.nan, hours_observed=0.0, fabric=None,
+    )  # fmt: skip
+
+
+def _basis(price: Price) -> str:
+    said = f"{price.basis}, {price.as_of}"
+    return f"{price.source}, {price.as_of}" if price.source.startswith(SOURCE) else said
 
 
 def at_once(gpus: Iterable[GpuTold], slack_seconds: float) -> int:

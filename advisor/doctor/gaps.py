@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ...rules.catalog_loader import Catalog
+from ...rules.hour_prices import GPU_FLAG
 from ..moments import span
+from ..words import percent
 from . import remedies
 from .facts import GPU_MEASURES, NodeTold, Told, applies
 from .model import Gap, Labels, MetricCoverage, NodeState, Readiness
@@ -16,6 +19,8 @@ _COARSE_SECONDS = 90.0
 WINDOW_SHARE = 0.9
 # Of busy GPU-hours: so many may be without a label before a line is written.
 _UNLABELED_SHARE = 0.1
+# In a line that people copy.
+_SKUS_SHOWN = 3
 _DOCTOR = "run skuwise agent doctor on these nodes"
 
 
@@ -201,12 +206,15 @@ def _labels(told: Told, labels: Labels) -> Iterator[Gap]:
     )  # fmt: skip
     share = missing / labels.busy_gpu_hours
     if told.source.get("kind") == "prometheus":
-        where = "environment of dcgm-exporter on Kubernetes; flag of dcgm-exporter on Slurm"
-        add = f"{remedies.PODS_FLAG}\n{remedies.SLURM_FLAG}"
+        where, add = (
+            ("the environment of dcgm-exporter's container", remedies.PODS_FLAG)
+            if told.kubernetes
+            else ("dcgm-exporter's flags, where Slurm's prolog writes job ids there", remedies.SLURM_FLAG)
+        )
     else:
         where, add = "", _DOCTOR
     yield Gap(
-        "no-workload-labels", f"{share:.0%} of the busy GPU-hours name no pod and no job.",
+        "no-workload-labels", f"{percent(share)} of the busy GPU-hours name no pod and no job.",
         "Whose work that is remains unknown: it gets no verdict by workload and no recommendation to its team.",
         where, add, nodes,
     )  # fmt: skip
@@ -214,17 +222,16 @@ def _labels(told: Told, labels: Labels) -> Iterator[Gap]:
 
 def _money(told: Told, catalog: Catalog, nodes: Sequence[NodeState]) -> Iterator[Gap]:
     unpriced = [node for node in nodes if node.usd_per_hour is None and node.expected]
-    if not unpriced:
-        return
     names = tuple(node.node for node in unpriced)
     unnamed = tuple(node.node for node in unpriced if node.node_sku is None)
     regionless = tuple(node.node for node in unpriced if node.node_sku in catalog.nodes and node.region is None)
+    assumed = tuple(node.node for node in nodes if node.assumed_region is not None)
     loses = "Their cost and their savings are in GPU-hours, not in dollars."
     on_server = told.source.get("kind") == "prometheus"
     if told.kubernetes and on_server:
         allow = ("kube-state-metrics' flags", remedies.ALLOW_LIST)
     elif on_server:
-        allow = ("", "set a price for each GPU (below), or run skuwise agent run there: it reads type and region")
+        allow = ("", "set the price of a GPU-hour, or run skuwise agent run there: it reads type and region")
     else:
         allow = ("/etc/skuwise/node-labels on the nodes", remedies.NODE_LABELS)
     if unnamed:
@@ -232,19 +239,24 @@ def _money(told: Told, catalog: Catalog, nodes: Sequence[NodeState]) -> Iterator
             "node-sku-unknown", f"The type of {_counted(len(unnamed), 'node')} is unknown.", loses, *allow, unnamed
         )
     if regionless:
+        what = f"The region of {_counted(len(regionless), 'node')} is unknown."
+        yield Gap("region-unknown", what, loses, *allow, regionless)
+    if assumed:
+        named = any(node.region is not None for node in nodes if node.assumed_region is not None)
         yield Gap(
             "region-unknown",
-            f"The region of {_counted(len(regionless), 'node')} is unknown.",
-            loses,
-            *allow,
-            regionless,
-        )
-    skus = [gpu.sku for node in told.nodes if node.node in names for gpu in node.gpus if gpu.sku]
-    most = max(sorted(set(skus)), key=skus.count, default=None)
+            f"The region of {_counted(len(assumed), 'node')} is unknown{' or has no price' if named else ''}.",
+            "Costs use the provider's reference region (region assumed); savings use the lowest price of any region.",
+            *allow, assumed,
+        )  # fmt: skip
+    if not unpriced:
+        return
+    counts = Counter(gpu.sku for node in told.nodes if node.node in names for gpu in node.gpus if gpu.sku)
+    skus = sorted(counts, key=lambda sku: (-counts[sku], sku))[:_SKUS_SHOWN]
+    flags = " ".join(f"{GPU_FLAG} {sku}=2.10" for sku in skus or ["H100-SXM5"])
     yield Gap(
         "no-price", f"No price for {_counted(len(unpriced), 'node')}.", loses,
-        f"skuwise.toml, with your price (or --gpu-hour-usd {most or 'H100-SXM5'}=2.10)",
-        remedies.price_line(most), names,
+        f"skuwise.toml, with your prices (or {flags})", remedies.price_line(skus), names,
     )  # fmt: skip
 
 

@@ -56,6 +56,7 @@ def to_dict(found: Diagnosis) -> dict[str, Any]:
                 "gpus_named": one.named, "gpus_observed": one.observed, "hours": _rounded(one.hours),
                 "node_sku": one.node_sku, "node_sku_source": one.node_sku_source, "provider": one.provider,
                 "region": one.region, "usd_per_hour": one.usd_per_hour, "price": one.price,
+                "price_region_assumed": one.assumed_region,
                 "fabric_ports": one.fabric_ports, "network_observed": one.fabric_seen,
                 "mig_instances": one.mig_instances,
             }

@@ -17,6 +17,8 @@ _CORE: Mapping[str, tuple[str, ...]] = {
     "memory used": ("mem_used_bytes_mean",),
     "power": ("power_watts_mean",),
 }
+# What the driver tells of whole GPUs only: a sliced one has it where any row of it does.
+_WHOLE_ONLY = "power"
 _MISSING_SHARE = 0.1
 
 
@@ -60,12 +62,16 @@ def _known(frame: Frame) -> dict[str, int]:
         for node, uuid, parent in zip(parents["node"], parents["gpu_uuid"], parents["parent_uuid"], strict=True)
     }
     sliced = set(parent_of.values())
-    # Where instances tell, a parent's own row tells nothing that they do not.
+    # Where instances tell, a parent's own row tells nothing that they do not, but for power, which is the parent's.
     parts = [key for key in has.index if key in parent_of or key not in sliced]
     whole = [parent_of.get(key, key) for key in parts]
     told = has.loc[parts]
     out = {}
     for name, names in _CORE.items():
+        if name == _WHOLE_ONLY:
+            measured = has[[one for one in names if one in has]].any(axis=1)
+            out[name] = len({parent_of.get(key, key) for key in measured.index[measured]})
+            continue
         any_of = told[[one for one in names if one in told]].any(axis=1).tolist()
         by_gpu: dict[object, bool] = {}
         for key, known in zip(whole, any_of, strict=True):

@@ -41,7 +41,8 @@ class MetricCoverage:
 @dataclass(frozen=True, slots=True)
 class NodeState:
     """One node. `expected` GPUs by `expected_from` (node SKU, declared, requested, named), `named` and `observed` ones;
-    `hours`: observed GPU-hours over expected GPUs; `usd_per_hour`: of the whole node, None: no price."""
+    `hours`: observed GPU-hours over expected GPUs; `usd_per_hour`: of the whole node, None: no price; `price`: its
+    basis and date; `assumed_region`: whose price it is, where the node's own region tells none."""
 
     node: str
     expected: int
@@ -56,6 +57,7 @@ class NodeState:
     region: str | None
     usd_per_hour: float | None
     price: str | None
+    assumed_region: str | None
     fabric_ports: int
     fabric_seen: bool
     mig_instances: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ...agent.sources.dcgm import FIELDS
 
@@ -45,6 +45,7 @@ HOSTNAME_ENV = "NODE_NAME: {valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}"
 SCRAPE_LINE = "scrape_interval: 30s"
 
 
-def price_line(gpu_sku: str | None) -> str:
-    """The line of the settings that gives a GPU its price."""
-    return f'[prices]\ngpu_hour_usd = {{ "{gpu_sku or "H100-SXM5"}" = 2.10 }}'
+def price_line(gpu_skus: Sequence[str]) -> str:
+    """The line of the settings that gives GPUs their prices."""
+    prices = ", ".join(f'"{sku}" = 2.10' for sku in gpu_skus or ("H100-SXM5",))
+    return f"[prices]\ngpu_hour_usd = {{ {prices} }}"

@@ -28,6 +28,8 @@ def render_text(found: Diagnosis, *, width: int = 100, color: bool = False) -> s
         markup=False, emoji=False, highlight=False, legacy_windows=False,
     )  # fmt: skip
     _head(console, found)
+    if not found.nodes:
+        return out.getvalue()
     _nodes(console, found)
     _metrics(console, found)
     _around(console, found)
@@ -137,7 +139,7 @@ def _around(console: Console, found: Diagnosis) -> None:
         _line(
             console,
             f"Workload labels: {labels.labeled_gpus} of {labels.busy_gpus} GPUs that worked name a pod or job "
-            f"({share:.0%} of the busy GPU-hours)",
+            f"({words.percent(share)} of the busy GPU-hours)",
         )
     elif found.observed:
         _line(console, "Workload labels: no GPU worked at the moments looked at")
@@ -156,7 +158,7 @@ def _money(console: Console, found: Diagnosis) -> None:
     for node in found.nodes:
         price = f"{words.usd(node.usd_per_hour)}/h ({node.price})" if node.usd_per_hour is not None else "no price"
         sku = node.node_sku or (f"unknown ({node.node_sku_source})" if node.node_sku_source else "unknown")
-        groups.setdefault((sku, node.region or "unknown", price), []).append(node)
+        groups.setdefault((sku, _region(node), price), []).append(node)
     rows = [
         (sku, region, price, str(len(nodes)), _names([node.node for node in nodes]))
         for (sku, region, price), nodes in sorted(groups.items())
@@ -165,6 +167,11 @@ def _money(console: Console, found: Diagnosis) -> None:
         _line(console, "Prices", "bold")
         console.print(_table(("node type", "region", "price of a node", "nodes", "which"), rows))
         console.print()
+
+
+def _region(node: NodeState) -> str:
+    region = node.region or "unknown"
+    return f"{region}, assumed {node.assumed_region}" if node.assumed_region else region
 
 
 def _gaps(console: Console, found: Diagnosis) -> None:

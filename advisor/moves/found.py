@@ -63,8 +63,12 @@ def called(group: Group) -> str:
     kind = {"online-inference": "online inference service", "batch-inference": "batch inference job"}.get(
         group.kind, f"{group.kind} job"
     )
+    if kind.endswith(" job") and lead.name.startswith("job "):  # a job that has a number alone
+        kind = kind.removesuffix(" job")
+    others = len({w.name for w in group.now} - {lead.name})
     owner = lead.owner.team or lead.owner.namespace or lead.owner.account or lead.owner.user
-    return f"The {kind} {lead.name}" + (f" ({owner})" if owner else "")
+    about = ", ".join(filter(None, (owner, f"with {others} like it" if others else None)))
+    return f"The {kind} {lead.name}" + (f" ({about})" if about else "")
 
 
 def when_possible(hours: float, floor: float, window: Window, at: float, node: NodeFacts) -> str:

@@ -7,6 +7,9 @@ Where the region is assumed a cost and a saving are not reckoned alike. A cost t
 saving takes the node at the lowest price it has in any region (or at one that binds, where the team has one), and what
 it would move to at the highest, and only what is sold wherever the node is: so it never exceeds what it would be in any
 region of the provider, and a label that is lost never raises a claim.
+
+A list price is of a provider. Where nothing but a node's shape names the provider, whose machines carry no mark in
+their firmware, the machine may as well be owned: without a region that the provider has, no list price is taken.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from ...agent.inventory.identity import MARKED
 from ...rules.catalog import NodeSku, PowerPrice, Price
 from ...rules.catalog_loader import Catalog
 from ...rules.hour_prices import GPU_HOUR, NODE_HOUR, SOURCE, HourPrices
@@ -53,11 +57,14 @@ class PriceBook:
     def of(self, node: NodeFacts) -> Price | None:
         """What a node costs per hour."""
         sku = self.catalog.node(node.node_sku) if node.node_sku else None
-        if node.region is not None or sku is None:
+        guessed = sku is not None and _guessed(node, sku)
+        if sku is None or (node.region is not None and not guessed):
             exact = self.price(node.node_sku, node.region) or (self._by_gpus(node) if sku is None else None)
             if exact is not None or sku is None:
                 return exact
         own = [p for p in self.team if p.sku == sku.name]
+        if (here := [p for p in own if p.region == node.region]) != []:
+            return min(here, key=lambda p: (p.usd_per_hour, p.id))
         named = self.catalog.providers.get(sku.provider)
         reference = named.reference_region if named is not None else None
         known = min(
@@ -65,13 +72,14 @@ class PriceBook:
             key=lambda p: (p.region != ANY_REGION, p.region != reference, p.usd_per_hour, p.id),
             default=None,
         )
-        return _assumed(known or self._by_hour(sku) or self.catalog.reference_price(sku))
+        listed = None if guessed else self.catalog.reference_price(sku)
+        return _assumed(known or self._by_hour(sku, owned=guessed) or listed)
 
     def saving_price(self, node: NodeFacts) -> Price | None:
         """What giving a node back saves per hour: what it costs, and where its region is assumed no more than what it
         costs in any."""
         sku = self.catalog.node(node.node_sku) if node.node_sku else None
-        if sku is None:
+        if sku is None or _guessed(node, sku):
             return self.of(node)
         if node.region is not None and (exact := self.price(sku.name, node.region)) is not None:
             return exact
@@ -125,14 +133,14 @@ class PriceBook:
         price = self.of(node)
         return price.usd_per_hour / node.gpu_count if price and node.gpu_count else None
 
-    def _by_hour(self, sku: NodeSku | None) -> Price | None:
-        """A node's price by the settings: its own, else its GPUs'."""
+    def _by_hour(self, sku: NodeSku | None, *, owned: bool = False) -> Price | None:
+        """A node's price by the settings: its own, else its GPUs'. `owned`: whether it may be a team's own."""
         if sku is None:
             return None
         if sku.name in self.hourly.node:
             return self._said(sku.name, self.hourly.node[sku.name], sku.provider, _BY_NODE)
-        usd = self.hourly.gpu.get(sku.gpu)
-        return self._said(sku.name, usd * sku.gpu_count, sku.provider, _BY_GPU) if usd is not None else None
+        usd, provider = self.hourly.gpu.get(sku.gpu), None if owned else sku.provider
+        return self._said(sku.name, usd * sku.gpu_count, provider, _BY_GPU) if usd is not None else None
 
     def _by_gpus(self, node: NodeFacts) -> Price | None:
         """The price of a node that the catalog does not know, by the GPUs it shows."""
@@ -155,6 +163,12 @@ class PriceBook:
     def _placed(self, sku: NodeSku, region: str | None) -> bool:
         """Whether the region is known, and one in which the node is known to be had."""
         return region is not None and any(own in (region, ANY_REGION) for own in self._regions(sku))
+
+
+def _guessed(node: NodeFacts, sku: NodeSku) -> bool:
+    """Whether the node's shape alone names its provider: neither firmware nor a region does."""
+    by_shape = node.node_sku_source == "shape" and sku.provider not in MARKED
+    return by_shape and all(price.region != node.region for price in sku.prices)
 
 
 def _assumed(price: Price | None) -> Price | None:

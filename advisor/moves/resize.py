@@ -12,7 +12,7 @@ from ...rules.interconnect import twins_without_fabric
 from ..model import Configuration, Recommendation, Risk, Yardstick
 from ..verdicts.facts import BareGpu, NodeFacts
 from ..words import usd
-from .evidence import REST, Claim
+from .evidence import GAP_MAX, REST, Claim
 from .found import Found, called, node_words
 from .gates import fewer_gpus_gates
 from .groups import HOURS_PER_MONTH, Group
@@ -160,12 +160,15 @@ def _release_bare(scene: Scene, found: Found, span_end: float) -> Option | None:
     free = [
         b for b in found.bare if b.idle_hours >= FREE_SHARE * b.part * node.span_hours and b.last_ts >= span_end - 86400
     ]
+    if free_gpus(free) < node.gpu_count:
+        # Somebody's memory lies on it, whom no label names. Of a whole node the gate says so.
+        free = [b for b in free if b.held_hours <= GAP_MAX * b.hours]
     if not free or not node.span_hours:
         return None
     gpus = free_gpus(free)
     whole = 1 if gpus >= node.gpu_count else 0
     cut = sum(1 for b in free if b.part < 1)
-    parts = [f"{len(free) - cut} GPUs"] if len(free) > cut else []
+    parts = [f"{len(free) - cut} {'GPU' if len(free) - cut == 1 else 'GPUs'}"] if len(free) > cut else []
     parts += [f"{cut} MIG {'instance' if cut == 1 else 'instances'}"] if cut else []
     who = f"{node.node} did nothing" if whole else f"{' and '.join(parts)} of {node.node} did nothing"
     what = f"{who} in {node.span_hours / 24:.0f} days."
@@ -188,7 +191,8 @@ def _release_held(scene: Scene, found: Found, group: Group) -> Option | None:
     whole = 0 if group.shared else sum(1 for n in group.nodes if n.node in group.alone)
     one = "MIG instance" if group.sliced else "GPU"
     held = f"{group.gpu_count} {one}" + ("s" if group.gpu_count != 1 else "")
-    what = f"{called(group)} holds {held} on {node_words(group.nodes)} and does not use them."
+    them = "it" if group.gpu_count == 1 else "them"
+    what = f"{called(group)} holds {held} on {node_words(group.nodes)} and does not use {them}."
     released, parts_held = frozenset(group.gpus), group.gpu_equivalents
     return _release(scene, found, group, group.nodes, released=released, gpus=parts_held, whole=whole, what=what)
 
@@ -215,7 +219,7 @@ def _release(
     if saving is not None:
         text += f"Give {'it' if whole == 1 else 'them'} back. {saving_sentence(saving, [price], realised, date)}"
     else:
-        text += f"Free them for other work: {_count(gpus)}. {_no_cash(price, whole)}"
+        text += f"Free {'it' if gpus == 1 else 'them'} for other work: {_count(gpus)}. {_no_cash(price, whole)}"
     key = group.identity if group else f"{node.cluster}/{node.node}"
     sku = node.gpu_sku or node.gpu_name
     return Option(

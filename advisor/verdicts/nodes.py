@@ -206,7 +206,11 @@ def _fabric(frame: Frame, node: str, rows: pd.DataFrame, history: pd.DataFrame |
     ports = tuple(sorted(set(port[compute])))
     others = tuple(sorted(set(port[~compute])))
     if not ports:
-        reason = f"None of its {len(others)} ports is known to be of the compute fabric; set fabric_roles if one is."
+        reason = (
+            "Its only port is not known to be of a compute fabric; set fabric_roles if it is."
+            if len(others) == 1
+            else f"None of its {len(others)} ports is known to be of a compute fabric; set fabric_roles if one is."
+        )
         layer = "Ethernet" if (rows["link_layer"] == "Ethernet").all() else None
         return FabricFacts((), others, False, reason, None, None, 0.0, None, None, link_layer=layer)
     own, key = rows[compute], port[compute]

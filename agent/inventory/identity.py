@@ -31,7 +31,7 @@ _AWS_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 _AZURE_CHASSIS = "7783-7084-3265-9085-8269-3286-77"
 _ORACLE_CHASSIS = "OracleCloud.com"
 # Providers whose machines always carry a mark: where DMI is readable and shows none, they are ruled out.
-_MARKED = frozenset({"aws", "azure", "gcp", "oci"})
+MARKED = frozenset({"aws", "azure", "gcp", "oci"})
 # Line rates in catalogs are nominal; 5 % covers what drivers round.
 _RATE_TOLERANCE = 0.05
 
@@ -164,7 +164,7 @@ def fitting(shape: Shape, node_skus: Sequence[NodeSku], dmi: Dmi) -> list[NodeSk
             return False
         if dmi.provider is not None and sku.provider != dmi.provider:
             return False
-        if dmi.provider is None and dmi.readable and sku.provider in _MARKED:
+        if dmi.provider is None and dmi.readable and sku.provider in MARKED:
             return False
         return _fabric_fits(shape, sku)
 

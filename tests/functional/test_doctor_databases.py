@@ -93,6 +93,25 @@ def test_advise_names_nodes_without_price_region_and_fabric_and_a_window_that_is
     assert [one["code"] for one in found["gaps"]] == ["no-network", "node-sku-unknown", "no-price"]
 
 
+def test_a_node_has_the_price_that_the_advice_takes(
+    founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = changed(
+        founding, tmp_path / "unplaced.db", "UPDATE node SET region = NULL",
+        "UPDATE node SET node_sku = NULL, provider = NULL WHERE id = 1",
+    )  # fmt: skip
+    for flags in ((), ("--gpu-hour-usd", "H100-SXM5=2.10")):
+        said = document(capsys, "--db", str(path), "--since", "2d", *flags)["nodes"]
+        assert main(["advise", "--no-ledger", "--format", "json", "--db", str(path), "--since", "2d", *flags]) == 0
+        advice = json.loads(capsys.readouterr().out)
+        known = [one for one in said if one["usd_per_hour"] is not None]
+        taken = {(one["usd_per_hour"], one["region_assumed"]) for one in advice["prices"]}
+        assert {(one["usd_per_hour"], one["price_region_assumed"] is not None) for one in known} <= taken
+        spent = 48 * sum(one["usd_per_hour"] for one in known)
+        assert advice["summary"]["cost_usd"] == pytest.approx(spent, rel=0.01)
+        assert len(known) == (len(said) if flags else len(said) - 1)
+
+
 def test_a_node_that_declares_more_gpus_than_it_shows_lacks_them(
     founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

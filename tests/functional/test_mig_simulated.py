@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from skuwise.advisor.advice import advise
+from skuwise.advisor.doctor.line import coverage_line
+from skuwise.advisor.frame import Frame
 from skuwise.advisor.model import Advice
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite import read_frame
@@ -15,10 +19,14 @@ NOW = 1_790_000_000.0 // 3600 * 3600
 
 
 @pytest.fixture(scope="module")
-def advice(tmp_path_factory: pytest.TempPathFactory) -> Advice:
+def frame(tmp_path_factory: pytest.TempPathFactory) -> Frame:
     path = tmp_path_factory.mktemp("mig") / "x.db"
     simulate("mig", path, days=4, seed=0, until=NOW)
-    frame = read_frame([path], since_seconds=4 * 86400.0)
+    return read_frame([path], since_seconds=4 * 86400.0)
+
+
+@pytest.fixture(scope="module")
+def advice(frame: Frame) -> Advice:
     return advise(frame, load_catalog(), load_waste_rules(), generated_at=NOW, rng=np.random.default_rng(1))
 
 
@@ -47,3 +55,12 @@ def test_an_instance_that_nobody_uses_is_found_at_its_part_of_the_price(advice: 
 def test_no_cash_is_claimed_for_parts_of_gpus(advice: Advice) -> None:
     assert advice.recommendations and all(one.saving_usd_per_month is None for one in advice.recommendations)
     assert advice.summary.recoverable_usd_per_month == 0
+
+
+def test_power_is_not_missed_where_the_driver_tells_it_of_the_whole_gpu(frame: Frame, advice: Advice) -> None:
+    sliced = frame.gpus["parent_uuid"].notna()
+    powered = frame.gpu.dropna(subset=["power_watts_mean"])
+    assert sliced.any() and not powered["gpu_uuid"].isin(frame.gpus.loc[sliced, "gpu_uuid"]).any()
+    assert coverage_line(frame, advice, "doctor") is None
+    blind = replace(frame, gpu=frame.gpu.assign(power_watts_mean=np.nan))
+    assert "power on 0" in (coverage_line(blind, advice, "doctor") or "")

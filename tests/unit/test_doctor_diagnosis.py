@@ -22,9 +22,10 @@ from skuwise.advisor.doctor.presence import BUSY, LABELED, PODS, Spelling, dcgm_
 from skuwise.advisor.doctor.prometheus import _Device, _one_home_each, _Seen
 from skuwise.advisor.doctor.text import render_text
 from skuwise.advisor.frame import Window
-from skuwise.advisor.moves.money import PriceBook
+from skuwise.advisor.moves.price_book import PriceBook
 from skuwise.rules.catalog import Price
 from skuwise.rules.catalog_loader import load_catalog
+from skuwise.rules.hour_prices import HourPrices
 from skuwise.rules.plain import INVISIBLE
 
 CATALOG = load_catalog()
@@ -149,7 +150,6 @@ def test_a_source_without_any_node_says_what_to_scrape() -> None:
 @pytest.mark.parametrize(
     ("changed", "kubernetes", "expected", "line"),
     [
-        ({"region": None}, True, {"region-unknown", "no-price"}, "topology.kubernetes.io/region"),
         ({"node_sku": None, "region": None}, True, {"node-sku-unknown", "no-price"}, "node.kubernetes.io/"),
         ({"node_sku": None, "region": None}, False, {"node-sku-unknown", "no-price"}, "gpu_hour_usd"),
     ],
@@ -165,12 +165,40 @@ def test_money_that_cannot_be_said_names_the_line_for_it(
         assert "allowlist" not in render_text(found)
 
 
+def test_a_region_that_is_not_known_is_assumed_and_says_so() -> None:
+    found = diagnosed(node(region=None))
+    (state,) = found.nodes
+    price = CATALOG.price(AZURE, "eastus")
+    assert price is not None
+    assert (state.usd_per_hour, state.assumed_region, state.region) == (price.usd_per_hour, "eastus", None)
+    (gap,) = found.gaps
+    assert gap.code == "region-unknown" and "topology.kubernetes.io/region" in gap.add
+    assert "unknown, assumed eastus" in render_text(found)
+    jsonschema.validate(told_json := json.loads(render_json(found)), load_schema())
+    assert told_json["nodes"][0]["price_region_assumed"] == "eastus"
+    assert diagnosed(node()).nodes[0].assumed_region is None
+
+
+def test_a_price_of_a_gpu_hour_is_the_price_of_a_node_whose_type_nobody_knows() -> None:
+    hourly = HourPrices({"H100-SXM5": 2.10}, {}, "2026-11-22")
+    own = node(gpus=7, node_sku=None, region=None, declared=8)
+    found = diagnose(told(own), CATALOG, PriceBook(CATALOG, hourly=hourly), 30.0, NOW)
+    (state,) = found.nodes
+    assert state.usd_per_hour == pytest.approx(8 * 2.10)
+    assert state.price == "your setting, gpu_hour_usd, 2026-11-22"
+    assert "no-price" not in codes(found) and "region-unknown" not in codes(found)
+    # GPUs of two kinds have no one price.
+    mixed = replace(own, gpus=(gpu("a"), gpu("b", sku="L40S")))
+    found = diagnose(told(mixed), CATALOG, PriceBook(CATALOG, hourly=hourly), 30.0, NOW)
+    assert found.nodes[0].usd_per_hour is None and "no-price" in codes(found)
+
+
 def test_labels_are_missed_on_the_gpus_that_worked() -> None:
     dumb = gpu("d", labeled_hours=0.0)
     found = diagnosed(node(gpus=8), replace(node("n2"), gpus=(dumb,) * 8))
     (gap,) = [one for one in found.gaps if one.code == "no-workload-labels"]
     assert gap.nodes == ("n2",)
-    assert "50%" in gap.what
+    assert "50 %" in gap.what
     idle = gpu("i", busy_hours=0.0, labeled_hours=0.0)
     assert "no-workload-labels" not in codes(diagnosed(node(), replace(node("n2"), gpus=(idle,) * 8)))
 

@@ -11,6 +11,7 @@ from skuwise.advisor import words
 from skuwise.advisor.merge.reading import parse_advice
 from skuwise.advisor.moves.money import PriceBook, fabric_premium, prices_named, realisation
 from skuwise.advisor.render import FORMATS, render
+from skuwise.agent.inventory.identity import MARKED
 from skuwise.rules.catalog import Price
 from skuwise.rules.catalog_loader import Catalog
 from skuwise.rules.errors import RulesError
@@ -41,6 +42,30 @@ def test_every_priced_node_has_a_price_without_a_region_and_says_where_it_is_fro
             assert price.id.endswith(":region-assumed") == price.region_assumed
     aws = book.of(node(sku="aws/p5.48xlarge", provider="aws", region=None))
     assert (aws.region, aws.region_assumed) == ("us-east-1", True)
+
+
+def test_a_provider_that_the_shape_alone_names_has_no_list_price_for_a_machine_that_somebody_may_own():
+    book = PriceBook(CATALOG)
+    for name, sku in CATALOG.nodes.items():
+        guessed = node(
+            sku=name, provider=sku.provider, region=None, gpu_sku=sku.gpu, gpu_count=sku.gpu_count,
+            node_sku_source="shape",
+        )  # fmt: skip
+        marked = sku.provider in MARKED
+        assert (book.of(guessed) is not None) == (marked and bool(sku.prices)), name
+        assert (book.saving_price(guessed) is None) == (book.of(guessed) is None), name
+        if sku.prices and sku.prices[0].region != ANY_REGION:  # a region of the provider's settles who it is
+            assert book.of(replace(guessed, region=sku.prices[0].region)) is not None
+    crusoe = node(
+        sku="crusoe/a100-80gb-sxm-ib.8x", provider="crusoe", region=None, gpu_sku="A100-SXM4-80GB",
+        node_sku_source="shape",
+    )  # fmt: skip
+    hourly = PriceBook(CATALOG, hourly=HourPrices({"A100-SXM4-80GB": 1.3}))
+    assert hourly.of(crusoe).usd_per_hour == pytest.approx(8 * 1.3)
+    assert hourly.saving_price(crusoe) == hourly.of(crusoe)
+    assert hourly.of(crusoe).basis == "owned"  # nothing says that it can be given back for cash
+    assert hourly.of(replace(crusoe, region="hall-2")).basis == "owned"
+    assert hourly.of(replace(crusoe, node_sku_source="config")).basis == "negotiated"
 
 
 def test_a_region_without_a_price_of_the_node_is_priced_as_the_reference_region():

@@ -14,7 +14,7 @@ from ...moments import minute, rfc3339, span
 from ...verdicts.facts import Verdicts
 from ..found import Found, graded, when_possible
 from ..groups import AVAILABLE, Group
-from .scope import MIN_SHARE, Scope, Told, finding_of, percent, watts
+from .scope import MIN_SHARE, OF_WHOLE_GPUS, Scope, Told, finding_of, percent, power_words, watts
 
 # Share of the time since it last worked that must have been observed (as IDLE_OF_UNHELD).
 OBSERVED_MIN = 0.95
@@ -92,8 +92,10 @@ def _instance_words(verdicts: Verdicts, group: Group) -> dict[str, str]:
     held = set(group.gpus)
     profiles = sorted({one.profile for one in verdicts.instances if one.gpu_uuid in held})
     number = "instance" if group.gpu_count == 1 else "instances"
-    power = "(known of the whole GPU only)"
-    return {"power": power, "gpu_sku": f"MIG {number} ({', '.join(profiles)}) of {group.lead.gpu_sku or 'a GPU'}"}
+    return {
+        "power_words": OF_WHOLE_GPUS,
+        "gpu_sku": f"MIG {number} ({', '.join(profiles)}) of {group.lead.gpu_sku or 'a GPU'}",
+    }
 
 
 def _idle_since(verdicts: Verdicts, group: Group) -> float | None:
@@ -134,7 +136,8 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, held: float, share: fl
         cost=cost,
         values={
             "sm": percent(engine), "engine": percent(engine), "dram": percent(dram), "power": watts(power),
-            "idle_power": watts(floor), "mem_used": percent(memory), **_instance_words(verdicts, group),
+            "idle_power": watts(floor), "power_words": power_words(power, floor), "mem_used": percent(memory),
+            **_instance_words(verdicts, group),
         },
         sure=group.lead.kind.confidence if group.kind == "idle" else 0.9,
         severity=graded(share, rule),

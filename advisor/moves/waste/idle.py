@@ -10,9 +10,10 @@ from ....rules.thresholds import WasteRule
 from ...model import Evidence, Finding
 from ...moments import span
 from ...verdicts.facts import BareGpu, NodeFacts
+from ..evidence import GAP_MAX
 from ..found import Found, certainty, graded, when_possible
 from ..ids import stable_id
-from .scope import MIN_SHARE, Scope, Told, percent, watts
+from .scope import MIN_SHARE, OF_WHOLE_GPUS, Scope, Told, percent, power_words, watts
 
 # A GPU counts as idle where nearly all of the time that nobody held it was idle: else somebody unseen worked there. The
 # same share by which work is called idle (rules/kinds.yaml), so that a label that is missing makes nothing idle.
@@ -62,6 +63,13 @@ def _dark(scope: Scope, node: NodeFacts, bare: BareGpu) -> float:
     return max(node.span_hours - seen, 0.0)
 
 
+def _held_by(idle: Sequence[BareGpu]) -> str:
+    held = sum(b.held_hours > GAP_MAX * b.hours for b in idle)
+    if not held:
+        return "No workload held them."
+    return f"No label names a workload on them, and memory of {held} of them is held."
+
+
 def _finding(
     scope: Scope, rule: WasteRule, node: NodeFacts, idle: Sequence[BareGpu], *, hours: float, share: float
 ) -> Found:
@@ -82,8 +90,10 @@ def _finding(
         "gpu_hours": f"{hours:,.0f}",
         "engine": percent(engine),
         "dram": percent(dram),
-        "power": watts(power) if any(b.part >= 1 for b in idle) else "(known of the whole GPU only)",
+        "power": watts(power),
         "idle_power": watts(floor),
+        "held_by": _held_by(idle),
+        "power_words": power_words(power, floor) if any(b.part >= 1 for b in idle) else OF_WHOLE_GPUS,
         **{name: threshold.value for name, threshold in rule.thresholds.items()},
     }
     measured = sum(v is not None for v in (engine, dram, power)) / 3

@@ -21,6 +21,8 @@ from .scope import Scope, Told, seen_at_work
 RULE = "idle-fabric"
 # A kind nobody could tell leaves the fabric's purpose open, unless it is a trace of the node's hours.
 UNKNOWN_SHARE = 0.05
+# A bound in a sentence: below it the digits say nothing.
+LEAST_PERCENT = 0.001
 
 
 def idle_fabric(scope: Scope, rule: WasteRule) -> Told:
@@ -162,7 +164,7 @@ def _finding(
         "node_sku": nodes[0].node_sku,
         "fabric": fabrics[0].link_layer or "network",
         "line_rate": _line_rate(fabrics[0]),
-        "util": f"{util * 100:.3g} %",
+        "util": f"{(max(util * 100, LEAST_PERCENT) if util > 0 else 0.0):.3g} %",
         "hours": f"{observed:.0f}",
         "span": f"{observed / 24:.0f} days",
         "last_active": _last_active(fabrics),

@@ -21,6 +21,8 @@ from ..money import PriceBook
 
 # Time wasted below this share of what was held is the gap between two pieces of work, not something to act on.
 MIN_SHARE = 0.1
+# What a text says of the power of MIG instances.
+OF_WHOLE_GPUS = "power measured for the whole GPU only"
 # A series that stood idle for this share of its time was not seen at work (as the judge of bottlenecks has it).
 IDLE_SHARE = 0.95
 
@@ -162,6 +164,11 @@ def percentile(values: np.ndarray, q: float) -> float | None:
 
 def percent(value: float | None) -> str | None:
     return None if value is None else "under 0.1 %" if 0 < value < 0.001 else f"{value * 100:.3g} %"
+
+
+def power_words(power: float | None, idle: float | None) -> str:
+    """Power drawn beside that at rest, both in watts."""
+    return f"power {watts(power) or 'unknown'} against {watts(idle) or 'unknown'} idle"
 
 
 def watts(value: float | None) -> str | None:

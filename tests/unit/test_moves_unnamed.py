@@ -1,0 +1,19 @@
+"""GPUs that did nothing while somebody's memory lay on them, whom no label names."""
+
+from __future__ import annotations
+
+import pytest
+from moves_builders import advice_of, bare, node, verdicts
+
+
+@pytest.mark.parametrize("held", [0, 1, 3, 4])
+def test_memory_that_no_label_names_is_not_given_back_and_the_finding_says_so(held: int) -> None:
+    gpus = [bare("n1", i, held_hours=336.0 if i < held else 0.0) for i in range(4)]
+    given = advice_of(verdicts([node()], bare_gpus=gpus))
+    (found,) = [one for one in given.findings if one.rule == "idle"]
+    assert (f"memory of {held} of them is held" in found.text) == (held > 0)
+    assert ("No workload held them." in found.text) == (held == 0)
+    released = [one for one in given.recommendations if one.action == "release"]
+    assert [one.source.gpu_count for one in released] == ([4 - held] if held < 4 else [])
+    if held == 3:
+        assert released[0].text.startswith("1 GPU of n1 did nothing") and "Free it for other work" in released[0].text
