@@ -53,6 +53,8 @@ _DCGM = (
     ("DCGM_FI_PROF_PCIE_RX_BYTES", "pcie_rx_bytes_per_second_mean", 1.0),
 )
 
+# What a port that carries nothing else sends and receives: answers to its subnet manager, and its counters read.
+_MANAGEMENT_BYTES_PER_SECOND = 40.0
 
 _NODE_NAMES = (
     "node_infiniband_port_data_transmitted_bytes_total", "node_infiniband_port_data_received_bytes_total",
@@ -134,7 +136,7 @@ class _Node:
             labels = {"instance": f"{node}:9100", "device": device, "port": int(port)}
             ts = own["ts"].to_numpy(float)
             if name in columns:
-                values = _summed(own, columns[name])
+                values = _summed(own, columns[name]) + _MANAGEMENT_BYTES_PER_SECOND * (ts - ts[0])
             elif name == "node_infiniband_state_id":
                 values = np.where(own["active_fraction"].to_numpy(float) > 0.5, 4.0, 1.0)
             else:
