@@ -137,7 +137,8 @@ class _Rows:
         self.power = out["power"].to_numpy(float)
         profiled = ~np.isnan(sm) | ~np.isnan(m)
         with np.errstate(invalid="ignore"):
-            self.engine_known = ~np.isnan(util) | (sm < TRACE)
+            # Without the engine no counter may show a trace of work: a stuck one would hide it.
+            self.engine_known = ~np.isnan(util) | ((sm < TRACE) & ~(m >= TRACE) & ~(c >= TRACE))
         self.known = ~np.isnan(util) | profiled
         self.two_sources = ~np.isnan(util) & profiled
         self.all_quiet, self.others_work = quiet, np.zeros(len(table), dtype=np.bool_)

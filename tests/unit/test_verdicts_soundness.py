@@ -138,7 +138,7 @@ def test_an_instance_stands_still_with_the_power_of_its_gpu() -> None:
     b = FrameBuilder(hours=48)
     b.node()
     b.gpus.append(b.gpus[0] | {"gpu_uuid": "GPU-n1-0/gi-1", "kind": "mig", "parent_uuid": "GPU-n1-0"})
-    use = dict.fromkeys(("gpu_util", "sm_active", "dram_active", "tensor_active"), 0.0)
+    use: dict[str, float] = dict.fromkeys(("gpu_util", "sm_active", "dram_active", "tensor_active"), 0.0)
     b.use({"power_watts": 90.0})
     b.use(use, uuid="GPU-n1-0/gi-1")
     frame = b.frame()
