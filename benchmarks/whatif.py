@@ -13,7 +13,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
 from skuwise.advisor.moves.groups import groups_of
 from skuwise.advisor.moves.market import elsewhere
 from skuwise.advisor.moves.money import PriceBook
@@ -38,7 +37,7 @@ def main() -> None:
             verdicts = judge(read_frame([db]), catalog)
         scene = Scene(
             catalog=catalog, book=PriceBook(catalog), headroom=0.7, at=UNTIL, window_hours=verdicts.window.hours,
-            rng=np.random.default_rng(1),
+            seed=1,
         )  # fmt: skip
         walls, used = [], []
         kept, refused = [], 0
