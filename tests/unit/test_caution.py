@@ -26,7 +26,7 @@ def test_the_whole_fleet_has_claims_that_can_be_lost() -> None:
     assert (advice.summary.recoverable_usd_per_month or 0.0) > 1000
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.integers(0, 2**32 - 1))
 @example(0)
 def test_what_is_removed_from_a_fleet_claims_nothing_new(seed: int) -> None:
@@ -36,7 +36,7 @@ def test_what_is_removed_from_a_fleet_claims_nothing_new(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(st.integers(0, 2**32 - 1))
 def test_what_is_removed_from_a_fleet_claims_nothing_new_in_many_cases(seed: int) -> None:
     frame, advice = whole()

@@ -186,6 +186,7 @@ def claim(book: PriceBook, at, target: str | None, here: float, there: float) ->
     return max(here * price.usd_per_hour - (there * other.usd_per_hour if other else 0.0), 0.0)
 
 
+@pytest.mark.slow
 @settings(max_examples=1500, deadline=None)
 @given(books(), st.floats(0, 50), st.floats(0, 50), st.booleans())
 def test_forgetting_the_region_never_raises_a_claim(made, here, there, moves):
@@ -197,7 +198,7 @@ def test_forgetting_the_region_never_raises_a_claim(made, here, there, moves):
         assert forgotten <= claim(book, replace(at, region=region), goes, here, there) + 1e-6, region
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(books(), st.sampled_from((None, "eastus", NOWHERE)))
 def test_what_a_saving_rests_on_is_among_the_prices_that_are_listed(made, region):
     book, source, target = made.unpacked()

@@ -191,7 +191,7 @@ NODE_PORTS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data(), ports=NODE_PORTS, sku=st.sampled_from((WITH_RDMA, WITHOUT, None)), pods=st.booleans())
 def test_taking_a_link_away_never_makes_launches_of_it(
     data: st.DataObject, ports: list[Port], sku: str | None, pods: bool

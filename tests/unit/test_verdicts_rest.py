@@ -54,7 +54,7 @@ WAYS = st.builds(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(WAYS)
 def test_a_context_at_rest_and_light_work_are_never_faulty(drawn_way: tuple[int, Way]) -> None:
     seed, way = drawn_way
@@ -66,7 +66,7 @@ def test_a_context_at_rest_and_light_work_are_never_faulty(drawn_way: tuple[int,
     assert not examine(frame).doubts or way.busy > 0
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(WAYS, st.sampled_from(METRICS), st.sampled_from(["blank", "int-blank", "zero", "last", "gone"]))
 def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(
     drawn_way: tuple[int, Way], metric: str, how: str
@@ -81,7 +81,7 @@ def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(
     assert not after["free"].to_numpy(bool)[worked].any()
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(WAYS, st.lists(st.sampled_from(METRICS), unique=True, max_size=3), st.sampled_from(["blank", "gone"]))
 def test_less_data_never_makes_a_row_idle(drawn_way: tuple[int, Way], gone: list[str], how: str) -> None:
     seed, way = drawn_way
