@@ -198,7 +198,10 @@ def _spoiled(value: Callable[[pd.DataFrame, str, np.random.Generator], object], 
         metric = str(rng.choice(METRICS))
         rows, what = _scope(frame, rng)
         columns = [c for c in _columns(frame, metric) if not c.endswith("_n")]
-        changed = _with_gpu(frame, rows, {c: value(frame.gpu, c, rng) for c in columns})
+        # One draw for all columns: an exporter that repeats its last value repeats it in every statistic.
+        seed = int(rng.integers(2**31))
+        values = {c: value(frame.gpu, c, np.random.default_rng(seed)) for c in columns}
+        changed = _with_gpu(frame, rows, values)
         return _without_bins(changed, rows, metric), f"{metric} of {what} {name}"
 
     return change  # type: ignore[return-value]
