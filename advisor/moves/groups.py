@@ -300,11 +300,7 @@ def _shares(workloads: Iterable[WorkloadVerdict]) -> dict[str, float]:
 
 
 def use_of(frame: pd.DataFrame, apart: frozenset[str] = frozenset()) -> Use:
-    """The observed rows of `Verdicts.usage` as arrays. `apart`: as in `Use`.
-
-    Where a metric was measured and nobody published what the GPU sustains of it, its use is bounded by the engine's
-    time: nothing is used for longer than that.
-    """
+    """The observed rows of `Verdicts.usage` as arrays. `apart`: as in `Use`."""
     observed = frame["seconds"] > 0 if "seconds" in frame else pd.Series(False, index=frame.index)
     frame = frame[observed]
 
@@ -313,13 +309,9 @@ def use_of(frame: pd.DataFrame, apart: frozenset[str] = frozenset()) -> Use:
             return np.full(len(frame), math.nan)
         return frame[name].to_numpy(dtype=float, na_value=math.nan)
 
-    def sustained(used: str, measured: str) -> Array:
-        use, engine = column(used), column("g")
-        return np.where(np.isnan(use) & np.isfinite(column(measured)), np.where(np.isnan(engine), 1.0, engine), use)
-
     return Use(
-        u_c=sustained("u_c", "c"),
-        u_m=sustained("u_m", "m"),
+        u_c=column("u_c"),
+        u_m=column("u_m"),
         u_n=column("u_n"),
         u_i=column("u_i"),
         u_p=column("u_p"),

@@ -37,7 +37,7 @@ def test_a_server_is_shown_and_what_was_read_stays_with_its_age_when_it_goes(tmp
 
         async def steps(s: Session) -> None:
             await s.ready()
-            await s.shows("for 1 GPU")
+            await s.shows("1 GPU")
             assert fake.url in s.screen
             await s.press(KEY["fleet"], "enter")
             await s.shows("no live data here: rows of 1.0 h")
