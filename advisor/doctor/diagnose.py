@@ -10,6 +10,7 @@ from ...rules.catalog_loader import Catalog
 from ...rules.hour_prices import SOURCE
 from ..model import Unobserved
 from ..moves.price_book import PriceBook
+from ..peak import peak
 from ..verdicts.facts import NodeFacts
 from .facts import MEASURES, GpuTold, Measure, NodeTold, Told, applies
 from .gaps import gaps_of
@@ -76,13 +77,7 @@ def _basis(price: Price) -> str:
 def at_once(gpus: Iterable[GpuTold], slack_seconds: float) -> int:
     """The most GPUs that were observed at a time: one that took another's place is no GPU more."""
     seen = [gpu for gpu in gpus if gpu.hours > 0]
-    edges = [(gpu.first_ts, 1) for gpu in seen]
-    edges += [(max(gpu.last_ts - slack_seconds, gpu.first_ts + 1.0), -1) for gpu in seen]
-    most = now = 0
-    for _, step in sorted(edges):
-        now += step
-        most = max(most, now)
-    return most
+    return round(peak((gpu.first_ts, max(gpu.last_ts - slack_seconds, gpu.first_ts + 1.0), 1.0) for gpu in seen))
 
 
 def _unobserved(

@@ -13,8 +13,7 @@ from ...agent.store.reader import Reader, open_reader
 from ...rules.errors import NothingToDo, SkuwiseError
 from ..frame import Window
 from ..moments import minute
-from ..telemetry.database import span_of
-from ..telemetry.sqlite import CLOCK_TOLERANCE_SECONDS, database_files
+from ..telemetry.sqlite import CLOCK_TOLERANCE_SECONDS, database_files, spans_of
 from .facts import BUSY_LEVEL, Absent, Exporter, GpuTold, NodeTold, Told
 
 HOUR = 3600.0
@@ -47,7 +46,8 @@ class _Found:
 def read_databases(paths: Sequence[Path], *, since_seconds: float, until: float | None, now: float) -> Told:
     """What files and folders of node databases tell of a window. Raises NothingToDo where they hold no sample."""
     files = database_files(paths)
-    spans, notes = _spans(files)
+    notes: list[str] = []
+    spans = spans_of(files, notes)
     known = [one for one in spans.values() if one is not None]
     if not known:
         raise NothingToDo(
@@ -75,21 +75,6 @@ def read_databases(paths: Sequence[Path], *, since_seconds: float, until: float 
             "Choose another window with --since and --until.",
         )
     return _told(found, window, files)
-
-
-def _spans(files: Iterable[Path]) -> tuple[dict[Path, tuple[float, float] | None], list[str]]:
-    spans: dict[Path, tuple[float, float] | None] = {}
-    notes: list[str] = []
-    files = list(files)
-    for path in files:
-        try:
-            with open_reader(path) as reader:
-                spans[path] = span_of(reader)
-        except SkuwiseError as error:
-            if len(files) == 1:
-                raise
-            notes.append(f"Left out: {path}. {error}")
-    return spans, notes
 
 
 def _read(reader: Reader, window: Window, found: _Found) -> None:

@@ -2,61 +2,55 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from ...rules.plain import clean
 from .. import words
 from ..moments import day, minute, span
+from ..render.console import console_of, indented, line, table, written
 from .model import Diagnosis, Gap, MetricCoverage, NodeState
 
-MIN_WIDTH = 60
 SHOWN_NODES = 12
 _LISTED = 4
+_INDENT = 3
 
 
 def render_text(found: Diagnosis, *, width: int = 100, color: bool = False) -> str:
     """The whole diagnosis, `width` columns wide; without `color` it holds no escape sequence at all."""
-    out = io.StringIO()
-    console = Console(
-        file=out, width=max(width, MIN_WIDTH), force_terminal=color, color_system="standard" if color else None,
-        markup=False, emoji=False, highlight=False, legacy_windows=False,
-    )  # fmt: skip
+    out, console = console_of(width, color)
     _head(console, found)
     if not found.nodes:
-        return out.getvalue()
+        return written(out)
     _nodes(console, found)
     _metrics(console, found)
     _around(console, found)
     _money(console, found)
     _gaps(console, found)
-    return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
+    return written(out)
 
 
 def _head(console: Console, found: Diagnosis) -> None:
     nodes = "1 node" if len(found.nodes) == 1 else f"{len(found.nodes)} nodes"
-    _line(console, f"{_source(found)}: {nodes}, {found.observed} of {found.expected} GPUs observed", "bold")
+    line(console, f"{_source(found)}: {nodes}, {found.observed} of {found.expected} GPUs observed", "bold")
     window = f"{day(found.window.start)} to {day(found.window.end)} UTC"
     if found.observed_hours:
         since = f", telemetry since {minute(found.begin)}" if found.begin > found.window.start + 3600 else ""
-        _line(
+        line(
             console,
             f"Window {window}{since}; {span(min(found.observed_hours, found.window.hours) * 3600)} of "
             f"{span(found.window.seconds)} observed.",
         )
     else:
-        _line(console, f"Window {window}: no telemetry of any GPU.")
-    _line(console, _readiness(found))
+        line(console, f"Window {window}: no telemetry of any GPU.")
+    line(console, _readiness(found))
     if found.mig_instances:
         parents = sum(1 for node in found.nodes if node.mig_instances)
-        _line(console, f"MIG: {found.mig_instances} instances on {parents} of {nodes}.")
+        line(console, f"MIG: {found.mig_instances} instances on {parents} of {nodes}.")
     for note in found.notes:
-        _line(console, f"Note: {note}")
+        line(console, f"Note: {note}")
     console.print()
 
 
@@ -86,14 +80,14 @@ def _readiness(found: Diagnosis) -> str:
 def _nodes(console: Console, found: Diagnosis) -> None:
     differing = [node for node in found.nodes if node.unobserved or node.expected == 0]
     if not differing:
-        _line(console, "Every GPU that is known to exist is observed.")
+        line(console, "Every GPU that is known to exist is observed.")
         console.print()
         return
-    _line(console, "Nodes with GPUs that are not observed", "bold")
+    line(console, "Nodes with GPUs that are not observed", "bold")
     rows = [_node_row(node) for node in differing[:SHOWN_NODES]]
-    console.print(_table(("node", "expected", "by", "named", "observed", "why"), rows))
+    console.print(table(("node", "expected", "by", "named", "observed", "why"), rows))
     if len(differing) > SHOWN_NODES:
-        _line(console, f"and {len(differing) - SHOWN_NODES} more: --format json lists them all.")
+        line(console, f"and {len(differing) - SHOWN_NODES} more: --format json lists them all.")
     console.print()
 
 
@@ -110,12 +104,12 @@ def _node_row(node: NodeState) -> tuple[str, ...]:
 
 
 def _metrics(console: Console, found: Diagnosis) -> None:
-    _line(console, "Metrics", "bold")
+    line(console, "Metrics", "bold")
     console.print(
-        _table(("metric", "known on", "of the window", "resolution"), [_metric_row(one) for one in found.metrics])
+        table(("metric", "known on", "of the window", "resolution"), [_metric_row(one) for one in found.metrics])
     )
     if found.sampled:
-        _line(console, f"Shares are those of {found.sampled} moments of the window.")
+        line(console, f"Shares are those of {found.sampled} moments of the window.")
     console.print()
 
 
@@ -132,24 +126,24 @@ def _around(console: Console, found: Diagnosis) -> None:
     for one in found.exporters:
         versions = ", ".join(one.versions[:_LISTED]) or "version unknown"
         where = "" if one.nodes is None else f", on {one.nodes} node{'s' if one.nodes != 1 else ''}"
-        _line(console, f"{one.name}: {versions}{where}")
+        line(console, f"{one.name}: {versions}{where}")
     labels = found.labels
     if labels.busy_gpus:
         share = labels.labeled_gpu_hours / labels.busy_gpu_hours
-        _line(
+        line(
             console,
             f"Workload labels: {labels.labeled_gpus} of {labels.busy_gpus} GPUs that worked name a pod or job "
             f"({words.percent(share)} of the busy GPU-hours)",
         )
     elif found.observed:
-        _line(console, "Workload labels: no GPU worked at the moments looked at")
+        line(console, "Workload labels: no GPU worked at the moments looked at")
     with_ports = [node for node in found.nodes if node.fabric_ports]
     if with_ports:
-        _line(console, f"Fabric: ports observed on {_names([node.node for node in with_ports])}")
+        line(console, f"Fabric: ports observed on {_names([node.node for node in with_ports])}")
     elif any(node.fabric_seen for node in found.nodes):
-        _line(console, "Fabric: no InfiniBand port observed; Ethernet counters are")
+        line(console, "Fabric: no InfiniBand port observed; Ethernet counters are")
     else:
-        _line(console, "Fabric: not observed on any node")
+        line(console, "Fabric: not observed on any node")
     console.print()
 
 
@@ -164,8 +158,8 @@ def _money(console: Console, found: Diagnosis) -> None:
         for (sku, region, price), nodes in sorted(groups.items())
     ]
     if rows:
-        _line(console, "Prices", "bold")
-        console.print(_table(("node type", "region", "price of a node", "nodes", "which"), rows))
+        line(console, "Prices", "bold")
+        console.print(table(("node type", "region", "price of a node", "nodes", "which"), rows))
         console.print()
 
 
@@ -176,45 +170,28 @@ def _region(node: NodeState) -> str:
 
 def _gaps(console: Console, found: Diagnosis) -> None:
     if not found.gaps:
-        _line(console, "Nothing is missing.")
+        line(console, "Nothing is missing.")
         return
-    _line(console, f"What is missing ({len(found.gaps)})", "bold")
+    line(console, f"What is missing ({len(found.gaps)})", "bold")
     for number, gap in enumerate(found.gaps, 1):
         _gap(console, number, gap)
 
 
 def _gap(console: Console, number: int, gap: Gap) -> None:
-    _line(console, f"{number}. {gap.what} ({gap.code})", "bold")
-    _indented(console, f"Loses: {gap.loses}")
+    line(console, f"{number}. {gap.what} ({gap.code})", "bold")
+    indented(console, f"Loses: {gap.loses}", _INDENT)
     if gap.nodes:
-        _indented(console, f"Nodes: {_names(gap.nodes)}")
+        indented(console, f"Nodes: {_names(gap.nodes)}", _INDENT)
     if gap.add and gap.where:
-        _indented(console, f"Add to {gap.where}:")
-        for line in gap.add.split("\n"):
+        indented(console, f"Add to {gap.where}:", _INDENT)
+        for own in gap.add.split("\n"):
             # Lines to copy stay whole: a terminal may wrap them, we do not.
-            console.print(Text(f"     {clean(line)}", no_wrap=True, overflow="ignore"), crop=False, soft_wrap=True)
+            console.print(Text(f"     {clean(own)}", no_wrap=True, overflow="ignore"), crop=False, soft_wrap=True)
     elif gap.add:
-        _indented(console, f"To do: {gap.add.rstrip('.')}.")
+        indented(console, f"To do: {gap.add.rstrip('.')}.", _INDENT)
 
 
 def _names(names: Sequence[str]) -> str:
     if len(names) <= _LISTED:
         return ", ".join(names)
     return f"{', '.join(names[: _LISTED - 1])} and {len(names) - _LISTED + 1} more"
-
-
-def _line(console: Console, text: str, style: str = "") -> None:
-    console.print(Text(clean(text), style=style))
-
-
-def _indented(console: Console, text: str) -> None:
-    console.print(Padding(Text(clean(text)), (0, 0, 0, 3)))
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="underline")
-    for head in heads:
-        table.add_column(head, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(clean(cell)) for cell in row))
-    return table

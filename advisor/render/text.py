@@ -5,21 +5,18 @@ All outside text passes through `clean` and enters as `rich.text.Text`, which kn
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
-from ...rules.plain import clean
 from .. import coverage, words
 from ..model import Advice, Recommendation, WorkloadVerdict
+from .console import console_of, indented, line, table, written
 from .groups import Case, best, best_way, cases, loose
 from .phases import phase_sentence
 
-MIN_WIDTH = 60
 SHOWN_WORKLOADS = 30
 SHOWN_UNOBSERVED = 12
 SHOWN_REJECTED = 3
@@ -28,21 +25,21 @@ SHOWN_PHASES = 8
 
 def render_text(advice: Advice, *, width: int = 100, color: bool = False) -> str:
     """The whole advice for a screen `width` columns wide; without `color` it holds no escape sequence at all."""
-    out, console = _console(width, color)
+    out, console = console_of(width, color)
     _overview(console, advice)
     for number, case in enumerate(cases(advice), 1):
         _case(console, number, case)
     _loose(console, advice)
     _market(console, advice)
     _prices(console, advice)
-    return _plain(out)
+    return written(out)
 
 
 def render_overview(advice: Advice, *, width: int = 100, color: bool = False) -> str:
     """The first page: the money, what was found in a line each, and what each workload is."""
-    out, console = _console(width, color)
+    out, console = console_of(width, color)
     _overview(console, advice)
-    return _plain(out)
+    return written(out)
 
 
 def render_story(advice: Advice, rule: str, *, width: int = 100, color: bool = False) -> str:
@@ -51,49 +48,29 @@ def render_story(advice: Advice, rule: str, *, width: int = 100, color: bool = F
     if not found:
         return ""
     case = max(found, key=lambda c: c.finding.cost_usd or 0.0)
-    out, console = _console(width, color)
-    _line(console, f"In words: the case of {rule} that costs most", "bold")
-    _line(console, case.finding.text)
+    out, console = console_of(width, color)
+    line(console, f"In words: the case of {rule} that costs most", "bold")
+    line(console, case.finding.text)
     console.print()
     for way in case.ways_out:
-        _indented(console, f"- {words.action_words(way)}: {way.text}")
+        indented(console, f"- {words.action_words(way)}: {way.text}")
     console.print()
-    _line(console, best(case))
+    line(console, best(case))
     if case.finding.would_change_if:
-        _line(console, f"All this would be wrong if {_or(case.finding.would_change_if)}.")
-    return _plain(out)
-
-
-def _console(width: int, color: bool) -> tuple[io.StringIO, Console]:
-    out = io.StringIO()
-    return out, Console(
-        file=out, width=max(width, MIN_WIDTH), force_terminal=color, color_system="standard" if color else None,
-        markup=False, emoji=False, highlight=False, legacy_windows=False,
-    )  # fmt: skip
-
-
-def _plain(out: io.StringIO) -> str:
-    return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
-
-
-def _line(console: Console, text: str, style: str = "") -> None:
-    console.print(Text(clean(text), style=style))
-
-
-def _indented(console: Console, text: str) -> None:
-    console.print(Padding(Text(clean(text)), (0, 0, 0, 2)))
+        line(console, f"All this would be wrong if {_or(case.finding.would_change_if)}.")
+    return written(out)
 
 
 def _overview(console: Console, advice: Advice) -> None:
     _head(console, advice)
     found = cases(advice)
     if found:
-        _line(console, "Found", "bold")
+        line(console, "Found", "bold")
         rows = [(str(number), *_found_row(advice, case)) for number, case in enumerate(found, 1)]
         head = words.cost_head("cost so far", words.has_prices(advice.summary))
-        console.print(_table(("", "finding", "of", head, "best way out", "comes to"), rows))
+        console.print(table(("", "finding", "of", head, "best way out", "comes to"), rows))
     else:
-        _line(console, coverage.nothing_found(advice))
+        line(console, coverage.nothing_found(advice))
     console.print()
     _workloads(console, advice)
 
@@ -113,25 +90,25 @@ def _found_row(advice: Advice, case: Case) -> tuple[str, ...]:
 def _head(console: Console, advice: Advice) -> None:
     s = advice.summary
     told = coverage.size_words(s, " (see below)")
-    _line(console, f"Advice for {coverage.window_words(advice)}: {told}", "bold")
+    line(console, f"Advice for {coverage.window_words(advice)}: {told}", "bold")
     note = words.price_note(advice.prices)
     if s.nothing_judged and s.wasted_usd is None:
-        _line(console, f"Cost {words.cost(s.cost_usd, s.gpu_hours, priced=True)} ({note}).")
-        _line(console, f"Waste and recoverable cash: {coverage.not_judged(s)}.")
+        line(console, f"Cost {words.cost(s.cost_usd, s.gpu_hours, priced=True)} ({note}).")
+        line(console, f"Waste and recoverable cash: {coverage.not_judged(s)}.")
     elif words.has_prices(s):
         of = f"; {coverage.judged_of(s)}" if s.partly_judged else ""
-        _line(console, f"Cost {words.usd(s.cost_usd)}, of it wasted {words.usd(s.wasted_usd)} ({note}{of}).")
-        _line(console, f"Recoverable in cash: {coverage.recoverable_words(s)}.")
+        line(console, f"Cost {words.usd(s.cost_usd)}, of it wasted {words.usd(s.wasted_usd)} ({note}{of}).")
+        line(console, f"Recoverable in cash: {coverage.recoverable_words(s)}.")
     else:
         of = f"; {coverage.judged_of(s)}" if s.partly_judged else ""
         wasted = words.hours(words.wasted_hours(advice.findings))
-        _line(console, f"Cost in GPU-hours ({note}{of}): {words.hours(s.gpu_hours)}, of it wasted {wasted}.")
+        line(console, f"Cost in GPU-hours ({note}{of}): {words.hours(s.gpu_hours)}, of it wasted {wasted}.")
     r = s.reconciliation
     if r.total is not None:
         told = ", ".join(f"{name} {words.usd(value)}" for name, value in words.money_parts(r))
-        _line(console, f"Where it went: {told}; together {words.usd(r.total)}." if told else "Nothing was spent.")
+        line(console, f"Where it went: {told}; together {words.usd(r.total)}." if told else "Nothing was spent.")
     for note in advice.notes:
-        _line(console, f"Note: {note}")
+        line(console, f"Note: {note}")
     console.print()
     _unobserved(console, advice)
 
@@ -140,33 +117,33 @@ def _unobserved(console: Console, advice: Advice) -> None:
     rows = coverage.unobserved_rows(advice.summary)
     if not rows:
         return
-    _line(console, coverage.NOT_OBSERVED, "bold")
-    console.print(_table(coverage.HEADS, rows[:SHOWN_UNOBSERVED]))
+    line(console, coverage.NOT_OBSERVED, "bold")
+    console.print(table(coverage.HEADS, rows[:SHOWN_UNOBSERVED]))
     if len(rows) > SHOWN_UNOBSERVED:
-        _line(console, f"and {len(rows) - SHOWN_UNOBSERVED} more reasons: --format json lists them all.")
+        line(console, f"and {len(rows) - SHOWN_UNOBSERVED} more reasons: --format json lists them all.")
     console.print()
 
 
 def _case(console: Console, number: int, case: Case) -> None:
     f = case.finding
-    _line(console, f"{number}. {f.rule} ({f.severity}, confidence {words.percent(f.confidence)}, id {f.id})", "bold")
-    _indented(console, f.text)
+    line(console, f"{number}. {f.rule} ({f.severity}, confidence {words.percent(f.confidence)}, id {f.id})", "bold")
+    indented(console, f.text)
     if f.evidence:
         told = "; ".join(map(words.evidence_words, f.evidence))
-        _indented(console, f"Measured: {told}.")
+        indented(console, f"Measured: {told}.")
     if f.would_change_if:
-        _indented(console, f"This would be wrong if {_or(f.would_change_if)}.")
+        indented(console, f"This would be wrong if {_or(f.would_change_if)}.")
     if case.ways_out:
         console.print()
         _options(console, case.ways_out)
-        _indented(console, best(case))
+        indented(console, best(case))
     console.print()
 
 
 def _loose(console: Console, advice: Advice) -> None:
     ways = loose(advice)
     if ways:
-        _line(console, "Moves that need no waste to pay", "bold")
+        line(console, "Moves that need no waste to pay", "bold")
         _options(console, ways)
         console.print()
 
@@ -174,27 +151,27 @@ def _loose(console: Console, advice: Advice) -> None:
 def _market(console: Console, advice: Advice) -> None:
     if advice.market is None:
         return
-    _line(console, words.MARKET, "bold")
+    line(console, words.MARKET, "bold")
     if advice.market:
         _options(console, advice.market)
     else:
-        _line(console, words.NO_MARKET)
+        line(console, words.NO_MARKET)
     console.print()
 
 
 def _options(console: Console, ways: Sequence[Recommendation]) -> None:
     console.print(Padding(_ways_out(ways), (0, 0, 0, 2)))
     for letter, r in zip(_letters(), ways, strict=False):
-        _indented(console, f"{letter}) {r.text} (id {r.id})")
+        indented(console, f"{letter}) {r.text} (id {r.id})")
         if r.decision is not None:
-            _indented(console, f"   Decided: {words.decision_words(r.decision)}.")
+            indented(console, f"   Decided: {words.decision_words(r.decision)}.")
         if r.would_change_if:
-            _indented(console, f"   Wrong if {_or(r.would_change_if)}.")
+            indented(console, f"   Wrong if {_or(r.would_change_if)}.")
         for rejected in r.rejected[:SHOWN_REJECTED]:
-            _indented(console, f"   Not {rejected.sku}: {rejected.reason}.")
+            indented(console, f"   Not {rejected.sku}: {rejected.reason}.")
         if len(r.rejected) > SHOWN_REJECTED:
             more = len(r.rejected) - SHOWN_REJECTED
-            _indented(console, f"   Nor {more} other nodes, each for its reason: --format markdown or json tells.")
+            indented(console, f"   Nor {more} other nodes, each for its reason: --format markdown or json tells.")
 
 
 def _letters() -> Iterable[str]:
@@ -214,27 +191,27 @@ def _ways_out(ways: Sequence[Recommendation]) -> Table:
             r.break_even or words.NONE, r.risk,
             r.decision.state if r.decision and r.set_aside else f"yes, see {letter})" if r.blocked_by else "no",
         ))  # fmt: skip
-    return _table(("way out", "to", "predicted time", "saving", "break-even demand", "risk", "blocked"), rows)
+    return table(("way out", "to", "predicted time", "saving", "break-even demand", "risk", "blocked"), rows)
 
 
 def _workloads(console: Console, advice: Advice) -> None:
     if not advice.workloads:
-        _line(console, "No workload was observed in this window.")
+        line(console, "No workload was observed in this window.")
         return
-    _line(console, "Workloads", "bold")
+    line(console, "Workloads", "bold")
     alike = _alike(advice.workloads)
     heads: tuple[str, ...] = ("workload", "kind", "held back by", "GPUs", "held", "cost")
     rows = [_row(w) for w in alike[:SHOWN_WORKLOADS]]
     if not words.has_prices(advice.summary):  # then the hours held are the cost, and told once
         heads, rows = (*heads[:-2], "cost (GPU-hours)"), [(*row[:-2], row[-2].partition(" ")[0]) for row in rows]
-    console.print(_table(heads, rows))
+    console.print(table(heads, rows))
     if len(alike) > SHOWN_WORKLOADS:
-        _line(console, f"and {len(alike) - SHOWN_WORKLOADS} smaller ones: --format json lists them all.")
+        line(console, f"and {len(alike) - SHOWN_WORKLOADS} smaller ones: --format json lists them all.")
     turning = [told for same in alike[:SHOWN_WORKLOADS] if (told := phase_sentence(same[0])) is not None]
     for told in turning[:SHOWN_PHASES]:
-        _line(console, told)
+        line(console, told)
     if len(turning) > SHOWN_PHASES:
-        _line(console, f"{len(turning) - SHOWN_PHASES} others change, too: --format json lists their phases.")
+        line(console, f"{len(turning) - SHOWN_PHASES} others change, too: --format json lists their phases.")
     console.print()
 
 
@@ -260,13 +237,4 @@ def _row(same: Sequence[WorkloadVerdict]) -> tuple[str, ...]:
 
 def _prices(console: Console, advice: Advice) -> None:
     for price in advice.prices:
-        _line(console, f"Price: {price.sku} in {price.region}, {words.price_words(price)}")
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="underline")
-    for head in heads:
-        table.add_column(head, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(clean(cell)) for cell in row))
-    return table
+        line(console, f"Price: {price.sku} in {price.region}, {words.price_words(price)}")

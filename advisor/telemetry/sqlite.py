@@ -43,7 +43,7 @@ def read_frame(
     """
     files = database_files(paths)
     notes: list[str] = []
-    spans = _spans(files, notes)
+    spans = spans_of(files, notes)
     known = [span for span in spans.values() if span is not None]
     if not known:
         raise NothingToDo(
@@ -98,7 +98,7 @@ def database_files(paths: Sequence[Path]) -> list[Path]:
     return unique
 
 
-def _spans(files: Sequence[Path], notes: list[str]) -> dict[Path, tuple[float, float] | None]:
+def spans_of(files: Sequence[Path], notes: list[str]) -> dict[Path, tuple[float, float] | None]:
     """What each file holds data for; of several, those that cannot be read are left out and named."""
     spans: dict[Path, tuple[float, float] | None] = {}
     problem: SkuwiseError | None = None

@@ -18,6 +18,7 @@ import pandas as pd
 from ..blind import blind_nodes
 from ..frame import Frame
 from ..model import Unobserved
+from ..peak import peak
 from .mig import parents
 from .records import records, text
 
@@ -35,6 +36,7 @@ MEASURED: Mapping[str, tuple[str, ...]] = {
     "nvlink": ("nvlink_tx_bytes_per_second_mean", "nvlink_rx_bytes_per_second_mean"),
     "pcie": ("pcie_tx_bytes_per_second_mean", "pcie_rx_bytes_per_second_mean"),
 }
+_WHEN = ["node", "gpu_uuid", "ts", "interval_seconds", "observed_seconds"]
 HOUR_SECONDS = 3600.0
 _DAY_SECONDS = 86400.0
 # Share of a row from which on it counts as wholly observed.
@@ -152,8 +154,7 @@ def _hours(frame: Frame) -> float:
     known = firsts[np.isfinite(firsts)]
     begin = max(frame.window.start, float(known.min())) if len(known) else frame.window.start
     seconds = max(frame.window.end - begin, 0.0)
-    gpu = frame.gpu
-    seen = gpu[gpu["observed_seconds"] > 0] if not gpu.empty else gpu
+    seen = _seen(frame)
     if seen.empty:
         return seconds / HOUR_SECONDS
     stop, length = seen["ts"].to_numpy(dtype=float), seen["interval_seconds"].to_numpy(dtype=float)
@@ -165,6 +166,17 @@ def _hours(frame: Frame) -> float:
             room = np.minimum(length[inside], stop[inside] - begin)
             seconds -= float(np.clip(room - observed[inside], 0.0, None).min())
     return max(seconds, 0.0) / HOUR_SECONDS
+
+
+def _seen(frame: Frame) -> pd.DataFrame:
+    """When each GPU was observed. Of the frame's many columns these alone are copied."""
+    return frame.gpu.loc[frame.gpu["observed_seconds"] > 0, _WHEN]
+
+
+def _rounded(seconds: Floats, length: Floats) -> Floats:
+    """Observed seconds of rows. Scrapes and ticks are not exact to the second: a sample or two that came late leave a
+    row whole."""
+    return np.where(seconds >= WHOLE_ROW_MIN * length, length, seconds)
 
 
 def _without_renamed(nodes: dict[str, NodeInventory]) -> dict[str, NodeInventory]:
@@ -193,8 +205,7 @@ def _without_renamed(nodes: dict[str, NodeInventory]) -> dict[str, NodeInventory
 
 def _observed_hours(frame: Frame) -> float:
     """Hours in which anything was observed: of each hour as much as its fullest GPU tells."""
-    gpu = frame.gpu
-    seen = gpu[gpu["observed_seconds"] > 0] if not gpu.empty else gpu
+    seen = _seen(frame)
     if seen.empty:
         return 0.0
     hour = np.ceil(seen["ts"].to_numpy(dtype=float) / HOUR_SECONDS)
@@ -232,13 +243,7 @@ def _at_once(own: Iterable[GpuCoverage]) -> int:
     """The most GPUs whose observed spans overlap: a GPU that took another's place does not add to the count."""
     seen = [gpu for gpu in own if gpu.hours > 0]
     # Rows are up to an hour long: what was replaced within one is told by rows that overlap.
-    edges = [(gpu.first_ts, 1) for gpu in seen]
-    edges += [(max(gpu.last_ts - HOUR_SECONDS, gpu.first_ts + 1.0), -1) for gpu in seen]
-    most = now = 0
-    for _, step in sorted(edges, key=lambda edge: (edge[0], edge[1])):
-        now += step
-        most = max(most, now)
-    return most
+    return round(peak((gpu.first_ts, max(gpu.last_ts - HOUR_SECONDS, gpu.first_ts + 1.0), 1.0) for gpu in seen))
 
 
 def _why_silent(frame: Frame, node: str, others: bool) -> tuple[str, str]:
@@ -279,16 +284,10 @@ def _requested(frame: Frame) -> dict[str, int]:
     if requests.empty:
         return {}
     whole = requests[requests["resource"].isin(["nvidia_com_gpu", "amd_com_gpu"])]
-    out: dict[str, int] = {}
-    for node, rows in whole.groupby("node"):
-        edges = [(float(s), float(c)) for s, c in zip(rows["ts_start"], rows["count"], strict=True)]
-        edges += [(float(e), -float(c)) for e, c in zip(rows["ts_end"], rows["count"], strict=True)]
-        most = now = 0.0
-        for _, step in sorted(edges, key=lambda edge: (edge[0], edge[1])):
-            now += step
-            most = max(most, now)
-        out[str(node)] = round(most)
-    return out
+    return {
+        str(node): round(peak(zip(rows["ts_start"], rows["ts_end"], rows["count"], strict=True)))
+        for node, rows in whole.groupby("node")
+    }
 
 
 def _host_hours(frame: Frame) -> dict[str, float]:
@@ -296,9 +295,8 @@ def _host_hours(frame: Frame) -> dict[str, float]:
     known = host[host["cpu_util_mean"].notna()] if not host.empty else host
     if known.empty:
         return {}
-    # As of GPUs: a sample or two that came late leave a row whole.
     length, seconds = known["interval_seconds"].to_numpy(dtype=float), known["observed_seconds"].to_numpy(dtype=float)
-    full = np.where(np.isnan(seconds) | (seconds >= WHOLE_ROW_MIN * length), length, seconds)
+    full = _rounded(np.where(np.isnan(seconds), length, seconds), length)
     by_node = pd.Series(full, index=known.index).groupby(known["node"]).sum() / HOUR_SECONDS
     return {str(node): float(hours) for node, hours in by_node.items()}
 
@@ -329,19 +327,18 @@ def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
     if gpu.empty:
         return {}
     parent_of = parents(frame)
-    keys = list(zip(gpu["node"].astype(str), gpu["gpu_uuid"].astype(str), strict=True))
-    whole = pd.Series([parent_of.get(key, key)[1] for key in keys], index=gpu.index)
     observed = gpu["observed_seconds"].to_numpy(dtype=float)
-    seconds = np.where(np.isfinite(observed), observed, 0.0)
-    # A sample or two that came late leave a row whole: scrapes and ticks are not exact to the second.
-    length = gpu["interval_seconds"].to_numpy(dtype=float)
-    seconds = np.where(seconds >= WHOLE_ROW_MIN * length, length, seconds)
+    seconds = _rounded(np.where(np.isfinite(observed), observed, 0.0), gpu["interval_seconds"].to_numpy(dtype=float))
     table = pd.DataFrame(
         {
-            "node": gpu["node"], "whole": whole, "ts": gpu["ts"], "interval_seconds": gpu["interval_seconds"],
-            "instance": [key in parent_of for key in keys], "seconds": seconds,
+            "node": gpu["node"], "whole": gpu["gpu_uuid"], "ts": gpu["ts"],
+            "interval_seconds": gpu["interval_seconds"], "instance": False, "seconds": seconds,
         }
     )  # fmt: skip
+    if parent_of:
+        keys = list(zip(gpu["node"].astype(str), gpu["gpu_uuid"].astype(str), strict=True))
+        table["whole"] = [parent_of.get(key, key)[1] for key in keys]
+        table["instance"] = [key in parent_of for key in keys]
     for measure, columns in MEASURED.items():
         known = gpu[[name for name in columns if name in gpu]].notna().any(axis=1).to_numpy()
         table[measure] = np.where(known, seconds, 0.0)

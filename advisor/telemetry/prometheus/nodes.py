@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from ....agent.store import queries as store
 from ....rules.catalog import MEMORY_SLICES
 from ....rules.catalog_loader import Catalog
 from ....rules.mig import slices_of
+from ...peak import peak
 from ..resolve import concat
 from .answers import Answer, Labels
 from .fabric import PortKey, PortRows
@@ -50,17 +51,12 @@ def counts_at_once(gpus: GpuRows) -> dict[str, int]:
         own, whole = spans.setdefault(one.node, {}), one.parent or one.uuid or key
         before = own.get(whole, (start, end))
         own[whole] = (min(before[0], start), max(before[1], end))
-    out = {}
-    for node, own in spans.items():
-        # What was replaced within a row has rows that overlap by one.
-        edges = [(start, 1) for start, _ in own.values()]
-        edges += [(max(end - gpus.cells.grid.step, start + 1.0), -1) for start, end in own.values()]
-        most = now = 0
-        for _, change in sorted(edges):
-            now += change
-            most = max(most, now)
-        out[node] = most
-    return out
+    # What was replaced within a row has rows that overlap by one.
+    step = gpus.cells.grid.step
+    return {
+        node: round(peak((start, max(end - step, start + 1.0), 1.0) for start, end in own.values()))
+        for node, own in spans.items()
+    }
 
 
 def memory_of(about: About, catalog: Catalog) -> float:
@@ -161,9 +157,7 @@ def node_table(
             row["cluster"] = own.get("exported_cluster") or own.get("cluster") or ""
             row["region"] = own.get("exported_region") or own.get("region")
         else:
-            row |= _identified(
-                _whole(node, gpus, catalog), by_node.get(node, ()), dmi.get(node), kube.get(node), catalog
-            )
+            row |= by_signs(_whole(node, gpus, catalog), by_node.get(node, ()), dmi.get(node), kube.get(node), catalog)
         shown = counts.get(node, named.get(node, 0))
         row["gpu_count"] = counted.get(node, float(max(shown, _declared(row, shown, others.get(node), catalog))))
         rows.append(row)
@@ -181,20 +175,23 @@ def _declared(row: Mapping[str, object], shown: int, told: KubeNode | None, cata
     return told.gpus
 
 
-def _identified(
-    own: list[Gpu],
-    ports: tuple[FabricPort, ...],
+def by_signs(
+    own: Sequence[Gpu],
+    ports: Sequence[FabricPort],
     firmware: Labels | None,
     labels: Labels | None,
     catalog: Catalog,
 ) -> dict[str, object]:
-    """A node that no agent describes, by the agent's own rules."""
+    """What a node is that no agent describes, by the agent's own rules: columns of the frame's `nodes`.
+
+    `firmware`: labels of ``node_dmi_info``; `labels`: those of ``kube_node_labels``.
+    """
     words = firmware or {}
     signs = dmi_of(words.get("system_vendor", ""), words.get("product_name", ""), words.get("chassis_asset_tag", ""))
     spelled = {_KUBE[name]: value for name, value in (labels or {}).items() if name in _KUBE}
     # Without a single port it is not known whether there are none, or nobody exports them.
     seen = ports or (FabricPort("unknown", 1),)
-    sku, source = sku_by_signs(signs, spelled, own, seen, tuple(catalog.nodes.values()))
+    sku, source = sku_by_signs(signs, spelled, own, tuple(seen), tuple(catalog.nodes.values()))
     known = catalog.node(sku) if sku else None
     return {
         "cluster": "",

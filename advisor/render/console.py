@@ -1,0 +1,50 @@
+"""A terminal's page as text: what all renders for a terminal or a pipe are written with.
+
+All outside text passes through `clean` and enters as `rich.text.Text`, which knows no markup.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ...rules.plain import clean
+
+MIN_WIDTH = 60
+
+
+def console_of(width: int, color: bool) -> tuple[io.StringIO, Console]:
+    """A console `width` columns wide, and what it writes to; without `color` it writes no escape sequence at all."""
+    out = io.StringIO()
+    return out, Console(
+        file=out, width=max(width, MIN_WIDTH), force_terminal=color, color_system="standard" if color else None,
+        markup=False, emoji=False, highlight=False, legacy_windows=False,
+    )  # fmt: skip
+
+
+def written(out: io.StringIO) -> str:
+    """What was written, without spaces at the ends of lines."""
+    return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
+
+
+def line(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(clean(text), style=style))
+
+
+def indented(console: Console, text: str, by: int = 2) -> None:
+    console.print(Padding(Text(clean(text)), (0, 0, 0, by)))
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table without frame whose cells are folded, never cut."""
+    out = Table(box=None, pad_edge=False, header_style="underline")
+    for head in heads:
+        out.add_column(head, overflow="fold")
+    for row in rows:
+        out.add_row(*(Text(clean(cell)) for cell in row))
+    return out
