@@ -33,7 +33,7 @@ Change = Callable[[Frame, np.random.Generator], Frame]
 
 @dataclass(frozen=True)
 class Removal:
-    """One removal, with its name for people; `hours`: whether it takes moments away from what stays."""
+    """One removal, with its name for people, and what it leaves."""
 
     name: str
     frame: Frame

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
-from ...agent.inventory.identity import REGION_LABELS, TYPE_LABELS, dmi_of, label_of, sku_by_signs
 from ...agent.model import FabricPort, Gpu, Role
 from ...rules.catalog_loader import Catalog
 from ..telemetry.prometheus.answers import Answer, Labels
 from ..telemetry.prometheus.fabric import port_key, roles_of
-from ..telemetry.prometheus.names import AGENT_NODE_LABELS, NODE_LABELS, NodeNames, agent_node, node_of
-from ..telemetry.prometheus.nodes import KUBE_LABELS
+from ..telemetry.prometheus.names import AGENT_NODE_LABELS, NODE_LABELS, Hosts, NodeNames, agent_node, node_of
+from ..telemetry.prometheus.nodes import KUBE_LABELS, by_signs
 from ..telemetry.prometheus.queries import selector
 from .facts import Absent, GpuTold, NodeTold
 from .presence import PODS, carriers
@@ -81,11 +79,9 @@ class Described:
     parents: Mapping[str, str]
     agents: frozenset[str]
     kubernetes: bool
-    _known: NodeNames
-    _by_instance: Mapping[str, str]
+    _hosts: Hosts
     _facts: Mapping[str, Mapping[str, object]]
     _catalog: Catalog
-    _hosts: dict[tuple[str, ...], str | None] = field(default_factory=dict)
 
     def name_of(self, called: str) -> str:
         """A node's name, for what an exporter calls it."""
@@ -93,12 +89,7 @@ class Described:
 
     def host_of(self, labels: Labels) -> str | None:
         """The GPU node that a series of node_exporter speaks of; None: a node without GPUs."""
-        key = tuple(labels.get(name, "") for name in NODE_LABELS)
-        if key not in self._hosts:
-            by_instance = self._by_instance.get(labels.get("instance", ""))
-            named = node_of(labels)
-            self._hosts[key] = by_instance or (self._known.matched(named) if named else None)
-        return self._hosts[key]
+        return self._hosts.node(labels)
 
     def sku_of(self, name: str) -> str:
         """The catalog's name of a GPU, else the driver's."""
@@ -141,13 +132,10 @@ def described(
     # Exporters may write a short name where Kubernetes writes a long one: the exporter's is the node's.
     names = {exporters.matched(node) or node for node in by_kube} | {exporters.matched(node) or node for node in agents}
     known = NodeNames({*own, *names})
-    by_instance = {
-        labels["instance"]: node for labels in _labels(answers, "uname")
-        if "instance" in labels and (node := known.matched(labels.get("nodename", "")))
-    }  # fmt: skip
+    hosts = Hosts(known, _labels(answers, "uname"))
     found = Described(
         frozenset(names), renamed, _parents(answers), frozenset(known.matched(node) or node for node in agents),
-        bool(capacity or requested or pods), known, by_instance, {}, catalog,
+        bool(capacity or requested or pods), hosts, {}, catalog,
     )  # fmt: skip
     ports = _ports(answers, found, {node: len(gpus) for node, gpus in own.items()}, roles)
     dmi = {node: labels for labels in _labels(answers, "dmi") if (node := found.host_of(labels))}
@@ -168,9 +156,10 @@ def described(
             **(_by_agent(about[node]) if node in about
                else _by_signs(mine, ports.get(node, ()), dmi.get(node), kube.get(node), catalog)),
         }  # fmt: skip
-    return Described(
-        found.names, renamed, found.parents, found.agents, found.kubernetes, known, by_instance, facts, catalog
-    )
+    return replace(found, _facts=facts)
+
+
+_IDENTITY = ("node_sku", "node_sku_source", "provider", "region")
 
 
 def _by_agent(labels: Labels) -> dict[str, object]:
@@ -187,31 +176,10 @@ def _by_signs(
     labels: Labels | None,
     catalog: Catalog,
 ) -> dict[str, object]:
-    """A node that no agent describes, by the agent's own rules, as advice has them."""
-    words = firmware or {}
-    signs = dmi_of(words.get("system_vendor", ""), words.get("product_name", ""), words.get("chassis_asset_tag", ""))
-    spelled = {_kubernetes(name): value for name, value in (labels or {}).items() if name in KUBE_LABELS}
+    """A node that no agent describes, as advice has it."""
     whole = [Gpu(uuid, 0, sku or "", sku if sku and catalog.gpu(sku) else None) for uuid, sku in gpus.items()]
-    # Without a single port it is not known whether there are none, or nobody exports them.
-    sku, source = sku_by_signs(
-        signs, spelled, whole, ports or (FabricPort("unknown", 1),), tuple(catalog.nodes.values())
-    )
-    known = catalog.node(sku) if sku else None
-    return {
-        "node_sku": sku, "node_sku_source": source, "provider": signs.provider or (known.provider if known else None),
-        "region": label_of(spelled, REGION_LABELS),
-    }  # fmt: skip
-
-
-def _kubernetes(label: str) -> str:
-    """A label of a node as Kubernetes spells it, for how kube-state-metrics does."""
-    return _SPELLED.get(label, label)
-
-
-_SPELLED = {
-    "label_" + re.sub(r"[^a-zA-Z0-9_]", "_", name): name
-    for name in (*TYPE_LABELS, *REGION_LABELS, "skuwise.io/node-sku")
-}
+    told = by_signs(whole, ports, firmware, labels, catalog)
+    return {name: told[name] for name in _IDENTITY}
 
 
 def _ports(

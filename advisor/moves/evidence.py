@@ -68,6 +68,11 @@ class Gate:
     verdicts: Verdicts
     floor_hours: float
 
+    @property
+    def _enough_hours(self) -> float:
+        """What must have been observed; the sum of many hours is not exact to the last digit."""
+        return (1.0 - GAP_MAX) * self.verdicts.inventory.hours - 1e-6
+
     def missing(self, claim: Claim) -> tuple[str, ...]:
         """Every reason why the claim does not stand, as clauses; empty: everything it needs was observed."""
         reasons: list[str] = []
@@ -107,7 +112,7 @@ class Gate:
         reasons += self._observed(node, claim)
         if claim.whole:
             reasons += self._accounted(node)
-        if claim.host and node.host_hours < (1.0 - GAP_MAX) * self.verdicts.inventory.hours - 1e-6:
+        if claim.host and node.host_hours < self._enough_hours:
             reasons.append(f"how busy the cores of {node.node} are was not measured all along")
         if node.node in claim.fabric:
             reasons += self._fabric(node)
@@ -123,7 +128,7 @@ class Gate:
         last = min(gpu.last_ts for gpu in own)
         if last < inventory.end - END_TOLERANCE_SECONDS:
             return [f"{node.node} was not observed after {minute(last)}"]
-        if least.hours < (1.0 - GAP_MAX) * inventory.hours - 1e-6:
+        if least.hours < self._enough_hours:
             return [
                 f"{node.node} was observed in {least.hours:.0f} of {inventory.hours:.0f} h: what its GPUs did in the "
                 "rest is not known"
@@ -161,23 +166,23 @@ class Gate:
             return [
                 f"the fabric of {node.node} cannot be judged: {(facts.fabric.reason or 'not readable').rstrip('.')}"
             ]
-        if facts.fabric.still_share > STILL_MAX and self._spans(node.node):
+        if facts.fabric.still_share > STILL_MAX and node.node in self._spanned:
             return [
                 f"not a byte was counted on the fabric of {node.node} in {facts.fabric.still_share:.0%} of the time, "
                 "though work there spans nodes: its counters may stand still"
             ]
-        if facts.fabric.hours < (1.0 - GAP_MAX) * self.verdicts.inventory.hours - 1e-6:
+        if facts.fabric.hours < self._enough_hours:
             return [
                 f"the fabric of {node.node} was observed in {facts.fabric.hours:.0f} of "
                 f"{self.verdicts.inventory.hours:.0f} h"
             ]
         return []
 
-    def _spans(self, node: str) -> bool:
-        """Whether work on a node spans nodes: by its allocation, or as a part of a job of several nodes."""
-        return any(
-            node in w.nodes and (len(w.nodes) > 1 or PART.search(w.name) is not None) for w in self.verdicts.workloads
-        )
+    @cached_property
+    def _spanned(self) -> frozenset[str]:
+        """Nodes on which work spans nodes: by its allocation, or as a part of a job of several nodes."""
+        spanning = (w for w in self.verdicts.workloads if len(w.nodes) > 1 or PART.search(w.name) is not None)
+        return frozenset(node for w in spanning for node in w.nodes)
 
     @cached_property
     def _bare(self) -> Mapping[str, tuple[BareGpu, ...]]:

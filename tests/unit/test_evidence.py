@@ -126,7 +126,7 @@ def demanding(**measured: float) -> Advice:
     nodes = [node(w.nodes[0], fabric=fabric(util_p995=0.5)) for w in pods]
     values = {"u_c": 0.05, "u_m": 0.15, "u_n": 0.1, "g": 0.9, **measured}
     u_c, u_m = values["u_c"], values["u_m"]
-    uses = [usage(w, u_c=u_c, u_m=u_m, u_n=values["u_n"], g=values["g"]).assign(c=u_c, m=u_m) for w in pods]
+    uses = [usage(w, u_c=u_c, u_m=u_m, u_n=values["u_n"], g=values["g"]) for w in pods]
     given = verdicts(nodes, pods, uses=uses)
     for one in nodes:
         lacking = [name for name, key in (("dram_active", "u_m"), ("tensor_active", "u_c")) if np.isnan(values[key])]

@@ -26,7 +26,7 @@ from .fabric import PortRows, agent_hosts, agent_ports, beside, exporter_hosts, 
 from .gpus import GpuRows, agent_rows, combined, scrape_seconds
 from .identity import Past, external_labels, past_of
 from .kube import KubeState, declared_gpus, read_kube
-from .names import NODE_LABELS, NodeNames, agent_node, gpu_of, node_of
+from .names import NODE_LABELS, Hosts, NodeNames, agent_node, gpu_of
 from .plan import DAY, Ask, Log, Runner
 from .probe import MAX_CORE_SERIES, Probe, advice_notes, lacking_fields, probe
 from .work import agent_uses, dcgm_uses, workloads_of
@@ -188,14 +188,11 @@ class _Join:
         chosen, names = queries.selector(self.asked.matches), self.found.names
         window = f"[{min(self.found.window.seconds, 3600):.0f}s]"
         self._nodes = NodeNames(self.gpu_nodes)
-        self._by_instance: dict[str, str] = {}
+        named: Sequence[Labels] = ()
         if "node_uname_info" in names:
             kept = ("instance", "nodename")
-            for labels in self.asked.instant(f"last_over_time(node_uname_info{chosen}{window})", kept).labels:
-                node = self._nodes.matched(labels.get("nodename", ""))
-                if node is not None and "instance" in labels:
-                    self._by_instance[labels["instance"]] = node
-        self._known: dict[tuple[str, ...], str | None] = {}
+            named = self.asked.instant(f"last_over_time(node_uname_info{chosen}{window})", kept).labels
+        self._hosts = Hosts(self._nodes, named)
         self.dmi: dict[str, Labels] = {}
         if "node_dmi_info" in names:
             kept = (*NODE_LABELS, "system_vendor", "product_name", "chassis_asset_tag")
@@ -213,12 +210,7 @@ class _Join:
 
     def node(self, labels: Labels) -> str | None:
         """The GPU node that a series of node_exporter speaks of; None: a node without GPUs."""
-        key = tuple(labels.get(name, "") for name in NODE_LABELS)
-        if key not in self._known:
-            by_instance = self._by_instance.get(labels.get("instance", ""))
-            named = node_of(labels)
-            self._known[key] = by_instance or (self._nodes.matched(named) if named else None)
-        return self._known[key]
+        return self._hosts.node(labels)
 
 
 def _gpus(asked: _Asked, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuRows, pd.DataFrame]:

@@ -81,6 +81,29 @@ class NodeNames:
         return name if name in self._known else self._short.get(_short(name))
 
 
+class Hosts:
+    """The GPU node that a series of node_exporter speaks of, by its labels or by its instance's host name.
+
+    `named`: labels of ``node_uname_info``.
+    """
+
+    def __init__(self, known: NodeNames, named: Iterable[Labels]) -> None:
+        self._known = known
+        self._by_instance = {
+            labels["instance"]: node for labels in named
+            if "instance" in labels and (node := known.matched(labels.get("nodename", ""))) is not None
+        }  # fmt: skip
+        self._found: dict[tuple[str, ...], str | None] = {}
+
+    def node(self, labels: Labels) -> str | None:
+        """None: a node without GPUs."""
+        key = tuple(labels.get(name, "") for name in NODE_LABELS)
+        if key not in self._found:
+            by_instance, named = self._by_instance.get(labels.get("instance", "")), node_of(labels)
+            self._found[key] = by_instance or (self._known.matched(named) if named else None)
+        return self._found[key]
+
+
 def _short(name: str) -> str:
     return name.split(".", maxsplit=1)[0].lower()
 
