@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from skuwise.benchmarks import outbox_kills  # pyright: ignore[reportMissingImports] - not in the wheel
+from skuwise.tests.alone import alone
 
 
 @pytest.mark.slow
 def test_no_mail_is_lost_to_a_kill_and_one_at_most_is_sent_twice(tmp_path: Path) -> None:
-    rounds = outbox_kills.run(tmp_path, 20, seed=1)
+    rounds = alone(outbox_kills.run, tmp_path, 20, 1)
     assert len(rounds) == 20 and sum(one.where != "" for one in rounds) >= 18
     for one in rounds:
         assert min(one.copies) == 1 and sum(one.copies) <= len(one.copies) + 1, one

@@ -7,20 +7,27 @@ from pathlib import Path
 
 import pytest
 from skuwise.benchmarks import kills  # pyright: ignore[reportMissingImports] - not in the wheel
+from skuwise.tests.alone import alone
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_committed_tick_is_lost_to_a_kill(tmp_path: Path, seed: int) -> None:
-    committed, early = kills.run(tmp_path, 24, seed)
+    committed, early = alone(kills.run, tmp_path, 24, seed)
     assert committed >= 3 * 10
     assert early < 24
 
 
 @pytest.mark.slow
 def test_killed_at_birth_a_database_is_whole_or_not_there(tmp_path: Path) -> None:
-    rng = random.Random(3)
-    for number in range(40):
-        path = tmp_path / f"{number}.db"
+    assert min(alone(killed_at_birth, tmp_path, 40)) > 0, "what the kill left was refused"
+
+
+def killed_at_birth(folder: Path, count: int) -> list[int]:
+    """The last tick that each of so many databases took after the kill."""
+    rng, found = random.Random(3), []
+    for number in range(count):
+        path = folder / f"{number}.db"
         kills.kill_once(path, 0, rng.uniform(0.0, 0.008), working=False)
-        assert kills.kill_once(path, 0, 0.0, working=True) > 0, "what the kill left was refused"
+        found.append(kills.kill_once(path, 0, 0.0, working=True))
+    return found

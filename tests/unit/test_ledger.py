@@ -124,8 +124,8 @@ def _work(path: Path, who: str) -> None:
 
 def test_two_processes_at_once_begin_one_ledger_and_lose_no_event(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    fork = multiprocessing.get_context("fork")
-    children = [fork.Process(target=_work, args=(path, who)) for who in ("ann", "bob")]
+    spawn = multiprocessing.get_context("spawn")
+    children = [spawn.Process(target=_work, args=(path, who)) for who in ("ann", "bob")]
     for child in children:
         child.start()
     for child in children:
