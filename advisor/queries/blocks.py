@@ -19,7 +19,16 @@ from string import Formatter
 
 from ...agent.model import BIN_EDGES
 from ..verdicts.measures import IDLE_POWER_SHARE, IDLE_POWER_SHARE_MAX
-from ..verdicts.rest import FREE_MEM_RATIO, REST_MARGIN, SURE_MARGIN, shipped_resting_power
+from ..verdicts.rest import (
+    FAULT_SECONDS_MIN,
+    FREE_MEM_RATIO,
+    OWN_OVER_TABLE_MAX,
+    REST_MARGIN,
+    REST_QUANTILE,
+    REST_ROWS_MIN,
+    SURE_MARGIN,
+    shipped_resting_power,
+)
 from ..verdicts.soundness import CONTRADICTS_MIN, TRACE
 from ..verdicts.workloads import HANDOVER_SECONDS
 
@@ -104,6 +113,10 @@ def constants() -> Mapping[str, str]:
         "contradicts": repr(CONTRADICTS_MIN),
         "rest_margin": repr(REST_MARGIN),
         "sure_margin": repr(SURE_MARGIN),
+        "own_max": repr(OWN_OVER_TABLE_MAX),
+        "rest_quantile": repr(REST_QUANTILE),
+        "rest_rows": repr(REST_ROWS_MIN),
+        "fault_seconds": repr(FAULT_SECONDS_MIN),
         "rest_low_share": repr(shipped_resting_power().low_share),
         "rest_high_share": repr(shipped_resting_power().high_share),
         "handover": repr(HANDOVER_SECONDS),

@@ -31,6 +31,8 @@ from skuwise.rules.thresholds import load_bottleneck_thresholds, load_waste_rule
 
 LEVELS = {name: threshold.value for name, threshold in load_bottleneck_thresholds().items()}
 CATALOG = load_catalog()
+# An end at which an instance of the MIG fleet is held and idle: at other hours it is not, and nothing is asked.
+END = "2026-11-22T15:00:00Z"
 LATER = 4e9  # a clock ahead of all data
 # A moment may differ by the minute that is not rolled up yet.
 MOMENT_SECONDS = 60.0
@@ -43,7 +45,8 @@ def fleets(tmp_path_factory: pytest.TempPathFactory):
     def made(scenario: str, days: int = 3) -> Path:
         path = folder / f"{scenario}-{days}.db"
         if not path.exists():
-            assert main(["simulate", scenario, "--db", str(path), "--days", str(days), "--seed", "4"]) == 0
+            asked = ["--days", str(days), "--seed", "4", "--until", END]
+            assert main(["simulate", scenario, "--db", str(path), *asked]) == 0
         return path
 
     return made

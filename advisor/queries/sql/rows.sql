@@ -121,7 +121,7 @@ FROM (
 )
 
 -- block measured needs sound cards still: use relative to the peaks of its kind of GPU
-SELECT b.node, b.gpu_uuid, c.kind, b.ts, b.interval_seconds, b.began, b.ended,
+SELECT b.node, b.gpu_uuid, coalesce(c.parent_uuid, b.gpu_uuid) AS board, c.kind, b.ts, b.interval_seconds, b.began, b.ended,
     min(coalesce(b.observed_seconds, 0), b.ended - b.began) AS observed,
     min(max(coalesce(b.gpu_util_mean, b.sm_active_mean), 0), 1) AS g, coalesce(b.gpu_util_max, b.sm_active_max) AS g_max,
     coalesce(b.gpu_util_p95, b.sm_active_p95) AS g_p95, b.sm_active_mean AS sm, b.sm_occupancy_mean AS o,
@@ -134,23 +134,69 @@ SELECT b.node, b.gpu_uuid, c.kind, b.ts, b.interval_seconds, b.began, b.ended,
     b.sm_clock_hertz_mean / c.clock AS clock_ratio, b.duty, b.throttled_fraction AS throttled,
     1.0 * b.mem_used_bytes_mean / b.mem_total_bytes AS mem, 1.0 * b.mem_used_bytes_max / b.mem_total_bytes AS mem_max,
     b.power_watts_mean AS power, y.idle_power, b.power_watts_mean / y.idle_power AS over_idle,
-    max(b.gpu_util_mean IS NOT NULL, coalesce(b.sm_active_mean < {trace}, 0)) AS engine_known,
+    b.gpu_util_mean IS NOT NULL OR coalesce(b.sm_active_mean < {trace}, 0) AND NOT coalesce(b.dram_active_mean >= {trace}, 0)
+        AND NOT coalesce(b.tensor_active_mean >= {trace}, 0) AS engine_known,
     b.gpu_util_mean IS NOT NULL AND (b.sm_active_mean IS NOT NULL OR b.dram_active_mean IS NOT NULL) AS two_sources,
-    c.rest_low, {rest_margin} * c.rest_high AS rest_watts,
-    max({rest_margin} * c.rest_high, {fault_power} * c.power_limit) AS fault_watts,
-    b.blind,
+    c.rest_low, c.rest_high, c.power_limit, b.blind,
     c.eta_c, c.eta_m, c.link_share, {bin_columns}
 FROM sound b JOIN cards c ON c.node = b.node AND c.gpu_uuid = b.gpu_uuid JOIN still y ON y.name = c.name
 
--- block judged needs measured: which rows were idle, and in which the signals contradict one another
-SELECT *, quiet AND engine_known AND NOT coalesce(power > rest_watts, 0) AND NOT fault
-    AND (two_sources OR coalesce(mem < {free_mem}, 0) OR coalesce(power <= {sure_margin} * rest_low, 0)) AS idle
+-- block signals needs measured: which rows know of work, and in which no counter that is known shows any
+SELECT *, kind = 'mig' AS instance, g IS NOT NULL OR m IS NOT NULL AS known,
+    g IS NOT NULL AND (m IS NOT NULL OR c IS NOT NULL) AS two_counters,
+    NOT coalesce(g >= {engine_max}, 0) AND NOT coalesce(m >= {dram_max}, 0)
+        AND NOT coalesce(sm >= {engine_max}, 0) AND NOT coalesce(g_p95 >= {engine_max}, 0)
+        AND NOT coalesce(c >= {engine_max}, 0) AS quiet
+FROM measured
+
+-- block resting needs signals: a GPU in MIG instances is as busy as all of them, and they share its power
+SELECT *, all_quiet AND believed AND NOT blind AS rests, coalesce(mem < {free_mem}, 0) AS free
 FROM (
-    SELECT *, (quiet AND coalesce(power > fault_watts, 0)) OR blind AS fault FROM (
-        SELECT *, (g IS NOT NULL OR m IS NOT NULL)
-            AND NOT coalesce(g >= {engine_max}, 0) AND NOT coalesce(m >= {dram_max}, 0)
-            AND NOT coalesce(sm >= {engine_max}, 0) AND NOT coalesce(g_p95 >= {engine_max}, 0)
-            AND NOT coalesce(c >= {engine_max}, 0) AS quiet
-        FROM measured
+    SELECT *, quiet AND (instance OR parts = 0 OR busy = 0) AS all_quiet,
+        instance AND busy > (NOT quiet) AS others_work,
+        parts > 0 AND NOT instance OR known AS believed,
+        CASE WHEN parts > 0 AND NOT instance THEN dark = 0 ELSE engine_known END AS engine_told,
+        CASE WHEN parts > 0 AND NOT instance THEN dark = 0 WHEN instance THEN two_counters ELSE two_sources END AS agreed,
+        CASE WHEN parts > 0 THEN coalesce(whole_power, part_power) ELSE power END AS drawn
+    FROM (
+        SELECT *, sum(instance) OVER moment AS parts, sum(instance AND NOT quiet) OVER moment AS busy,
+            sum(instance AND NOT (two_counters AND engine_known)) OVER moment AS dark,
+            max(CASE WHEN NOT instance THEN power END) OVER moment AS whole_power, max(power) OVER moment AS part_power
+        FROM signals
+        WINDOW moment AS (PARTITION BY node, board, ts, interval_seconds)
+    )
+)
+
+-- block levels needs resting: what each GPU draws at rest itself: the lowest decile, with memory held and without
+SELECT node, board, free, sum(drawn * CASE place - CAST(tenth AS INTEGER)
+    WHEN 0 THEN 1 - (tenth - CAST(tenth AS INTEGER)) WHEN 1 THEN tenth - CAST(tenth AS INTEGER) END) AS watts
+FROM (
+    SELECT node, board, free, drawn, row_number() OVER (PARTITION BY node, board, free ORDER BY drawn) - 1 AS place,
+        {rest_quantile} * (count(*) OVER own - 1) AS tenth, count(*) OVER own AS count
+    FROM resting WHERE rests AND NOT others_work AND drawn IS NOT NULL
+    WINDOW own AS (PARTITION BY node, board, free)
+)
+WHERE count >= {rest_rows}
+GROUP BY node, board, free
+
+-- block judged needs resting levels: which rows were idle, and in which the signals contradict one another
+SELECT *, rests AND engine_told AND NOT fault AND (NOT coalesce(drawn > rest_watts, 0) OR others_work)
+    AND (agreed OR free OR coalesce(drawn <= sure_watts, 0)) AS idle
+FROM (
+    SELECT *, blind OR suspect AND sum(CASE WHEN suspect THEN observed ELSE 0 END)
+        OVER (PARTITION BY node, board) >= {fault_seconds} AS fault
+    FROM (
+        SELECT *, rests AND engine_told AND NOT instance
+            AND coalesce(drawn > max(rest_watts, {fault_power} * power_limit), 0) AS suspect
+        FROM (
+            SELECT r.*, {rest_margin} * max(r.rest_high,
+                CASE WHEN f.watts <= {own_max} * r.rest_high THEN f.watts ELSE r.rest_high END,
+                CASE WHEN h.watts <= {own_max} * r.rest_high THEN h.watts ELSE r.rest_high END) AS rest_watts,
+                {sure_margin} * CASE WHEN f.watts <= r.rest_high THEN max(f.watts, r.rest_low) ELSE r.rest_low END
+                AS sure_watts
+            FROM resting r
+            LEFT JOIN levels f ON f.node = r.node AND f.board = r.board AND f.free = 1
+            LEFT JOIN levels h ON h.node = r.node AND h.board = r.board AND h.free = 0
+        )
     )
 )
