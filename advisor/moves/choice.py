@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .scene import Option
+
+Array = NDArray[np.float64]
 
 # Options of one tangle that are compared in all combinations; beyond it the largest come first.
 MOST_COMPARED = 24
@@ -20,6 +25,22 @@ def best_together(options: Sequence[Option]) -> list[Option]:
     for tangle in _tangles(sorted(options, key=lambda o: (-_p50(o), o.recommendation.id))):
         chosen += _best(tangle) if len(tangle) <= MOST_COMPARED else _largest_first(tangle)
     return chosen
+
+
+def without_losers(draws: Sequence[Array]) -> list[Array]:
+    """Joint draws without those whose going raises the median of the sum, the worst first.
+
+    Medians do not add up: an option that loses about as often as it gains can lower the sum of the others.
+    """
+    left = list(draws)
+    while len(left) > 1:
+        total = np.sum(left, axis=0)
+        medians = [float(np.median(total - own)) for own in left]
+        worst = int(np.argmax(medians))
+        if medians[worst] <= float(np.median(total)) + 1e-9:
+            break
+        del left[worst]
+    return left
 
 
 def _tangles(options: Sequence[Option]) -> list[list[Option]]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..model import COUNTED_RISKS, Decision, Interval, Recommendation
 from ..verdicts.facts import Verdicts
-from .choice import best_together
+from .choice import best_together, without_losers
 from .clocking import slower_clock
 from .consolidate import consolidate
 from .evidence import Gate, gated, with_gap
@@ -92,7 +92,8 @@ def recoverable(options: Sequence[Option]) -> tuple[float, Interval | None]:
 
     None for the interval: nothing is recoverable.
     """
-    draws = [option.draws for option in best_together([o for o in options if o.counts]) if option.draws is not None]
+    best = best_together([o for o in options if o.counts])
+    draws = without_losers([option.draws for option in best if option.draws is not None])
     if not draws:
         return 0.0, None
     total = percentiles(sum(draws[1:], start=draws[0]))

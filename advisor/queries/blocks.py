@@ -18,7 +18,7 @@ from importlib import resources
 from string import Formatter
 
 from ...agent.model import BIN_EDGES
-from ..verdicts.measures import IDLE_POWER_SHARE, IDLE_POWER_SHARE_MAX
+from ..verdicts.measures import IDLE_POWER_SHARE, IDLE_POWER_SHARE_MAX, P95_REST
 from ..verdicts.rest import (
     FAULT_SECONDS_MIN,
     FREE_MEM_RATIO,
@@ -29,7 +29,7 @@ from ..verdicts.rest import (
     SURE_MARGIN,
     shipped_resting_power,
 )
-from ..verdicts.soundness import CONTRADICTS_MIN, TRACE
+from ..verdicts.soundness import CONTRADICTS_MIN, ONE_WAY_MOST, TRACE
 from ..verdicts.workloads import HANDOVER_SECONDS
 
 _HEAD = re.compile(r"-- block (\w+)(?: needs ([\w ]+))?: (.+)\n")
@@ -113,6 +113,8 @@ def constants() -> Mapping[str, str]:
         "contradicts": repr(CONTRADICTS_MIN),
         "rest_margin": repr(REST_MARGIN),
         "sure_margin": repr(SURE_MARGIN),
+        "one_way_most": repr(ONE_WAY_MOST),
+        "p95_rest": repr(P95_REST),
         "own_max": repr(OWN_OVER_TABLE_MAX),
         "rest_quantile": repr(REST_QUANTILE),
         "rest_rows": repr(REST_ROWS_MIN),

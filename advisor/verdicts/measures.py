@@ -30,6 +30,8 @@ IDLE_POWER_SHARE = 0.125
 # No GPU idles above this share of its limit (L4 comes nearest, 16 of 72 W): power beyond it was not idle power, and
 # must not become the measure of idleness.
 IDLE_POWER_SHARE_MAX = 0.3
+# Share of the seconds that lie above the 95th percentile.
+P95_REST = 0.05
 # Tensor or memory activity that never exceeds this is too little to tell work from waiting by its swing.
 SWING_P95_MIN = 0.05
 
@@ -80,9 +82,10 @@ def measures(
     out["m"] = gpu["dram_active_mean"] * mem_clock
     for suffix in ("mean", "p95"):
         tag = "" if suffix == "mean" else "_p95"
-        nvlink = gpu[[f"nvlink_tx_bytes_per_second_{suffix}", f"nvlink_rx_bytes_per_second_{suffix}"]].max(axis=1)
-        pcie = gpu[[f"pcie_tx_bytes_per_second_{suffix}", f"pcie_rx_bytes_per_second_{suffix}"]].max(axis=1)
-        out[f"n{tag}"], out[f"p{tag}"] = nvlink / sku["nvlink"], pcie / sku["pcie"]
+        for name, link in (("n", "nvlink"), ("p", "pcie")):
+            # The busier direction is the link's use; of one direction alone nobody knows whether it is that.
+            ways = gpu[[f"{link}_{way}_bytes_per_second_{suffix}" for way in ("tx", "rx")]]
+            out[f"{name}{tag}"] = ways.max(axis=1, skipna=False) / sku[link]
     tx, rx = gpu["nvlink_tx_bytes_per_second_mean"], gpu["nvlink_rx_bytes_per_second_mean"]
     out["nvlink_symmetry"] = _symmetry(tx, rx).where(out["n"] >= 0.005)
     out["u_c"], out["u_m"] = out["c"] / sku["eta_c"], out["m"] / sku["eta_m"]
@@ -115,7 +118,7 @@ def measures(
     busy = (out["g"] >= rule.engine_max) | (out["sm"] >= rule.engine_max) | (out["m"] >= rule.dram_max)
     busy |= (out["c"] >= rule.engine_max) | (out["v"] >= rule.engine_max)
     # A mean hides bursts: where a twentieth of the seconds worked, the GPU was in use.
-    busy |= gpu["gpu_util_p95"].fillna(gpu["sm_active_p95"]) >= rule.engine_max
+    busy |= _p95_at_most(gpu, "gpu_util").fillna(_p95_at_most(gpu, "sm_active")) >= rule.engine_max
     wrong = np.zeros(len(gpu), dtype=np.bool_) if contradicted is None else contradicted
     rest = at_rest(
         frame, out, sku, quiet=~busy, contradicted=wrong, work_power_share=rule.fault_power_share_min,
@@ -124,6 +127,13 @@ def measures(
     out = pd.concat([out, rest], axis=1)
     out["free"] = out["idle"] & (out["power_over_idle"] <= rule.power_over_idle_max)
     return pd.concat([out, _fabric(frame, rule.link_busy), _host(frame)], axis=1)
+
+
+def _p95_at_most(gpu: pd.DataFrame, name: str) -> pd.Series:
+    """The 95th percentile; where nobody told it, the most that it can have been by the maximum and the mean, a
+    twentieth of which it would be if all other seconds were at rest. NaN: neither is known."""
+    bound = np.fmin(gpu[f"{name}_max"].to_numpy(float), gpu[f"{name}_mean"].to_numpy(float) / P95_REST)
+    return gpu[f"{name}_p95"].fillna(pd.Series(bound, index=gpu.index))
 
 
 def stacked_bins(column: pd.Series) -> tuple[Floats, npt.NDArray[np.bool_]]:

@@ -68,6 +68,8 @@ WORKS_MIN = 0.05
 CONTRADICTS_MIN = 0.2
 # The profiler's smallest sign of work: one block on one of 132 SMs for a quarter of the time.
 TRACE = 0.002
+# Bytes per second one way beside which those of the other way cannot be 0.
+ONE_WAY_MOST = 1e6
 # A repeated value: rows, samples in each and samples in all without a change in the last digit.
 _FROZEN_ROWS, _FROZEN_SAMPLES, _FROZEN_IN_ALL = 3, 3.0, 10.0
 # A utilization in whole percent stands at its top for hours while the GPU is saturated.
@@ -118,6 +120,7 @@ def examine(frame: Frame) -> Soundness:
     table = _Table(frame)
     _impossible(table)
     _frozen(table)
+    _one_way(table)
     contradicted = _zeros(table)
     return Soundness(table.frame(), tuple(table.doubts), contradicted)
 
@@ -328,6 +331,20 @@ def _frozen(table: _Table) -> None:
     for metric, at in found.items():
         table.remove(metric, at)
         table.doubt(metric, FROZEN, at, f"{_NAMES[metric]} repeats one value to the last digit")
+
+
+def _one_way(table: _Table) -> None:
+    """Nothing at all one way, and traffic the other: what is sent is asked for or acknowledged, and the profiler counts
+    headers with the payload (DCGM's field reference)."""
+    for link, called in (("pcie", "PCIe"), ("nvlink", "NVLink")):
+        ways = tuple(f"{link}_{way}_bytes_per_second" for way in ("tx", "rx"))
+        for metric, other in (ways, ways[::-1]):
+            with np.errstate(invalid="ignore"):
+                at = _zero(table, metric) & (table.get(f"{other}_mean") > ONE_WAY_MOST)
+            if at.any():
+                table.remove(metric, at)
+                said, beside = ("sent", "received") if metric == ways[0] else ("received", "sent")
+                table.doubt(metric, STUCK, at, f"{called} traffic {said} 0 beside traffic {beside}")
 
 
 def _zero(table: _Table, metric: str) -> Mask:

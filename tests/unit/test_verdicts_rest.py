@@ -93,6 +93,24 @@ def test_less_data_never_makes_a_row_idle(drawn_way: tuple[int, Way], gone: list
     assert not (after & ~before).any()
 
 
+@pytest.mark.parametrize("gone", [("p95",), ("p95", "max")])
+def test_bursts_that_a_mean_hides_are_work_though_nobody_told_the_percentile(gone: tuple[str, ...]) -> None:
+    """Replicas that answer probes: an hour's mean is 2 %, and a twentieth of its seconds worked (seed 9015 of
+    `benchmarks/caution.py`, where removing the percentiles sold them)."""
+    b = FrameBuilder(hours=48)
+    b.node(gpus=2)
+    b.use({**HELD, "gpu_util": 0.02, "sm_active": 0.01}, gpu_util_p95=0.3, gpu_util_max=0.9, sm_active_p95=0.2,
+          sm_active_max=0.6)  # fmt: skip
+    b.use({**HELD, "gpu_util": 0.0005, "sm_active": 0.0}, uuid="GPU-n1-1", gpu_util_p95=0.0, gpu_util_max=0.4)
+    frame = b.frame()
+    assert measured(frame)["idle"].tolist() == [False] * 48 + [True] * 48
+    for name in gone:
+        nothing = {f"{metric}_{name}": np.nan for metric in ("gpu_util", "sm_active")}
+        frame = replace(frame, gpu=frame.gpu.assign(**nothing))
+    # A mean so low leaves no room for a percentile of work.
+    assert measured(frame)["idle"].tolist() == [False] * 48 + [True] * 48
+
+
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.sku)
 def test_power_that_only_work_explains_is_a_fault_with_both_signals_named(board) -> None:
     way = Way(board, context=(board.low + board.high) / 2, busy=0.0)

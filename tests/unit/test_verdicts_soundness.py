@@ -67,6 +67,22 @@ def test_a_blank_in_any_unit_is_missing(blank: int, scale: float) -> None:
         assert doubts[0].hours == pytest.approx(48)
 
 
+@pytest.mark.parametrize("link", ["pcie", "nvlink"])
+@pytest.mark.parametrize(("silent", "other"), [("tx", "rx"), ("rx", "tx")])
+def test_a_link_that_carries_nothing_one_way_beside_the_other_is_not_measured(
+    link: str, silent: str, other: str
+) -> None:
+    none = {f"{link}_{silent}_bytes_per_second_{one}": 0.0 for one in ("mean", "p95", "max")}
+    busy = {f"{link}_{other}_bytes_per_second_mean": 50e6}
+    clean, doubts = sound(put(built(TRAINING), **none, **busy))
+    assert clean.gpu[f"{link}_{silent}_bytes_per_second_mean"].isna().all()
+    assert clean.gpu[f"{link}_{other}_bytes_per_second_mean"].eq(50e6).all()
+    assert codes(doubts) == {(f"{link}_{silent}_bytes_per_second", STUCK)}
+    assert doubts[0].text.startswith({"pcie": "PCIe", "nvlink": "NVLink"}[link] + " traffic ")
+    quiet = put(built(TRAINING), **none, **dict.fromkeys(busy, 100000.0))
+    assert sound(quiet) == (quiet, ())
+
+
 def test_memory_of_two_gibibytes_is_no_blank() -> None:
     frame = put(built(TRAINING), mem_used_bytes_mean=2.0 * GIB, mem_used_bytes_max=4.0 * GIB)
     assert sound(frame) == (frame, ())

@@ -124,13 +124,18 @@ FROM (
 SELECT b.node, b.gpu_uuid, coalesce(c.parent_uuid, b.gpu_uuid) AS board, c.kind, b.ts, b.interval_seconds, b.began, b.ended,
     min(coalesce(b.observed_seconds, 0), b.ended - b.began) AS observed,
     min(max(coalesce(b.gpu_util_mean, b.sm_active_mean), 0), 1) AS g, coalesce(b.gpu_util_max, b.sm_active_max) AS g_max,
-    coalesce(b.gpu_util_p95, b.sm_active_p95) AS g_p95, b.sm_active_mean AS sm, b.sm_occupancy_mean AS o,
+    coalesce(b.gpu_util_p95, b.sm_active_p95) AS g_p95,
+    coalesce(b.gpu_util_p95, min(b.gpu_util_mean / {p95_rest}, coalesce(b.gpu_util_max, b.gpu_util_mean / {p95_rest})),
+        b.sm_active_p95, min(b.sm_active_mean / {p95_rest}, coalesce(b.sm_active_max, b.sm_active_mean / {p95_rest})))
+        AS g_p95_most, b.sm_active_mean AS sm, b.sm_occupancy_mean AS o,
     b.tensor_active_mean * coalesce(b.sm_clock_hertz_mean / c.clock, 1) AS c,
     b.dram_active_mean * min(coalesce(b.mem_clock_hertz_mean / y.mem_clock, 1), 1) AS m,
-    max(coalesce(b.nvlink_tx_bytes_per_second_mean, b.nvlink_rx_bytes_per_second_mean),
-        coalesce(b.nvlink_rx_bytes_per_second_mean, b.nvlink_tx_bytes_per_second_mean)) / c.nvlink AS n,
-    max(coalesce(b.pcie_tx_bytes_per_second_mean, b.pcie_rx_bytes_per_second_mean),
-        coalesce(b.pcie_rx_bytes_per_second_mean, b.pcie_tx_bytes_per_second_mean)) / c.pcie AS p,
+    CASE WHEN min(b.nvlink_tx_bytes_per_second_mean, b.nvlink_rx_bytes_per_second_mean) > 0
+        OR max(b.nvlink_tx_bytes_per_second_mean, b.nvlink_rx_bytes_per_second_mean) <= {one_way_most}
+        THEN max(b.nvlink_tx_bytes_per_second_mean, b.nvlink_rx_bytes_per_second_mean) / c.nvlink END AS n,
+    CASE WHEN min(b.pcie_tx_bytes_per_second_mean, b.pcie_rx_bytes_per_second_mean) > 0
+        OR max(b.pcie_tx_bytes_per_second_mean, b.pcie_rx_bytes_per_second_mean) <= {one_way_most}
+        THEN max(b.pcie_tx_bytes_per_second_mean, b.pcie_rx_bytes_per_second_mean) / c.pcie END AS p,
     b.sm_clock_hertz_mean / c.clock AS clock_ratio, b.duty, b.throttled_fraction AS throttled,
     1.0 * b.mem_used_bytes_mean / b.mem_total_bytes AS mem, 1.0 * b.mem_used_bytes_max / b.mem_total_bytes AS mem_max,
     b.power_watts_mean AS power, y.idle_power, b.power_watts_mean / y.idle_power AS over_idle,
@@ -145,7 +150,7 @@ FROM sound b JOIN cards c ON c.node = b.node AND c.gpu_uuid = b.gpu_uuid JOIN st
 SELECT *, kind = 'mig' AS instance, g IS NOT NULL OR m IS NOT NULL AS known,
     g IS NOT NULL AND (m IS NOT NULL OR c IS NOT NULL) AS two_counters,
     NOT coalesce(g >= {engine_max}, 0) AND NOT coalesce(m >= {dram_max}, 0)
-        AND NOT coalesce(sm >= {engine_max}, 0) AND NOT coalesce(g_p95 >= {engine_max}, 0)
+        AND NOT coalesce(sm >= {engine_max}, 0) AND NOT coalesce(g_p95_most >= {engine_max}, 0)
         AND NOT coalesce(c >= {engine_max}, 0) AS quiet
 FROM measured
 
