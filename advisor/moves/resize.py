@@ -332,11 +332,10 @@ def _growth_limit(scene: Scene, base: Baseline) -> str | None:
 
 
 def _count_risk(scene: Scene, base: Baseline) -> Risk:
-    """How likely the demand needs a tenth more than the GPUs that are left carry at the headroom."""
-    if base.demand is None:
+    """How likely the demand needs a tenth more than the GPUs that are left carry at the headroom. Where none can be
+    spared, whoever took one would run that risk: it is high."""
+    if base.demand is None or base.right_gpus >= base.gpus:
         return "high"
-    if base.right_gpus >= base.gpus:
-        return "very-low"
     needed = gpus_needed(base, base.demand_draws / 1.1, scene.headroom)
     short = float(np.mean(nodes_for(needed, 1) > base.right_gpus))
     return "very-low" if short < 0.02 else "low" if short < 0.10 else "medium" if short < 0.25 else "high"
