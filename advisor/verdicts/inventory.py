@@ -23,7 +23,7 @@ from .mig import parents
 from .records import records, text
 
 Floats = npt.NDArray[np.float64]
-# Measure -> the columns of the frame's `gpu` of which one is enough to tell it; of links all are needed.
+# Measure -> the columns of the frame's `gpu` of which one is enough to tell it; those of `WHOLLY` need all.
 MEASURED: Mapping[str, tuple[str, ...]] = {
     "activity": ("gpu_util_mean", "sm_active_mean"),
     # Not SM activity: it is less than the time in which the engine runs.
@@ -31,12 +31,13 @@ MEASURED: Mapping[str, tuple[str, ...]] = {
     "sm_active": ("sm_active_mean",),
     "tensor_active": ("tensor_active_mean",),
     "dram_active": ("dram_active_mean",),
-    "mem_used": ("mem_used_bytes_mean",),
+    "mem_used": ("mem_used_bytes_mean", "mem_total_bytes"),
     "power": ("power_watts_mean",),
     "nvlink": ("nvlink_tx_bytes_per_second_mean", "nvlink_rx_bytes_per_second_mean"),
     "pcie": ("pcie_tx_bytes_per_second_mean", "pcie_rx_bytes_per_second_mean"),
 }
-LINKS = frozenset({"nvlink", "pcie"})
+# Both directions of a link; and of memory without its size nobody knows whether it is held.
+WHOLLY = frozenset({"nvlink", "pcie", "mem_used"})
 _WHEN = ["node", "gpu_uuid", "ts", "interval_seconds", "observed_seconds"]
 HOUR_SECONDS = 3600.0
 _DAY_SECONDS = 86400.0
@@ -342,7 +343,7 @@ def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
         table["instance"] = [key in parent_of for key in keys]
     for measure, columns in MEASURED.items():
         told = gpu[[name for name in columns if name in gpu]].notna()
-        known = (told.all(axis=1) & (len(told.columns) > 0) if measure in LINKS else told.any(axis=1)).to_numpy()
+        known = (told.all(axis=1) & (len(told.columns) > 0) if measure in WHOLLY else told.any(axis=1)).to_numpy()
         table[measure] = np.where(known, seconds, 0.0)
     at = ["node", "whole", "ts", "interval_seconds"]
     if table["instance"].any():
