@@ -14,3 +14,9 @@ def peak(spans: Iterable[tuple[float, float, float]]) -> float:
         now += change
         most = max(most, now)
     return most
+
+
+def most_at_once(spans: Iterable[tuple[float, float]], slack_seconds: float) -> int:
+    """The most that were there at a time: one that took another's place adds nothing. `spans`: begin and end;
+    `slack_seconds`: by how much the rows of the two may overlap."""
+    return round(peak((begin, max(end - slack_seconds, begin + 1.0), 1.0) for begin, end in spans))

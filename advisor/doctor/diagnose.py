@@ -10,7 +10,7 @@ from ...rules.catalog_loader import Catalog
 from ...rules.hour_prices import SOURCE
 from ..model import Unobserved
 from ..moves.price_book import PriceBook
-from ..peak import peak
+from ..peak import most_at_once
 from ..verdicts.facts import NodeFacts
 from .facts import MEASURES, GpuTold, Measure, NodeTold, Told, applies
 from .gaps import gaps_of
@@ -76,8 +76,7 @@ def _basis(price: Price) -> str:
 
 def at_once(gpus: Iterable[GpuTold], slack_seconds: float) -> int:
     """The most GPUs that were observed at a time: one that took another's place is no GPU more."""
-    seen = [gpu for gpu in gpus if gpu.hours > 0]
-    return round(peak((gpu.first_ts, max(gpu.last_ts - slack_seconds, gpu.first_ts + 1.0), 1.0) for gpu in seen))
+    return most_at_once(((gpu.first_ts, gpu.last_ts) for gpu in gpus if gpu.hours > 0), slack_seconds)
 
 
 def _unobserved(

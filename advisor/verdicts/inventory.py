@@ -18,7 +18,7 @@ import pandas as pd
 from ..blind import blind_nodes
 from ..frame import Frame
 from ..model import Unobserved
-from ..peak import peak
+from ..peak import most_at_once, peak
 from .mig import parents
 from .records import records, text
 
@@ -243,9 +243,8 @@ def _node(  # noqa: PLR0917
 
 def _at_once(own: Iterable[GpuCoverage]) -> int:
     """The most GPUs whose observed spans overlap: a GPU that took another's place does not add to the count."""
-    seen = [gpu for gpu in own if gpu.hours > 0]
     # Rows are up to an hour long: what was replaced within one is told by rows that overlap.
-    return round(peak((gpu.first_ts, max(gpu.last_ts - HOUR_SECONDS, gpu.first_ts + 1.0), 1.0) for gpu in seen))
+    return most_at_once(((gpu.first_ts, gpu.last_ts) for gpu in own if gpu.hours > 0), HOUR_SECONDS)
 
 
 def _why_silent(frame: Frame, node: str, others: bool) -> tuple[str, str]:
@@ -342,8 +341,8 @@ def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
         table["whole"] = [parent_of.get(key, key)[1] for key in keys]
         table["instance"] = [key in parent_of for key in keys]
     for measure, columns in MEASURED.items():
-        told = gpu[[name for name in columns if name in gpu]].notna()
-        known = (told.all(axis=1) & (len(told.columns) > 0) if measure in WHOLLY else told.any(axis=1)).to_numpy()
+        told = gpu.reindex(columns=columns).notna()
+        known = (told.all(axis=1) if measure in WHOLLY else told.any(axis=1)).to_numpy()
         table[measure] = np.where(known, seconds, 0.0)
     at = ["node", "whole", "ts", "interval_seconds"]
     if table["instance"].any():

@@ -124,7 +124,6 @@ FROM (
 SELECT b.node, b.gpu_uuid, coalesce(c.parent_uuid, b.gpu_uuid) AS board, c.kind, b.ts, b.interval_seconds, b.began, b.ended,
     min(coalesce(b.observed_seconds, 0), b.ended - b.began) AS observed,
     min(max(coalesce(b.gpu_util_mean, b.sm_active_mean), 0), 1) AS g, coalesce(b.gpu_util_max, b.sm_active_max) AS g_max,
-    coalesce(b.gpu_util_p95, b.sm_active_p95) AS g_p95,
     coalesce(b.gpu_util_p95, min(b.gpu_util_mean / {p95_rest}, coalesce(b.gpu_util_max, b.gpu_util_mean / {p95_rest})),
         b.sm_active_p95, min(b.sm_active_mean / {p95_rest}, coalesce(b.sm_active_max, b.sm_active_mean / {p95_rest})))
         AS g_p95_most, b.sm_active_mean AS sm, b.sm_occupancy_mean AS o,

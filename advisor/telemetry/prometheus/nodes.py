@@ -15,7 +15,7 @@ from ....agent.store import queries as store
 from ....rules.catalog import MEMORY_SLICES
 from ....rules.catalog_loader import Catalog
 from ....rules.mig import slices_of
-from ...peak import peak
+from ...peak import most_at_once
 from ..resolve import concat
 from .answers import Answer, Labels
 from .fabric import PortKey, PortRows
@@ -52,11 +52,7 @@ def counts_at_once(gpus: GpuRows) -> dict[str, int]:
         before = own.get(whole, (start, end))
         own[whole] = (min(before[0], start), max(before[1], end))
     # What was replaced within a row has rows that overlap by one.
-    step = gpus.cells.grid.step
-    return {
-        node: round(peak((start, max(end - step, start + 1.0), 1.0) for start, end in own.values()))
-        for node, own in spans.items()
-    }
+    return {node: most_at_once(own.values(), gpus.cells.grid.step) for node, own in spans.items()}
 
 
 def memory_of(about: About, catalog: Catalog) -> float:
