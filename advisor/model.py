@@ -106,6 +106,27 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
+class Scheduled:
+    """What a scheduler knows of a workload beside its owner; None: not told, or the scheduler has no such thing.
+
+    `name` is slurm, kubernetes, docker or process. `restarts`: how often Slurm requeued the job before this run.
+    `state` is Slurm's word for how it ended, or RUNNING. `controller_kind`: the kind of Kubernetes object that made its
+    pods. `image`: of the container that holds the GPUs.
+    """
+
+    name: str = "process"
+    job_id: str | None = None
+    array_job_id: str | None = None
+    array_task_id: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    state: str | None = None
+    restarts: int | None = None
+    controller_kind: str | None = None
+    image: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadVerdict:
     """One workload of the window and what it is. Times are Unix seconds; `cost_usd` None: price unknown.
 
@@ -137,6 +158,7 @@ class WorkloadVerdict:
     framework: str | None = None
     command: str | None = None
     gpu_part: float = 1.0
+    scheduled: Scheduled = field(default_factory=Scheduled)
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,7 +305,11 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Whose work it is. `command` is redacted before it gets here; identities are as in docs/architecture.md."""
+    """Whose work it is. `command` is redacted before it gets here; identities are as in docs/architecture.md.
+
+    `restarts`: how often Slurm requeued the job before this run. `controller_kind`: the kind of Kubernetes object that
+    `name` names (Deployment, PyTorchJob ...). `team`: by a label that the site named. None: not told.
+    """
 
     workload_id: str
     series_id: str
@@ -318,6 +322,14 @@ class Workload:
     account: str | None = None
     framework: str | None = None
     command: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    array_job_id: str | None = None
+    array_task_id: str | None = None
+    restarts: int | None = None
+    controller_kind: str | None = None
+    image: str | None = None
+    team: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def read_database(connection: Reader, window: Window, refined: int) -> Parts:
     parts.add("host", resolve.read_family(fetch, resolve.HOST, window, last_seen))
     parts.add("nodes", nodes)
     parts.add("gpus", listing(queries.GPUS, bounds))
-    parts.add("workloads", listing(queries.WORKLOADS, bounds))
+    parts.add("workloads", listing(queries.workloads_query(connection.version), bounds))
     parts.add("uses", uses)
     parts.add("absences", listing(queries.ABSENCES, bounds))
     if connection.version >= queries.SERVING_SINCE:

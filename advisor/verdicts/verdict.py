@@ -199,7 +199,7 @@ def _workload(session: Session, mine: pd.DataFrame, context: _Context) -> Worklo
         id=session.workload_id,
         series_id=session.series_id,
         name=session.name,
-        owner=Owner(user=session.user, account=session.account, namespace=session.namespace),
+        owner=Owner(session.team, session.user, session.account, session.namespace),
         nodes=session.nodes,
         gpus=tuple(uuid for _, uuid in session.gpus),
         gpu_sku=next(iter(names)) if len(names) == 1 and all(skus) else None,
@@ -218,6 +218,7 @@ def _workload(session: Session, mine: pd.DataFrame, context: _Context) -> Worklo
         gpu_part=part,
         framework=session.framework,
         command=session.command,
+        scheduled=session.scheduled,
     )
 
 

@@ -8,13 +8,14 @@ Where two workloads hold a GPU at the same time, its figures belong to neither: 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from ..frame import Frame, Window
+from ..model import Scheduled
 from .mig import parents
 from .records import records, text
 
@@ -57,6 +58,8 @@ class Session:
     shared: bool
     held_seconds: float
     chain_hours: float
+    team: str | None = None
+    scheduled: Scheduled = field(default_factory=Scheduled)
 
 
 @dataclass(frozen=True)
@@ -367,9 +370,23 @@ def _sessions(frame: Frame, uses: pd.DataFrame, held: Mapping[str, float], share
                 shared=key in shared_ids,
                 held_seconds=held[key],
                 chain_hours=chains.get(key, (last - first) / 3600),
+                team=text(about.get("team")),
+                scheduled=_scheduled(about),
             )
         )
     return tuple(sessions)
+
+
+def _scheduled(about: Mapping[str, object]) -> Scheduled:
+    def told(name: str) -> str | None:
+        return text(about.get(name))
+
+    restarts = about.get("restarts")
+    return Scheduled(
+        told("scheduler") or "process", told("job_id"), told("array_job_id"), told("array_task_id"), told("partition"),
+        told("qos"), told("state"), int(restarts) if isinstance(restarts, float) and restarts >= 0 else None,
+        told("controller_kind"), told("image"),
+    )  # fmt: skip
 
 
 def _chains(workloads: pd.DataFrame) -> dict[str, float]:

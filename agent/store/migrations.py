@@ -33,6 +33,7 @@ _STEPS: tuple[tuple[int, tuple[str, ...]], ...] = (
     (1002, ("0003_small_rollups", "0003_small_rollups_views")),
     (1003, ("0004_events",)),
     (1004, ("0005_bursts",)),
+    (1005, ("0006_scheduler",)),
 )
 SCHEMA_VERSION = _STEPS[-1][0]
 

@@ -51,6 +51,9 @@ class Schedule:
         self._ticks = 0
 
 
+_FIRST_SEEN, _LAST_SEEN = (TABLES["workload"].index(name) for name in ("first_seen", "last_seen"))
+
+
 @dataclasses.dataclass(slots=True)
 class _Use:
     id: int
@@ -302,8 +305,9 @@ class NodeWriter:
         held = self._batch.workload(workload.workload_id)
         number: Cell = self._batch.next_id("workload") if held is None else held[0]
         if held is not None:
-            first, last = min(first, float(held[-2] or 0)), max(last, float(held[-1] or 0))
-        row: list[Cell] = [number, *dataclasses.astuple(workload), first, last]
+            first, last = min(first, float(held[_FIRST_SEEN] or 0)), max(last, float(held[_LAST_SEEN] or 0))
+        seen: dict[str, Cell] = {"id": number, "first_seen": first, "last_seen": last}
+        row: list[Cell] = [seen[name] if name in seen else getattr(workload, name) for name in TABLES["workload"]]
         self._batch.put_workload(workload.workload_id, row)
         return row
 

@@ -176,13 +176,26 @@ USES = Query(
     ("workload_id", "node", "gpu_uuid", "basis"),
     ("ts_start", "ts_end", "shared", "mem_used_bytes"),
 )
-WORKLOADS = Query(
-    "SELECT workload_id, series_id, name, scheduler, job_id, namespace, pod, user, account, framework, command,"
-    " first_seen, last_seen FROM workloads WHERE first_seen < :end AND last_seen > :start",
-    ("workload_id", "series_id", "name", "scheduler", "job_id", "namespace", "pod", "user", "account", "framework",
-     "command"),
-    ("first_seen", "last_seen"),
-)  # fmt: skip
+_SCHEDULED = ("partition", "qos", "array_job_id", "array_task_id", "controller_kind", "image", "team")
+# The version of the schema from which on workloads say what their scheduler knows of them.
+SCHEDULED_SINCE = 1005
+
+
+def workloads_query(version: int) -> Query:
+    """The workloads of a database whose schema has this version; what it does not keep yet is NULL."""
+    text = (
+        "workload_id", "series_id", "name", "scheduler", "job_id", "namespace", "pod", "user", "account", "framework",
+        "command",
+    )  # fmt: skip
+    numbers = ("first_seen", "last_seen")
+    kept = ", ".join(one if version >= SCHEDULED_SINCE else f"NULL AS {one}" for one in (*_SCHEDULED, "restarts"))
+    told = f"{', '.join((*text, *numbers))}, {kept}"
+    sql = f"SELECT {told} FROM workloads WHERE first_seen < :end AND last_seen > :start"  # noqa: S608
+    order = (*text, *_SCHEDULED), (*numbers, "restarts")
+    return Query(f"SELECT {', '.join((*order[0], *order[1]))} FROM ({sql})", *order)  # noqa: S608
+
+
+WORKLOADS = workloads_query(SCHEDULED_SINCE)
 ABSENCES = Query(
     "SELECT node, gpu_uuid, device, scope, metric, reason, detail, remedy, since, until FROM absences"
     " WHERE since < :end AND (until IS NULL OR until > :start)",

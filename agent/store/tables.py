@@ -36,7 +36,8 @@ TABLES: dict[str, tuple[str, ...]] = {
     ),
     "workload": (
         "id", "workload_id", "series_id", "name", "scheduler", "job_id", "namespace", "pod", "user", "account",
-        "framework", "command", "first_seen", "last_seen",
+        "framework", "command", "first_seen", "last_seen", "partition", "qos", "array_job_id", "array_task_id",
+        "restarts", "controller_kind", "image", "team",
     ),
     "workload_use": (
         "id", "workload_ref", "node_id", "gpu_uuid", "ts_start", "ts_end", "basis", "shared", "mem_used_bytes",
