@@ -6,7 +6,6 @@ processes that run: those are another basis.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +17,6 @@ from .claims import Claim, Devices, join
 from .drained import drained
 from .podresources import PodResources
 from .slurm import SlurmAllocations
-
-# A ReplicaSet's hash and a pod's suffix use this alphabet (k8s.io/apimachinery/pkg/util/rand), which has no vowels.
-_SAFE = "bcdfghjklmnpqrstvwxz2456789"
-_REPLICA_SET = re.compile(rf"(.+)-[{_SAFE}]{{6,10}}-[{_SAFE}]{{5}}")
-_SUFFIX = re.compile(rf"(.+?)(?:-\d{{1,10}})?-[{_SAFE}]{{5}}")
-_ORDINAL = re.compile(r"(.+)-\d{1,5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +94,6 @@ class Allocations:
             if origin.key in living and not _contested(claim, pods.values()):
                 matched[claim] = origin
         self._pods = {c.key: (c, o) for c, o in matched.items() if c.scheduler == "kubernetes"}
-
-
-def controller_of(pod: str) -> str:
-    """The name of what made the pod, as far as its own name shows: Deployment, Job, DaemonSet or StatefulSet."""
-    for pattern in (_REPLICA_SET, _SUFFIX, _ORDINAL):
-        match = pattern.fullmatch(pod)
-        if match is not None:
-            return match.group(1)
-    return pod
 
 
 def _contested(claim: Claim, claims: Iterable[Claim]) -> bool:

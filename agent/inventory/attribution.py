@@ -27,11 +27,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..model import Absence, Gpu, GpuProcess, Workload, WorkloadUse
-from .allocation import Allocations, Granted, controller_of
+from .allocation import Allocations, Granted
 from .cgroups import Origin, origin_of
 from .claims import Claim
 from .frameworks import framework_of, program_of
 from .ids import series_id, slurm_parts, workload_id
+from .pod_names import controller_of
 from .procfs import Process, read_process, read_start_ticks, read_variables
 from .redact import redact_command, redact_text
 from .slurm import start_of

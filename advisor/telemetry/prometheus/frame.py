@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -27,6 +28,8 @@ from .gpus import GpuRows, agent_rows, combined, scrape_seconds
 from .identity import Past, external_labels, past_of
 from .kube import KubeState, declared_gpus, read_kube
 from .names import NODE_LABELS, Hosts, NodeNames, agent_node, gpu_of
+from .owned import holders_of, owned, pods_held
+from .owners import read_owners
 from .plan import DAY, Ask, Log, Runner
 from .probe import MAX_CORE_SERIES, Probe, advice_notes, lacking_fields, probe
 from .work import agent_uses, dcgm_uses, workloads_of
@@ -36,7 +39,8 @@ from .work import agent_uses, dcgm_uses, workloads_of
 class Reading:
     """How a server is read. `matches`: label matchers of every query; `now`: Unix seconds.
 
-    `fabric_roles`: device pattern -> role, for ports of which only node_exporter tells.
+    `fabric_roles`: device pattern -> role, for ports of which only node_exporter tells. `team_labels`: of pods and
+    namespaces, the best first.
     """
 
     client: Client
@@ -46,6 +50,7 @@ class Reading:
     concurrency: int = 4
     max_series: int = 200_000
     fabric_roles: Mapping[str, Role] = field(default_factory=dict)
+    team_labels: tuple[str, ...] = ()
     progress: Callable[[str], None] = lambda _: None
 
 
@@ -83,6 +88,7 @@ def read_frame(
         )
     counts = nodes.gpu_counts(gpus.about)
     kube = kube.named_as(counts, (labels for labels in asked.exporters))
+    uses = _owned(asked, uses, kube, grid)
     declared = declared_gpus(kube, uses, {one.node for one in gpus.about.values() if one.kind == "mig"})
     counts = {**{node: one.gpus for node, one in declared.items()}, **counts}
     join = _Join(asked, counts, found)
@@ -109,6 +115,25 @@ def read_frame(
     )
 
 
+def _owned(asked: _Asked, uses: pd.DataFrame, kube: KubeState, grid: Grid) -> pd.DataFrame:
+    """The uses with what kube-state-metrics tells of the pods that hold GPUs."""
+    found = asked.found
+    held = pods_held(uses)
+    if not held:
+        return uses
+    owners = read_owners(
+        asked.instant, found.names, asked.matches, held, seconds=found.window.seconds, team_labels=asked.team_labels
+    )
+    clusters = {
+        node: labels.get("exported_cluster") or labels.get("cluster") or ""
+        for labels in (asked.given["nodes"].labels if "nodes" in asked.given else ())
+        if (node := agent_node(labels))
+    }
+    # Our agent's ids are made with the cluster that it was told, the others with the series' own label.
+    own = [clusters.get(node, cluster) for node, cluster in zip(uses["node"], uses["cluster"], strict=True)]
+    return owned(uses.assign(cluster=own), owners, holders_of(kube.requests, asked.exporters), grid, asked.team_labels)
+
+
 def _recognize(reading: Reading, found: Probe, labels: Mapping[str, str], log: Log) -> None:
     """Make the cache know which server this is, and say so where it is another than before behind this address."""
     cache = reading.cache
@@ -127,6 +152,7 @@ def _recognize(reading: Reading, found: Probe, labels: Mapping[str, str], log: L
         )
 
 
+_SERIES = re.compile(r"\b(?:kube|node|skuwise|DCGM)_\w+")
 _ABOUT_NODES = frozenset({"nodes", "node GPUs"})
 
 
@@ -154,7 +180,9 @@ class _Asked:
         try:
             return self._runner.client.instant(query, self.found.window.end if at is None else at, kept).answer
         except RefusedError as error:
-            self._runner.log.add(f"{query.split('(', maxsplit=1)[0]} could not be asked: {error.message}")
+            series = _SERIES.search(query)
+            what = series.group() if series is not None else query.split("(", maxsplit=1)[0]
+            self._runner.log.add(f"{what} could not be asked: {error.message}")
             return Answer.nothing(1)
 
     def daily(self, ask: Ask) -> list[Answer]:
@@ -169,6 +197,10 @@ class _Asked:
     @property
     def matches(self) -> tuple[str, ...]:
         return self._reading.matches
+
+    @property
+    def team_labels(self) -> tuple[str, ...]:
+        return self._reading.team_labels
 
     def _told(self, name: str) -> None:
         self._number += 1

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ....agent.inventory.allocation import controller_of
 from ....agent.inventory.ids import series_id, slurm_parts, workload_id
+from ....agent.inventory.pod_names import controller_of
 from .answers import Labels
 
 # Best first. `Hostname` in older dcgm-exporters, `hostname` in newer; the rest is relabelling.
@@ -44,6 +44,7 @@ class Work:
     framework: str | None = None
     basis: str = "allocation"
     shared: bool = False
+    cluster: str = ""
 
 
 def node_of(labels: Labels) -> str | None:
@@ -152,6 +153,7 @@ def work_of(labels: Labels, *, exported: bool) -> Work | None:
         "kubernetes",
         namespace=namespace or None,
         pod=pod,
+        cluster=cluster,
     )
 
 
