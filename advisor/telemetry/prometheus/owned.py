@@ -17,6 +17,8 @@ from ....agent.inventory.pods import Objects, Pod, PodWork, pod_parts, team_of, 
 from .answers import Grid, Labels
 from .owners import KubeOwners, Life
 
+# An exporter may name a pod for so long after its end.
+_LAG_SECONDS = 120.0
 Record = dict[str, object]
 _PodName = tuple[str, str]
 
@@ -101,9 +103,9 @@ def _cut(row: Record, lives: Sequence[Life], cluster: str, step: float) -> list[
         following = lives[1:]
     for life in following:
         made = life.pod.created_seconds
-        if made is None or made >= end:
+        if made is None or made > end - _LAG_SECONDS:
             continue
-        if made > start:
+        if made > start + _LAG_SECONDS:
             parts.append(({**row, "ts_start": start, "ts_end": made}, current))
             start = made
         current = life

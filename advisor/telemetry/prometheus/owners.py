@@ -154,12 +154,15 @@ class _Asking:
             (cluster, namespace, one.pod.owner)
             for (cluster, namespace, _), several in lives.items() for one in several if one.pod.owner is not None
         }  # fmt: skip
-        for kind in _ABOVE:
+        for kind in (*_ABOVE, *_ABOVE):  # once more: an owner may be of a kind that was asked for before
             near |= {
                 (cluster, namespace, owner)
                 for cluster, told in owners.items() for (_, namespace, _), owner in told.items() if owner is not None
             }  # fmt: skip
-            wanted = {(cluster, space, owner.name) for cluster, space, owner in near if owner.kind == kind}
+            wanted = {
+                (cluster, space, owner.name) for cluster, space, owner in near
+                if owner.kind == kind and (kind, space, owner.name) not in owners.get(cluster, {})
+            }  # fmt: skip
             for key, owner in self._owners_of(kind, wanted, spans).items():
                 owners.setdefault(key[0], {})[kind, key[1], key[2]] = owner
         jobs = {owner.name for _, _, owner in near if owner.kind == "Job"}
@@ -178,7 +181,7 @@ class _Asking:
         series, label = _ABOVE[kind]
         found: dict[Key, _Told] = {}
         for span in spans if series in self.known else ():
-            left = {key[2] for key in wanted - found.keys()}
+            left = {key[2] for key in wanted if key not in found}
             for labels, _ in self._answers(series, (label,), (label, *_OWNER), left, span):
                 key = (*_space(labels), labels.get(label, ""))
                 found.setdefault(key, _Told()).take("kube_pod_owner", labels, 1.0)
