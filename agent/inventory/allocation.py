@@ -7,7 +7,7 @@ processes that run: those are another basis.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..model import Absence, Gpu
@@ -15,6 +15,7 @@ from .cgroup_tree import pod_uids
 from .cgroups import Origin
 from .claims import Claim, Devices, join
 from .drained import drained
+from .kubernetes_files import KubernetesFacts, KubernetesFiles
 from .podresources import PodResources
 from .slurm import SlurmAllocations
 
@@ -25,12 +26,24 @@ class Granted:
 
     claims: tuple[Claim, ...] = ()
     absences: frozenset[Absence] = frozenset()
+    kubernetes: KubernetesFacts = field(default_factory=KubernetesFacts)
 
 
 class Allocations:
-    """Asks Slurm's files and the kubelet at each scan. `cgroups` is ``/sys/fs/cgroup``."""
+    """Asks Slurm's files and the kubelet at each scan. `cgroups` is ``/sys/fs/cgroup``. `kubernetes`: what the API
+    server said of pods and devices; None: nobody wrote it down."""
 
-    def __init__(self, slurm: SlurmAllocations, kubelet: PodResources, cgroups: Path, drained_marker: Path) -> None:
+    def __init__(
+        self,
+        slurm: SlurmAllocations,
+        kubelet: PodResources,
+        cgroups: Path,
+        drained_marker: Path,
+        kubernetes: KubernetesFiles | None = None,
+    ) -> None:
+        self._files = kubernetes
+        self._kubernetes = KubernetesFacts()
+        self._gpus: Sequence[Gpu] = ()
         self._slurm = slurm
         self._kubelet = kubelet
         self._cgroups = cgroups
@@ -40,18 +53,23 @@ class Allocations:
 
     def set_gpus(self, gpus: Sequence[Gpu]) -> None:
         """The devices that are here now, so that minor numbers and MIG names can be turned into UUIDs."""
-        self._devices = Devices(gpus)
+        self._gpus = gpus
+        self._devices = Devices(gpus, self._kubernetes.slices)
 
     def read(self) -> Granted:
         """Claims of every scheduler here, why there are none, and whether the node is drained."""
+        facts = self._files.read() if self._files is not None else self._kubernetes
+        if facts.slices is not self._kubernetes.slices:
+            self._devices = Devices(self._gpus, facts.slices)
+        self._kubernetes = facts
         slurm, kubelet = self._slurm.read(self._devices), self._kubelet.read(self._devices)
-        absences = slurm.absences | kubelet.absences
+        absences = slurm.absences | kubelet.absences | facts.absences
         if not (slurm.present or kubelet.present):
             absences |= {_NO_SCHEDULER}
         marker = drained(self._marker)
         if marker is not None:
             absences |= {marker}
-        return Granted((*slurm.claims, *kubelet.claims), absences)
+        return Granted((*slurm.claims, *kubelet.claims), absences, facts)
 
     def match(
         self, claims: Sequence[Claim], seen: Mapping[Origin, frozenset[str]], job_ids: Mapping[Origin, str]
@@ -77,11 +95,20 @@ class Allocations:
             if origin not in taken and not named:  # what has a name of its own is not somebody else's
                 matched[claim] = origin
         self._remember(claims, matched, frozenset(seen))
+        for claim in claims:
+            fact = self._kubernetes.by_name.get((claim.namespace or "", claim.pod or ""))
+            if claim.scheduler == "kubernetes" and fact is not None and fact.pod.uid:
+                # The API server knows a pod's UID. Where another pod of the name runs by now, what runs counts.
+                origin = Origin("kubernetes", fact.pod.uid)
+                if origin in seen or claim not in matched:
+                    matched[claim] = origin
         return matched
 
     def close(self) -> None:
-        """End the child process that asks the kubelet."""
+        """End the child processes that ask the kubelet and read files."""
         self._kubelet.close()
+        if self._files is not None:
+            self._files.close()
 
     def _remember(self, claims: Sequence[Claim], matched: dict[Claim, Origin], seen: frozenset[Origin]) -> None:
         pods = {claim.key: claim for claim in claims if claim.scheduler == "kubernetes"}

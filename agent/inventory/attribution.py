@@ -32,6 +32,7 @@ from .cgroups import Origin, origin_of
 from .claims import Claim
 from .frameworks import framework_of, program_of
 from .ids import series_id, slurm_parts, workload_id
+from .kubernetes_files import KubernetesFacts, PodFact
 from .pod_names import controller_of
 from .procfs import Process, read_process, read_start_ticks, read_variables
 from .redact import redact_command, redact_text
@@ -109,6 +110,7 @@ class Attribution:
         self._holdings = Holdings((), {}, frozenset())
         self._runs: dict[str, _Known] = {}  # one process of each workload
         self._cursor = 0
+        self._kubernetes = KubernetesFacts()
         self.absences: frozenset[Absence] = frozenset()
 
     def set_gpus(self, gpus: Sequence[Gpu]) -> None:
@@ -137,6 +139,7 @@ class Attribution:
         """
         hidden = self._look(processes)
         granted = self._allocations.read() if self._allocations is not None else Granted()
+        self._kubernetes = granted.kubernetes
         named, allocated = self._name(granted.claims)
         self.absences = granted.absences | {_HIDDEN} if hidden else granted.absences
         found = uses(
@@ -274,6 +277,9 @@ class Attribution:
                 job_id=job_id or origin.key,
                 account=account,
             )
+        fact = self._kubernetes.by_uid.get(origin.key) if origin.scheduler == "kubernetes" else None
+        if fact is not None:
+            return _as_told(workload, fact)
         if origin.scheduler == "kubernetes" and claim is not None:
             name = controller_of(claim.pod or "") or workload.name
             return replace(
@@ -295,8 +301,10 @@ class Attribution:
             parts = (origin.key,) if origin is not None and known else ("pod", claim.namespace or "", claim.pod or "")
             name, group = controller_of(claim.pod or "") or "unnamed", claim.namespace
         key = workload_id(self._cluster, claim.scheduler, *parts)
+        fact = self._kubernetes.by_uid.get(origin.key) if origin is not None and origin.key else None
+        key = fact.work.workload_id if fact is not None else key
         earlier = self._current.get(key)  # what ran before it went quiet told more about it
-        return earlier or Workload(
+        made = earlier or Workload(
             workload_id=key,
             series_id=series_id(self._cluster, group, claim.user, name),
             name=name,
@@ -307,6 +315,7 @@ class Attribution:
             user=claim.user,
             account=claim.account,
         )
+        return _as_told(made, fact) if fact is not None else made
 
     def _describe(self, process: Process, context: _Context) -> _Known:
         origin = origin_of(process.cgroup)
@@ -345,6 +354,15 @@ class Attribution:
         if origin.scheduler == "docker" and leader.uid == 0:
             return None
         return clean_text(self._user_name(leader.uid) or str(leader.uid))
+
+
+def _as_told(workload: Workload, fact: PodFact) -> Workload:
+    """A pod's workload with what the API server says of it. Of a gang each node names the pod that it has."""
+    work, pod = fact.work, fact.pod
+    return replace(
+        workload, workload_id=work.workload_id, series_id=work.series_id, name=work.name, namespace=pod.namespace,
+        pod=pod.name, controller_kind=work.kind, image=pod.image, team=fact.team,
+    )  # fmt: skip
 
 
 class _Context:
