@@ -128,6 +128,17 @@ def fleet() -> Cluster:
             f"nightly-{minute}-{'bc'[run]}7k2x", f"u-cron-{run}", ("Job", f"nightly-{minute}"), start=3 + 3 * run,
             end=4 + 3 * run,
         )  # fmt: skip
+    # Minutes within an hour, on a GPU that another pod held before, and an old copy that tells an old owner.
+    own.pod("early", "u-early", None, end=21.4, gpu="GPU-turns")
+    own.pod("late", "u-late", None, start=21.5, end=21.75, gpu="GPU-turns")
+    own.series.append(
+        Series(
+            "kube_replicaset_owner",
+            {"job": "kube-state-metrics", "instance": "old", "namespace": "ml", "replicaset": "chat-7d4b9c6f5d",
+             "owner_kind": "Deployment", "owner_name": "another", "owner_is_controller": "true"},
+            span(23.5, 23.6), np.ones(len(span(23.5, 23.6))),
+        )
+    )  # fmt: skip
     # Owners in a circle, a bare pod that is named like a Deployment's, and a pod of which nothing is told.
     own.owner("ReplicaSet", "loop-a", ("ReplicaSet", "loop-b"))
     own.owner("ReplicaSet", "loop-b", ("ReplicaSet", "loop-a"))
@@ -221,6 +232,11 @@ def test_a_pod_made_anew_under_one_name_is_another_workload_of_the_series(frame:
     assert list(own["team"]) == ["search", "storage"]
 
 
+def test_a_pod_of_minutes_is_where_it_ran_in_its_hour(frame: Frame) -> None:
+    uses = frame.uses.merge(named(frame, "late"), on="workload_id")
+    assert (uses["ts_start"].item(), uses["ts_end"].item()) == (at(21.5), pytest.approx(at(21.75), abs=90))
+
+
 def test_runs_of_a_cron_job_are_one_series(frame: Frame) -> None:
     own = named(frame, "nightly")
     assert list(own["workload_id"]) == [workload_id("", "kubernetes", f"u-cron-{n}") for n in range(2)]
@@ -246,5 +262,22 @@ def test_kserve_is_known_by_its_container(frame: Frame) -> None:
 
 def test_no_use_is_lost_and_none_counts_twice(frame: Frame) -> None:
     hours = (frame.uses["ts_end"] - frame.uses["ts_start"]).sum() / 3600
-    told = 6 * 12 + 4 * 7 + 4 * 5 + 4 * 2 + 4 * 20 + 4 * 3 - 10 / 60 + 6 * 24 + 24 + 2 + 24 + 24 + 24 + 2 * 24
+    told = (
+        6 * 12
+        + 4 * 7
+        + 4 * 5
+        + 4 * 2
+        + 4 * 20
+        + 4 * 3
+        - 10 / 60
+        + 6 * 24
+        + 24
+        + 2
+        + 24
+        + 24
+        + 24
+        + 2 * 24
+        + 21.4
+        + 0.25
+    )
     assert hours == pytest.approx(told, rel=0.01)

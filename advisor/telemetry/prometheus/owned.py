@@ -72,7 +72,7 @@ def owned(
             out.append(row)
             continue
         parts = pieces.setdefault((own, told), [])
-        parts += _cut(row, owners.lives[told, namespace, pod], own, grid.step)
+        parts += _cut(row, owners.lives[told, namespace, pod], own, grid)
     for (own, told), parts in pieces.items():
         objects = owners.objects.get(told, Objects())
         out += [
@@ -86,16 +86,20 @@ def owned(
     return pd.DataFrame(out)
 
 
-def _cut(row: Record, lives: Sequence[Life], cluster: str, step: float) -> list[tuple[Record, Life]]:
+def _cut(row: Record, lives: Sequence[Life], cluster: str, grid: Grid) -> list[tuple[Record, Life]]:
     """A use by the pods that had the name, the oldest first."""
     for life in lives:
         if life.pod.uid and workload_id(cluster, "kubernetes", *pod_parts(life.pod)) == row["workload_id"]:
             return [(row, life)]
     start, end = float(row["ts_start"]), float(row["ts_end"])  # type: ignore[arg-type]
     parts: list[tuple[Record, Life]] = []
+    row_end = _row_end(start, end, grid)
+    if row_end is not None:
+        began = [one for one in lives if (one.pod.created_seconds or 0.0) < row_end]
+        return [(row, began[-1] if began else lives[0])]
     current = lives[0]
     first = current.pod.created_seconds
-    if first is not None and first > start + step:
+    if first is not None and first > start + grid.step:
         # What had the name before is not told; a StatefulSet's pod has the same owner every time.
         current = Life(replace(current.pod, uid=None, created_seconds=None, started_seconds=None), current.images)
         following = lives
@@ -123,16 +127,21 @@ def _aligned(parts: Sequence[tuple[Record, Life]], grid: Grid) -> list[tuple[Rec
     out = []
     for row, life in parts:
         start, end = float(row["ts_start"]), float(row["ts_end"])  # type: ignore[arg-type]
-        begin = life.pod.started_seconds
-        began = begin if begin is not None and begin < end else None
+        row_end, begin = _row_end(start, end, grid), life.pod.started_seconds
+        began = begin if begin is not None and begin < (row_end or end) else None
         if began is not None and start <= first[_key(life)] + grid.step and abs(began - start) <= grid.step:
-            if began > start and end - start < grid.step:
-                # A use within one row is known by its length alone.
-                row_end = grid.start + math.ceil((end - grid.start) / grid.step - 1e-9) * grid.step
-                end = max(min(row_end, end + began - start), end)
+            if row_end is not None and began > start:
+                end = min(row_end, end + began - start)
             start = began
-        out.append(({**row, "ts_start": start, "ts_end": end, "began": began}, life))
+        if end > start:
+            out.append(({**row, "ts_start": start, "ts_end": end, "began": began}, life))
     return out
+
+
+def _row_end(start: float, end: float, grid: Grid) -> float | None:
+    """The end of the row in which a use lies as a whole: then its length is known, and not where in the row it was."""
+    row_end = grid.start + math.ceil((end - grid.start) / grid.step - 1e-9) * grid.step
+    return row_end if start >= row_end - grid.step and end < row_end else None
 
 
 def _key(life: Life) -> tuple[str, str, str]:

@@ -43,6 +43,7 @@ _ABOVE = {
     "Deployment": ("kube_deployment_owner", "deployment"),
 }
 _PARALLELISM = "kube_job_spec_parallelism"
+_VALUES = frozenset({"kube_pod_created", "kube_pod_start_time", _PARALLELISM})
 SERIES = frozenset(
     {*_FACTS, _LABELS, *(name for name, _ in _ABOVE.values()), _PARALLELISM, "kube_namespace_labels"}
 )  # fmt: skip
@@ -182,9 +183,9 @@ class _Asking:
         found: dict[Key, _Told] = {}
         for span in spans if series in self.known else ():
             left = {key[2] for key in wanted if key not in found}
-            for labels, _ in self._answers(series, (label,), (label, *_OWNER), left, span):
+            for labels, value in self._answers(series, (label,), (label, *_OWNER), left, span):
                 key = (*_space(labels), labels.get(label, ""))
-                found.setdefault(key, _Told()).take("kube_pod_owner", labels, 1.0)
+                found.setdefault(key, _Told()).take("kube_pod_owner", labels, value)
         return {key: told.owner for key, told in found.items()}
 
     def _namespaces(self, wanted: Iterable[str], seconds: float) -> dict[str, dict[str, dict[str, str]]]:
@@ -208,7 +209,9 @@ class _Asking:
         for first in range(0, len(plain), PODS_A_QUERY):
             pattern = "|".join(one.replace(".", "[.]") for one in plain[first : first + PODS_A_QUERY])
             chosen = [queries.selector(self.matches, f'{label}=~"{pattern}"') for label in at]
-            parts = [f"last_over_time({name}{one}[{seconds:.0f}s])" for one in chosen]
+            # Of what is told of an owner the value says how often: an old copy of kube-state-metrics is outvoted.
+            how = "last_over_time" if name in _VALUES else "count_over_time"
+            parts = [f"{how}({name}{one}[{seconds:.0f}s])" for one in chosen]
             answer = self.instant(f"max by ({', '.join(by)}) ({' or '.join(parts)})", by)
             yield from zip(answer.labels, (float(row[0]) for row in answer.values), strict=True)
 
@@ -217,7 +220,7 @@ class _Asking:
 class _Told:
     """What series tell of one object, as they come."""
 
-    owners: dict[Owner, bool] = field(default_factory=dict)
+    owners: dict[Owner, tuple[bool, float]] = field(default_factory=dict)
     is_told: bool = False
     creator: Owner | None = None
     times: dict[str, float] = field(default_factory=dict)
@@ -229,7 +232,9 @@ class _Told:
             self.is_told = True
             owner = _owner(labels, "owner")
             if owner is not None:
-                self.owners[owner] = self.owners.get(owner, False) or labels.get("owner_is_controller") == "true"
+                is_controller, often = self.owners.get(owner, (False, 0.0))
+                is_controller |= labels.get("owner_is_controller") == "true"
+                self.owners[owner] = is_controller, max(often, value)
         elif name == "kube_pod_info":
             self.is_told = self.is_told or "created_by_kind" in labels
             self.creator = self.creator or _owner(labels, "created_by")
@@ -245,10 +250,10 @@ class _Told:
 
     @property
     def owner(self) -> Owner | None:
-        """The controller, else the only owner there is; of several the first by name, as every reader picks."""
-        controllers = sorted((one for one, is_controller in self.owners.items() if is_controller), key=_by_name)
+        """The controller, of several the one that is told most; else the only owner there is."""
+        controllers = [(-often, one.kind, one.name, one) for one, (controls, often) in self.owners.items() if controls]
         if controllers or self.creator is not None:
-            return controllers[0] if controllers else self.creator
+            return min(controllers)[3] if controllers else self.creator
         return next(iter(self.owners)) if len(self.owners) == 1 else None
 
 
@@ -284,7 +289,3 @@ def _kubernetes_labels(labels: Labels) -> dict[str, str]:
     return {
         name.removeprefix("label_"): value[:_MOST_TEXT] for name, value in labels.items() if name.startswith("label_")
     }
-
-
-def _by_name(owner: Owner) -> tuple[str, str]:
-    return owner.kind, owner.name
