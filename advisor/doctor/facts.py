@@ -108,13 +108,24 @@ class Exporter:
     nodes: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PodsTold:
+    """Pods that hold GPUs at the end of the window, and of how many kube-state-metrics tells the owner. `missing`:
+    series of it that would tell more."""
+
+    on_gpus: int
+    owned: int
+    missing: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Told:
     """All that a source tells in a window. `begin`: where its telemetry of GPUs begins, Unix seconds.
 
     `observed_hours`: hours of the window with any telemetry of GPUs. `sampled`: at how many moments of the window the
     source was looked at, None where all of it was. `slack_seconds`: how exact first and last moments are.
-    `resolution`: measure -> seconds between samples. `kubernetes`: whether pods are named.
+    `resolution`: measure -> seconds between samples. `kubernetes`: whether pods are named; `pods`: whose they are, None
+    where no series of a GPU names one.
     """
 
     source: Mapping[str, object]
@@ -127,6 +138,7 @@ class Told:
     sampled: int | None = None
     slack_seconds: float = 3600.0
     kubernetes: bool = False
+    pods: PodsTold | None = None
     notes: tuple[str, ...] = ()
 
 

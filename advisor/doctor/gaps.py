@@ -11,6 +11,7 @@ from ..moments import span
 from ..words import percent
 from . import remedies
 from .facts import GPU_MEASURES, NodeTold, Told, applies
+from .kubernetes import owner_gaps
 from .model import Gap, Labels, MetricCoverage, NodeState, Readiness
 
 # Samples that lie farther apart than this are worth a line: shorter turns of work and waiting are not seen.
@@ -40,6 +41,7 @@ def gaps_of(  # noqa: PLR0917
         *_networks(told, catalog, nodes),
         *_host(told),
         *_labels(told, labels),
+        *owner_gaps(told.pods),
         *_money(told, catalog, nodes),
         *_exporters(told, metrics),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..frame import Window
 from ..model import Unobserved
-from .facts import Exporter
+from .facts import Exporter, PodsTold
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,7 @@ class Diagnosis:
     readiness: Readiness
     gaps: tuple[Gap, ...]
     notes: tuple[str, ...]
+    pods: PodsTold | None = None
 
     @property
     def expected(self) -> int:

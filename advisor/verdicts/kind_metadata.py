@@ -40,8 +40,8 @@ _WORDS: tuple[tuple[str, Weights, str], ...] = (
     ),
     (r"api[-_]server|(?<![a-z])serv(e|er|ing)(?![a-z])|endpoint", {"online-inference": 2.5}, "serving"),
 )
-# What a container's image is made for, by its name without a tag. An engine's image runs the engine, mostly as a server;
-# what a toolkit's image runs is another matter, and images of PyTorch run everything.
+# What a container's image is made for, by its name without a tag. An engine's image runs the engine, mostly as a
+# server; what a toolkit's image runs is another matter, and images of PyTorch run everything.
 _ENGINE: Weights = {"online-inference": 2.4, "batch-inference": 1.0}
 _IMAGES: tuple[tuple[str, Weights, str], ...] = (
     (
