@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 import pytest
+from skuwise.advisor.doctor.facts import PodsTold
+from skuwise.advisor.doctor.kubernetes import owner_gaps
+from skuwise.advisor.doctor.prometheus import Asked, read_server
 from skuwise.advisor.frame import Frame
 from skuwise.advisor.simulate.series import Series
 from skuwise.advisor.telemetry.prometheus.cache import Cache
@@ -163,14 +166,19 @@ def fleet() -> Cluster:
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def frame(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Frame]:
+def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     needed(*{"prometheus": ("prometheus", "promtool")}.get(request.param, (request.param,)))
     place = tmp_path_factory.mktemp(request.param)
     series = sorted(merged(fleet().series), key=lambda one: one.name)
     with ENGINES[request.param](place, series) as url, contextlib.closing(Client(url, PrometheusSettings(), {})) as own:
-        reading = Reading(own, Cache(None, ""), (), END + 600, team_labels=("team",))
-        yield read_frame(reading, CATALOG, since_seconds=HOURS * 3600)
+        yield own
     shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def frame(client: Client) -> Frame:
+    reading = Reading(client, Cache(None, ""), (), END + 600, team_labels=("team",))
+    return read_frame(reading, CATALOG, since_seconds=HOURS * 3600)
 
 
 def named(frame: Frame, name: str) -> pd.DataFrame:
@@ -258,6 +266,15 @@ def test_a_name_is_read_only_where_nothing_tells_an_owner(frame: Frame) -> None:
 def test_kserve_is_known_by_its_container(frame: Frame) -> None:
     assert list(named(frame, "iris")["controller_kind"]) == ["InferenceService"]
     assert list(named(frame, "risk-predictor")["controller_kind"]) == ["Deployment"]
+
+
+def test_doctor_counts_the_pods_whose_owner_is_told(client: Client) -> None:
+    told = read_server(Asked(client, (), END), CATALOG, since_seconds=HOURS * 3600, until=END)
+    at_the_end = 3 + 4 + 6 + 1 + 1 + 2 + 2  # chat, tune, big, store, loop, bare and untold, the predictors
+    assert told.pods == PodsTold(at_the_end, at_the_end - 1)
+    (gap,) = owner_gaps(told.pods)
+    assert "no owner of 1 of 19 pods" in gap.what
+    assert "kube_pod_(owner|info" in gap.add
 
 
 def test_no_use_is_lost_and_none_counts_twice(frame: Frame) -> None:
