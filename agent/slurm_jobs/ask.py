@@ -40,7 +40,7 @@ def ask_sacct(
     if path is None:
         raise SkuwiseError(
             f"{program} is not on the PATH.",
-            "Run this where Slurm's commands are, set slurm.sacct or slurm.slurmrestd, or name a file that sacct wrote.",
+            "Run this where Slurm's commands are, set slurm.sacct or slurm.slurmrestd, or name a file of sacct's.",
         )
     try:
         return _ask(path, since, environ, (*_COLUMNS, *_NEWER), keep, timeout_seconds)

@@ -103,9 +103,7 @@ def _into_database(
     return EXIT_DONE
 
 
-def _into_file(
-    path: Path, settings: SlurmSettings, read: Callable[[Keep, float | None], Reading], now: float
-) -> int:
+def _into_file(path: Path, settings: SlurmSettings, read: Callable[[Keep, float | None], Reading], now: float) -> int:
     merged = read_table(path) if path.exists() else Reading()
     before = dict(merged.jobs)
     newest = max((max(job.started, job.ended or 0.0) for job in before.values()), default=None)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
+from typing import Any
 
 from ..inventory.text import clean_text
 
@@ -24,7 +25,7 @@ _JOB_ID = re.compile(
 _NOTHING = frozenset({"", "unknown", "none", "n/a", "(null)", "invalid", "none assigned"})
 _EPOCH = re.compile(r"\d{9,11}(?:\.\d{1,6})?", re.ASCII)
 _LOCAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?P<zone>Z|[+-]\d\d:?\d\d)?", re.ASCII)
-_STATE = re.compile(r"[A-Z][A-Z_]{1,31}", re.ASCII)
+_STATE = re.compile(r"(?P<state>[A-Z][A-Z_]{1,31})(?:\+| by \S{1,64})?", re.ASCII)
 _ELAPSED = re.compile(r"(?:(\d{1,5})-)?(?:(\d{1,3}):)?(\d{1,2}):(\d{2})", re.ASCII)
 _COUNT = re.compile(r"\d{1,12}", re.ASCII)
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTPE]?)", re.ASCII)
@@ -75,8 +76,8 @@ def parse_node_list(text: str | None) -> str | None:
 
 def parse_state(text: str | None) -> str | None:
     """The state without who cancelled it: ``CANCELLED by 1000`` and sacct's cut ``CANCELLED+`` are CANCELLED."""
-    found = _STATE.match(text or "")
-    return found.group() if found else None
+    found = _STATE.fullmatch(text or "")
+    return found["state"] if found else None
 
 
 def parse_count(text: str | None) -> int | None:
@@ -152,25 +153,25 @@ def parse_tres(*texts: str | None) -> Resources:
 
     Of typed GPUs alone the sum counts. GPUs that nobody names are none, where anything is named.
     """
-    found = Resources()
-    for text in texts:
-        parts = dict(part.split("=", 1) for part in (text or "").split(",") if "=" in part)
-        if not parts:
-            continue
-        read = resources_of(parts)
-        found = Resources(
-            found.gpus if found.gpus is not None else read.gpus,
-            found.cpus if found.cpus is not None else read.cpus,
-            found.mem_bytes if found.mem_bytes is not None else read.mem_bytes,
-        )
-    return found
+    tables = (dict(part.split("=", 1) for part in (text or "").split(",") if "=" in part) for text in texts)
+    return first_told(*(resources_of(parts) for parts in tables if parts))
+
+
+def first_told(*told: Resources) -> Resources:
+    """Of each resource what the first tells that tells any."""
+
+    def first(name: str) -> Any:  # noqa: ANN401 - each field's own type
+        return next((value for one in told if (value := getattr(one, name)) is not None), None)
+
+    return Resources(first("gpus"), first("cpus"), first("mem_bytes"))
 
 
 def resources_of(parts: Mapping[str, str]) -> Resources:
     """The resources among what TRES are called (``gres/gpu``) and how many there are."""
     whole = parse_count(parts.get("gres/gpu"))
     typed = [parse_count(count) for name, count in parts.items() if name.startswith("gres/gpu:")]
-    gpus = whole if whole is not None else None if None in typed else sum(n for n in typed if n is not None)
+    unread = (whole is None and "gres/gpu" in parts) or None in typed
+    gpus = whole if whole is not None else None if unread else sum(n for n in typed if n is not None)
     return Resources(gpus, parse_count(parts.get("cpu")), parse_size(parts.get("mem")))
 
 

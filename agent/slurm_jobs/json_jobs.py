@@ -12,7 +12,16 @@ from typing import BinaryIO
 
 from ...rules.errors import NothingToDo, UsageError
 from ..slurm_job import SlurmJob
-from .fields import NOT_BEGUN, Resources, parse_moments, parse_name, parse_node_list, parse_state, parse_text
+from .fields import (
+    NOT_BEGUN,
+    Resources,
+    first_told,
+    parse_moments,
+    parse_name,
+    parse_node_list,
+    parse_state,
+    parse_text,
+)
 from .reading import MAX_JOBS, Keep, Reading, everything
 
 MAX_JSON_BYTES = 256 * 1024 * 1024
@@ -57,7 +66,7 @@ def _take(said: object, found: Reading, keep: Keep) -> None:
     array_id, task = _number(array.get("job_id")), _number(array.get("task_id"))
     of_array = bool(array_id) and task is not None
     tres, association = _table(job.get("tres")), _table(job.get("association"))
-    given = _resources(tres.get("allocated")) or _resources(tres.get("requested")) or Resources()
+    given = first_told(_resources(tres.get("allocated")), _resources(tres.get("requested")))
     restarts = _number(job.get("restart_cnt"))
     run = SlurmJob(
         job_id=str(job_id), started=start, ended=end, submitted=submitted,
@@ -100,10 +109,10 @@ def _state(said: object) -> str | None:
     return parse_state(first) if isinstance(first, str) else None
 
 
-def _resources(said: object) -> Resources | None:
-    """Of a list of ``{"type": "gres", "name": "gpu:h100", "count": 4}``; memory is counted in MiB. None: an empty one."""
+def _resources(said: object) -> Resources:
+    """Of a list of ``{"type": "gres", "name": "gpu:h100", "count": 4}``; memory is counted in MiB."""
     if not isinstance(said, list) or not said:
-        return None
+        return Resources()
     counts: dict[str, int] = {}
     for one in map(_table, said):
         kind, name, count = one.get("type"), one.get("name"), _number(one.get("count"))
@@ -111,6 +120,4 @@ def _resources(said: object) -> Resources | None:
             counts[f"{kind}/{name}" if name else kind] = count
     typed = [count for name, count in counts.items() if name.startswith("gres/gpu:")]
     memory = counts.get("mem")
-    return Resources(
-        counts.get("gres/gpu", sum(typed)), counts.get("cpu"), memory * 1024.0**2 if memory else None
-    )
+    return Resources(counts.get("gres/gpu", sum(typed)), counts.get("cpu"), memory * 1024.0**2 if memory else None)

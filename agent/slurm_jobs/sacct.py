@@ -43,7 +43,9 @@ _COLUMN = re.compile(r"[A-Za-z]{2,40}")
 _NO_TABLE = "Use sacct --parsable2 --allusers --duplicates --format=JobID,JobIDRaw,... (docs/operations.md)."
 
 
-def read_sacct(file: BinaryIO, *, zone: tzinfo | None = None, keep: Keep = everything, what: str = "the file") -> Reading:
+def read_sacct(
+    file: BinaryIO, *, zone: tzinfo | None = None, keep: Keep = everything, what: str = "the file"
+) -> Reading:
     """The runs of a job table. `zone`: where sacct wrote its times (None: as this machine); `keep`: which are wanted.
 
     Raises NothingToDo for an empty file, UsageError for what is no output of sacct or more than a table can be.
@@ -159,10 +161,8 @@ def _table(header: str, zone: tzinfo | None, what: str) -> _Table:
     alone = _COLUMN.fullmatch(header)
     delimiter = found["delimiter"] if found else "|"
     names = [name.lower() for name in header.split(delimiter)]
-    if names[-1] == "" and len(names) > 1:  # --parsable: a delimiter behind the last column too
-        columns = names[:-1]
-    else:
-        columns = names
+    # --parsable: a delimiter behind the last column too.
+    columns = names[:-1] if names[-1] == "" and len(names) > 1 else names
     if not (found or alone) or not all(_COLUMN.fullmatch(name) for name in columns):
         raise UsageError(f"{what} is not the output of sacct --parsable2.", _NO_TABLE)
     at = {name: n for n, name in enumerate(columns)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import sys
 import tempfile
 from collections.abc import Iterable
 from datetime import tzinfo
@@ -32,7 +31,8 @@ def read_table(path: Path | None, *, zone: tzinfo | None = None, keep: Keep = ev
     Raises NothingToDo for an empty one, UsageError for what is no job table or cannot be read.
     """
     if path is None:
-        return _read(sys.stdin.buffer, "stdin", zone, keep)
+        with open(0, "rb", closefd=False) as file:
+            return _read(file, "stdin", zone, keep)
     try:
         with path.open("rb") as file:
             return _read(file, str(path), zone, keep)
@@ -40,11 +40,10 @@ def read_table(path: Path | None, *, zone: tzinfo | None = None, keep: Keep = ev
         raise UsageError(f"{path} cannot be read: {error.strerror}.", "Name a file that sacct wrote.") from error
 
 
-def _read(file: io.BufferedIOBase, what: str, zone: tzinfo | None, keep: Keep) -> Reading:
-    buffered = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)  # type: ignore[type-var]
-    if buffered.peek(1).lstrip()[:1] == b"{":
-        return read_json(buffered, keep=keep, what=what)
-    return read_sacct(buffered, zone=zone, keep=keep, what=what)
+def _read(file: io.BufferedReader, what: str, zone: tzinfo | None, keep: Keep) -> Reading:
+    if file.peek(1).lstrip()[:1] == b"{":
+        return read_json(file, keep=keep, what=what)
+    return read_sacct(file, zone=zone, keep=keep, what=what)
 
 
 def write_table(path: Path, jobs: Iterable[SlurmJob]) -> None:
