@@ -22,9 +22,10 @@ from .sacct import read_sacct
 
 # slurmdbd answers weeks of a large cluster within a minute or so.
 TIMEOUT_SECONDS = 300.0
+# The name is not the last: what stands behind a line break in it ends with the record.
 _COLUMNS = (
-    "JobID", "JobIDRaw", "Cluster", "User", "Account", "Partition", "QOS", "State", "Submit", "Start", "End",
-    "ElapsedRaw", "NodeList", "AllocTRES", "ReqTRES", "JobName",
+    "JobID", "JobIDRaw", "Cluster", "JobName", "User", "Account", "Partition", "QOS", "State", "Submit", "Start", "End",
+    "ElapsedRaw", "NodeList", "AllocTRES", "ReqTRES",
 )  # fmt: skip
 # Newer versions only; an older sacct (22.05) refuses the whole request for it.
 _NEWER = ("Restarts",)

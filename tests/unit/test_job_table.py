@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from moves_builders import advice_of, node, verdicts, workload
+from moves_builders import advice_of, verdicts, workload
+from moves_builders import node as one_node
 from skuwise.advisor.explain import find, runs_of
 from skuwise.advisor.frame import Frame
 from skuwise.advisor.model import Scheduled
@@ -203,7 +204,7 @@ def test_explain_finds_a_job_by_its_number_and_of_several_runs_the_newest() -> N
     first = job("a", START, job_id="22", array_job_id="20", array_task_id="7")
     last = job("b", START + 9 * HOUR, job_id="22")
     other = replace(job("c", START), scheduled=Scheduled("kubernetes", job_id="23"))  # type: ignore[type-var]
-    advice = advice_of(verdicts([node()], [first, last, other]))  # type: ignore[list-item]
+    advice = advice_of(verdicts([one_node()], [first, last, other]))  # type: ignore[list-item]
     assert find(advice, "22").id == "w-b"
     assert [one.id for one in runs_of(advice, "22")] == ["w-b", "w-a"]
     assert find(advice, "20_7").id == "w-a"
