@@ -59,7 +59,7 @@ def configure_explain(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--rows", type=Path, metavar="FILE.db",
-        help="with --query on a server: write the rows that it gave there, for the queries to run on",
+        help="with --query on a server, or with Slurm's job table: write the rows there, for the queries to run on",
     )  # fmt: skip
     add_ledger(parser)
     parser.set_defaults(run=run_explain)
@@ -75,8 +75,8 @@ def run_explain(options: argparse.Namespace) -> int:
     from .render.roofline import render_svg  # noqa: PLC0415
     from .roofline import roofline  # noqa: PLC0415
 
-    if options.rows is not None and not (options.query and options.prometheus):
-        raise UsageError("--rows goes with --query and --prometheus.", "A database holds its rows itself.")
+    if options.rows is not None and not options.query:
+        raise UsageError("--rows goes with --query.", "Add --query.")
     catalog = load_catalog(options.rules)
     asked = [asked_gpu(catalog, name) for name in options.against]
     now = time.time()
@@ -94,6 +94,8 @@ def run_explain(options: argparse.Namespace) -> int:
         say(f"Slurm job {options.id} ran {len(runs)} times in this window; this is the newest run (others: {others})")
     columns = min(shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns, _TEXT_WIDTH_MAX)
     if options.query:
+        if options.rows is not None and not (options.prometheus or advice.source.get("slurm_runs")):
+            raise UsageError("--rows goes with --prometheus, or --jobs.", "A database holds its rows itself.")
         if options.rows is not None:
             write_rows(frame, options.rows)
         write_stdout(queries_of(advice, subject, catalog, options.rules, width=columns))

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..rules.errors import UsageError
+from ..rules.errors import SkuwiseError, UsageError
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
+    from ..agent.slurm_job import SlurmJob
     from ..rules.catalog_loader import Catalog
     from .frame import Frame
 
@@ -24,29 +25,47 @@ _MATCHER = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*\s*(=|!=|=~|!~)\s*"([^"\\\n]|\\.)*
 
 @dataclass(frozen=True, slots=True)
 class JobTable:
-    """Slurm's job table beside the telemetry. `path`: None: there is none but the databases' own."""
+    """Slurm's job table beside the telemetry. `path`: None: there is none but the databases' own. `optional`: it comes
+    from the settings, and where it is not there yet, advice goes on without it."""
 
     path: Path | None = None
     time_zone: ZoneInfo | None = None
     cluster: str | None = None
     say: Callable[[str], None] = lambda _: None
+    optional: bool = False
 
     def join(self, frame: Frame) -> Frame:
-        """The frame with names, owners and exact times of its Slurm jobs. Raises UsageError where the file is none."""
-        from ..agent.slurm_jobs.table_file import read_table  # noqa: PLC0415
+        """The frame with names, owners and exact times of its Slurm jobs. Raises SkuwiseError where the file that was
+        named is none."""
         from .telemetry.job_table import numbers_in, numbers_of, with_jobs  # noqa: PLC0415
 
-        if self.path is None:
-            return with_jobs(frame, cluster=self.cluster)
         wanted, window = numbers_of(frame), frame.window
-        found = read_table(
-            self.path, zone=self.time_zone,
-            keep=lambda job: not wanted.isdisjoint(numbers_in(job)) and job.started < window.end
-            and (job.ended is None or job.ended > window.start),
-        )  # fmt: skip
+
+        def is_wanted(job: SlurmJob) -> bool:
+            return (
+                job.started < window.end
+                and (job.ended is None or job.ended > window.start)
+                and not wanted.isdisjoint(numbers_in(job))
+            )
+
+        return with_jobs(frame, self.read(is_wanted), cluster=self.cluster)
+
+    def read(self, keep: Callable[[SlurmJob], bool]) -> list[SlurmJob]:
+        """The runs of the file that are to be kept; what cannot be read is said. Raises as `join` does."""
+        from ..agent.slurm_jobs.table_file import read_table  # noqa: PLC0415
+
+        if self.path is None:
+            return []
+        try:
+            found = read_table(self.path, zone=self.time_zone, keep=keep)
+        except SkuwiseError as error:
+            if not self.optional:
+                raise
+            self.say(f"Slurm's job table is not used: {error}")
+            return []
         for line in found.warnings():
             self.say(line)
-        return with_jobs(frame, found.jobs.values(), cluster=self.cluster)
+        return list(found.jobs.values())
 
 
 @dataclass(frozen=True)
@@ -154,7 +173,7 @@ def job_table(named: Path | None, environ: Mapping[str, str], say: Callable[[str
     from ..agent.slurm_jobs.settings import load_slurm_settings  # noqa: PLC0415
 
     settings = load_slurm_settings(environ)
-    return JobTable(named or settings.jobs, settings.time_zone, settings.cluster, say)
+    return JobTable(named or settings.jobs, settings.time_zone, settings.cluster, say, optional=named is None)
 
 
 def source_arguments(options: argparse.Namespace) -> str:

@@ -17,7 +17,6 @@ from ..store.slurm_rows import prepare, write_jobs
 from .ask import ask_sacct
 from .choice import OfNode
 from .reading import Keep, Reading, everything
-from .rest import ask_slurmrestd
 from .settings import SlurmSettings, load_slurm_settings, parse_zone
 from .table_file import read_table, write_table
 
@@ -81,6 +80,8 @@ def _read(  # noqa: PLR0917
     if file is not None:
         return read_table(None if file == "-" else Path(file), zone=zone, keep=keep)
     if settings.slurmrestd:
+        from .rest import ask_slurmrestd  # noqa: PLC0415 - http and TLS, where nothing else needs them
+
         return ask_slurmrestd(settings, since, keep=keep)
     return ask_sacct(settings.sacct, since, environ, keep=keep)
 

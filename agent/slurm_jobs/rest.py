@@ -10,7 +10,6 @@ import http.client
 import io
 import ipaddress
 import socket
-import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -95,6 +94,12 @@ def _connection(address: str, timeout: float) -> http.client.HTTPConnection:
     if not host or parts.username or parts.password or parts.query or not (address.isascii() and address.isprintable()):
         raise wrong
     if parts.scheme == "https":
+        try:
+            import ssl  # noqa: PLC0415 - the self-contained build has none
+        except ImportError:
+            raise UsageError(
+                "This build of skuwise has no TLS.", "Use http on loopback, unix:/PATH, or an installation with pip."
+            ) from None
         return http.client.HTTPSConnection(host, port, timeout=timeout, context=ssl.create_default_context())
     if parts.scheme != "http" or not _is_loopback(host):
         raise wrong  # a token must not cross a network in the clear

@@ -311,7 +311,7 @@ def slurmrestd(
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
         def address_string(self) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from moves_builders import advice_of, verdicts, workload
 from moves_builders import node as one_node
 from skuwise.advisor.explain import find, runs_of
 from skuwise.advisor.frame import Frame
-from skuwise.advisor.model import Scheduled
+from skuwise.advisor.model import Scheduled, WorkloadVerdict
 from skuwise.advisor.telemetry.job_table import with_jobs
 from skuwise.advisor.verdicts.verdict import judge
 from skuwise.agent.inventory.ids import series_id, workload_id
@@ -153,7 +154,7 @@ def test_runs_that_overlap_prove_nothing() -> None:
 def test_the_observed_gpus_win_over_the_tables_and_it_is_said(gpus: int | None, said: str | None) -> None:
     frame = with_jobs(built(("22", "n1", 0, 10)), [run(gpus=gpus, node_list="n1")])
     assert spans(frame) == [("train-7", 0.0, 10.0)]
-    assert [said in note for note in frame.notes] == ([True] if said else [])
+    assert [said is not None and said in note for note in frame.notes] == ([True] if said else [])
     # Of a job on nodes that are not all observed, fewer are no contradiction.
     assert with_jobs(built(("22", "n1", 0, 10)), [run(gpus=gpus or 1, node_list="n[1-4]")]).notes == ()
 
@@ -198,13 +199,13 @@ def test_two_workloads_of_one_job_become_one() -> None:
 
 
 def test_explain_finds_a_job_by_its_number_and_of_several_runs_the_newest() -> None:
-    def job(name: str, start: float, **about: str) -> object:
+    def job(name: str, start: float, **about: Any) -> WorkloadVerdict:
         return workload(name, start=start, scheduled=Scheduled("slurm", **about))
 
     first = job("a", START, job_id="22", array_job_id="20", array_task_id="7")
     last = job("b", START + 9 * HOUR, job_id="22")
-    other = replace(job("c", START), scheduled=Scheduled("kubernetes", job_id="23"))  # type: ignore[type-var]
-    advice = advice_of(verdicts([one_node()], [first, last, other]))  # type: ignore[list-item]
+    other = replace(job("c", START), scheduled=Scheduled("kubernetes", job_id="23"))
+    advice = advice_of(verdicts([one_node()], [first, last, other]))
     assert find(advice, "22").id == "w-b"
     assert [one.id for one in runs_of(advice, "22")] == ["w-b", "w-a"]
     assert find(advice, "20_7").id == "w-a"
