@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from ..frame import Window
 
 if TYPE_CHECKING:
-    from ...rules.catalog_loader import Catalog
+    from ...agent.slurm_job import SlurmJob
+from ...rules.catalog_loader import Catalog
 
 Scope = Literal["gpu", "node"]
 
@@ -118,6 +119,25 @@ class PodsTold:
     missing: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """A job of Slurm that held GPUs between two moments. `named`: its name or owner is known beside its number."""
+
+    job_id: str
+    first: float
+    last: float
+    named: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmTold:
+    """Jobs of Slurm that held GPUs, how many of them have names, and how many Slurm's job table tells."""
+
+    jobs: int = 0
+    named: int = 0
+    in_table: int = 0
+
+
 @dataclass(frozen=True)
 class Told:
     """All that a source tells in a window. `begin`: where its telemetry of GPUs begins, Unix seconds.
@@ -125,7 +145,8 @@ class Told:
     `observed_hours`: hours of the window with any telemetry of GPUs. `sampled`: at how many moments of the window the
     source was looked at, None where all of it was. `slack_seconds`: how exact first and last moments are.
     `resolution`: measure -> seconds between samples. `kubernetes`: whether pods are named; `pods`: whose they are, None
-    where no series of a GPU names one.
+    where no series of a GPU names one. `jobs_seen`: of Slurm; `job_table`: the source's own of them; `slurm`: the two
+    and --jobs together, counted.
     """
 
     source: Mapping[str, object]
@@ -140,6 +161,9 @@ class Told:
     kubernetes: bool = False
     pods: PodsTold | None = None
     notes: tuple[str, ...] = ()
+    jobs_seen: tuple[JobSeen, ...] = ()
+    job_table: tuple[SlurmJob, ...] = ()
+    slurm: SlurmTold = field(default_factory=SlurmTold)
 
 
 def applies(measure: str, gpu: GpuTold, catalog: Catalog) -> bool:

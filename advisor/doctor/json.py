@@ -76,6 +76,9 @@ def to_dict(found: Diagnosis) -> dict[str, Any]:
         "pods": (
             None if found.pods is None else {"on_gpus": found.pods.on_gpus, "owned": found.pods.owned}
         ),
+        "slurm_jobs": {
+            "observed": found.slurm.jobs, "named": found.slurm.named, "in_job_table": found.slurm.in_table,
+        },
         "gaps": [{**asdict(one), "nodes": list(one.nodes)} for one in found.gaps],
         "notes": list(found.notes),
     }  # fmt: skip

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..frame import Window
 from ..model import Unobserved
-from .facts import Exporter, PodsTold
+from .facts import Exporter, PodsTold, SlurmTold
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +102,7 @@ class Diagnosis:
     gaps: tuple[Gap, ...]
     notes: tuple[str, ...]
     pods: PodsTold | None = None
+    slurm: SlurmTold = field(default_factory=SlurmTold)
 
     @property
     def expected(self) -> int:

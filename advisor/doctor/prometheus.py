@@ -25,6 +25,7 @@ from .identity import Described, described, identity_queries
 from .kubernetes import SERIES, pods_told
 from .moments import HOUR, MOMENTS, Asker, first, newest, spread
 from .presence import Look
+from .slurm import seen_on_server
 
 _NAMES = (
     "DCGM_FI_.+|skuwise_.+|node_infiniband_(port_data_transmitted_bytes_total|rate_bytes_per_second)"
@@ -138,6 +139,7 @@ def read_server(asked: Asked, catalog: Catalog, *, since_seconds: float, until: 
         slack_seconds=step_hours * HOUR,
         kubernetes=about.kubernetes or any(one in spelling.work for one in presence.PODS),
         pods=pods_told(asker, known, end, span),
+        jobs_seen=seen_on_server(asker, known, moments, span),
         notes=tuple(asker.notes),
     )
 
