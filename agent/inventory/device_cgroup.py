@@ -69,7 +69,7 @@ def parse_devices_list(text: str) -> Allowed | None:
         if words[0] == "b" or not {"r", "w"} <= set(words[2]):
             continue
         major, _, minor = words[1].partition(":")
-        if not all(number == "*" or number.isdecimal() for number in (major, minor)):
+        if not all(number == "*" or (number.isascii() and number.isdecimal()) for number in (major, minor)):
             return None
         entries.add((None if major == "*" else int(major), None if minor == "*" else int(minor)))
     return Allowed(frozenset(entries))

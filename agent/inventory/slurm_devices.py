@@ -203,7 +203,10 @@ class Resolver:
             return None
         found: set[str] = set()
         for files in gres.units if gres.units is not None else [(file,) for file in gres.files]:
-            found |= set(self._unit(files) or ())
+            unit = self._unit(files)
+            if unit is None:
+                return None
+            found |= set(unit)
         return found
 
     def _unit(self, files: Sequence[str]) -> tuple[str, ...] | None:
