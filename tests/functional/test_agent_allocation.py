@@ -35,7 +35,8 @@ def test_an_allocated_gpu_that_nobody_uses_is_in_the_database_and_so_is_the_drai
     assert done.returncode == 0, done.stderr
     with sqlite3.connect(db) as connection:
         uses = connection.execute(
-            "SELECT w.scheduler, w.job_id, w.name, w.user, w.partition, g.gpu_index, u.basis, u.shared FROM workload_gpus u"
+            "SELECT w.scheduler, w.job_id, w.name, w.user, w.partition, g.gpu_index, u.basis, u.shared"
+            " FROM workload_gpus u"
             " JOIN workloads w USING (workload_id) JOIN gpus g ON g.gpu_uuid = u.gpu_uuid"
         ).fetchall()
         absences = dict(connection.execute("SELECT reason, detail FROM absences WHERE scope = 'source'").fetchall())

@@ -224,6 +224,24 @@ def test_a_requeued_job_is_two_runs_of_one_series(node: SlurmNode) -> None:
     assert second.command is not None
 
 
+@pytest.mark.parametrize("is_seen_before", [False, True])
+def test_a_run_that_slurm_began_without_a_prolog_is_not_the_one_before(node: SlurmNode, is_seen_before: bool) -> None:
+    # Seen on a real 22.05: requeued within the second of the first run's epilog, no second prolog runs.
+    node.prolog(22, "2", T0, account="nlp", partition="gpu")
+    node.job(22, 700)
+    first = node.see((2, 700))[0] if is_seen_before else ()
+    node.epilog(22, T0 + 5)
+    node.job(22, 701)
+    for _ in range(2):
+        workloads, uses = node.see((7, 701))
+        (process,) = (use for use in uses if use.basis == "process")
+        (second,) = (one for one in workloads if one.workload_id == process.workload_id)
+        assert (process.gpu_uuid, second.job_id, second.restarts) == ("GPU-7", "22", None)
+        assert (second.account, second.partition, second.user) == ("nlp", "gpu", "ada")
+        assert [use.gpu_uuid for use in uses if use.workload_id != second.workload_id] in (["GPU-2"], [])
+    assert all(one.workload_id != second.workload_id and one.series_id == second.series_id for one in first)
+
+
 def test_an_id_that_comes_back_after_months_is_another_run_and_nodes_agree(tmp_path: Path) -> None:
     found = []
     for name, at in (("a", T0), ("b", T0 + 45), ("c", T0 + 90 * 86400)):
