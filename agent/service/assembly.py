@@ -19,6 +19,7 @@ from ..inventory.kubernetes_files import KubernetesFiles
 from ..inventory.listeners import Listeners
 from ..inventory.podresources import PodResources
 from ..inventory.slurm import SlurmAllocations
+from ..inventory.slurm_conf import SlurmSettings
 from ..model import Gpu, Instant, Node
 from ..sampler import Sampler, Survey
 from ..sources.base import Source
@@ -137,7 +138,15 @@ def _attribution(config: AgentConfig, node: Node) -> Attribution:
     cgroups = config.sysfs / "fs/cgroup"
     variables = HelperVariables(config.procfs, config.environ_socket)
     trusted = frozenset({0, os.getuid()})
-    slurm = SlurmAllocations(config.allocations, config.procfs, cgroups, variables, trusted)
+    slurm = SlurmAllocations(
+        config.allocations,
+        config.procfs,
+        cgroups,
+        variables,
+        trusted,
+        settings=SlurmSettings(config.slurm_conf),
+        open_minors=variables.open_minors,
+    )
     kubernetes = KubernetesFiles(
         node.cluster, node.node, config.pods_file, config.resource_slices_file, config.team_labels
     )
@@ -151,6 +160,7 @@ def _attribution(config: AgentConfig, node: Node) -> Attribution:
         node.node,
         allocations=allocations,
         variables=variables,
+        trusted_uids=trusted,
     )
 
 
