@@ -11,14 +11,16 @@ from functools import cached_property
 
 import numpy as np
 
-from .series import Floats, Grid
+from .series import Bools, Floats, Grid
 
-# Slow changes are those of a quarter of an hour and longer.
-SLOW_SECONDS, SLOW_CELLS_LEAST = 900.0, 7
+# Slow changes are those over more than so many cells: a quarter of an hour of minutes, 2.5 minutes of tens of seconds.
+SLOW_CELLS = 15
 # Residuals beyond so many spreads count as so many: one long pause must not decide alone.
 MOST_SPREADS = 8.0
-# Below these a residual is the sensor's noise, and says nothing: of use (absolute), of power (of its level).
+# Below these a residual is the sensor's noise, and says nothing: of use (absolute), of power (of its level). Means of
+# many samples tremble less than single readings.
 NOISE_USE, NOISE_POWER = 0.02, 0.03
+NOISE_OF_MEANS = 0.3
 # Fewer cells in common than this tell nothing; as many as `SURE_CELLS` tell all they can.
 LEAST_CELLS, SURE_CELLS = 20, 120
 
@@ -43,24 +45,30 @@ class Breath:
     use: Floats
     power: Floats
     level: Floats  # of power, per device
-    slow: int
+    means: Bools
+    slow: int = SLOW_CELLS
 
     @staticmethod
     def of(grid: Grid) -> Breath:
-        slow = max(SLOW_CELLS_LEAST, round(SLOW_SECONDS / grid.cell) | 1)
         with np.errstate(invalid="ignore"):
             level = np.array([_mean(row) for row in grid.power])
-        return Breath(grid.use - _moving(grid.use, slow), grid.power - _moving(grid.power, slow), level, slow)
+        return Breath(grid.use - _moving(grid.use, SLOW_CELLS), grid.power - _moving(grid.power, SLOW_CELLS), level, grid.means)
 
     @cached_property
     def edge(self) -> int:
         """Cells beside a start or an end that the moving mean blurs."""
         return self.slow // 2 + 1
 
+    def _signals(self, rows: list[int]) -> tuple[tuple[Floats, float], tuple[Floats, float]]:
+        share = NOISE_OF_MEANS if self.means[rows].all() else 1.0
+        return (self.use, NOISE_USE * share), (self.power, NOISE_POWER * share)
+
     def alike(self, first: list[int], second: list[int], begin: int, stop: int) -> Alike:
         """Of two groups of devices, over the cells [begin, stop)."""
         best = NOTHING
-        for values, floor in ((self.use, NOISE_USE), (self.power, NOISE_POWER)):
+        for values, floor in self._signals([*first, *second]):
+            if stop - begin < LEAST_CELLS:
+                return NOTHING
             a, b = _group(values, first, begin, stop), _group(values, second, begin, stop)
             if values is self.power:
                 a, b = a / _level(self.level, first), b / _level(self.level, second)
@@ -70,6 +78,45 @@ class Breath:
             if np.isnan(best.r) or (found.moves, found.r) > (best.moves, best.r):
                 best = found
         return best
+
+    def all_alike(self, groups: list[list[int]], begin: int, stop: int, reach: int) -> tuple[Floats, Bools, float]:
+        """Of every pair of many groups, over the cells [begin, stop): `r`, `moves` and `sure` of `Alike`, as matrices.
+        Clocks and scrapes of nodes differ: the best of `reach` cells to either side counts."""
+        count = len(groups)
+        r, moves = np.full((count, count), np.nan), np.zeros((count, count), dtype=np.bool_)
+        if stop - begin < LEAST_CELLS:
+            return r, moves, 0.0
+        for values, floor in self._signals([row for one in groups for row in one]):
+            rows = np.array([_group(values, one, begin, stop) for one in groups])
+            if values is self.power:
+                rows /= np.array([_level(self.level, one) for one in groups])[:, None]
+            own, own_moves = _pairs(rows, floor, reach)
+            better = np.isnan(r) | (own_moves & ~moves) | ((own_moves == moves) & (own > r))
+            better &= ~np.isnan(own)
+            r, moves = np.where(better, own, r), np.where(better, own_moves, moves)
+        return r, moves, min(1.0, (stop - begin) / SURE_CELLS)
+
+
+def _pairs(rows: Floats, floor: float, reach: int) -> tuple[Floats, Bools]:
+    """The correlation of every pair of rows, and whether both of a pair move."""
+    known = ~np.isnan(rows)
+    enough = known.sum(axis=1) >= LEAST_CELLS
+    moving = np.array([bool(ok and row[k].std() > floor) for ok, row, k in zip(enough, rows, known, strict=True)])
+    flat = np.zeros(rows.shape)
+    for n in np.nonzero(enough)[0]:
+        flat[n, known[n]] = _bounded(rows[n, known[n]], floor)
+        flat[n, known[n]] -= flat[n, known[n]].mean()
+    best = np.full((len(rows), len(rows)), np.nan)
+    for lag in range(-reach, reach + 1):
+        a, b = slice(max(0, -lag), rows.shape[1] - max(0, lag)), slice(max(0, lag), rows.shape[1] - max(0, -lag))
+        x, y = flat[:, a], flat[:, b]
+        kx, ky = known[:, a].astype(float), known[:, b].astype(float)
+        spread = np.sqrt(((x * x) @ ky.T) * (kx @ (y * y).T))
+        r = np.divide(x @ y.T, spread, out=np.zeros(spread.shape), where=spread > 0)
+        best = np.fmax(best, np.where(kx @ ky.T >= LEAST_CELLS, r, np.nan))
+    best[~enough] = np.nan
+    best[:, ~enough] = np.nan
+    return best, np.logical_and.outer(moving, moving)
 
 
 def _level(level: Floats, rows: list[int]) -> float:

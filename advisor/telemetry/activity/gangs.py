@@ -11,12 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from .breath import Alike, Breath
 from .series import DeviceSeries, Floats, Gang, Grid, grid_of
-from .spans import Span, spans_of, split
+from .spans import BUSY_USE, SHORTEST_SECONDS, STEP, Span, runs, spans_of, split
 
 # Edges this close are the same moment: a cell or two of the grid, and what ranks need to take their memory.
 EDGE_CELLS, EDGE_SECONDS = 1.6, 45.0
@@ -28,18 +29,24 @@ OTHER_START, OTHER_END = -8.0, -4.0
 SAME_BREATH, OTHER_BREATH = 4.0, -4.0
 SAME_MEMORY, NEAR_MEMORY, OTHER_MEMORY = 1.0, 0.0, -1.5
 # Of several nodes: against it before anything is known, and what fabric traffic says.
-NODES_PRIOR, BUSY_FABRIC, SILENT_FABRIC = -4.0, 1.5, -4.0
+NODES_PRIOR, SILENT_FABRIC = -4.0, -6.0
+# Evidence by how much more the one node's fabric carried than the other's: what spans them loads both alike.
+FABRIC = ((1.05, 4.5), (1.3, 2.5), (3.0, 0.5), (float("inf"), -1.0))
+# One reading a minute on two nodes meets different moments of the same step: that they differ says little.
+READINGS_SHARE = 0.25
 OTHER_WIDTH = -2.0
+NEVER = -1e6
 SILENT_BYTES_PER_SECOND = 5e6
 # A correlation of this much speaks neither for nor against.
 EVEN_R, HIGH_R = 0.25, 0.6
 # Within one group of GPUs that breathe as one, a partner this much less alike than the closest is no part of it.
 CLOSE_R, APART_SHARE = 0.8, 0.75
 # A restart of the same work: the same GPUs hold the same memory again after a pause of at most so long.
-RESTART_SECONDS, SAME_WORK_SECONDS = 900.0, 1800.0
-SAME_LEVEL, SAME_USE, SAME_POWER = 0.02, 0.1, 0.1
-# Bursts of work on one GPU of which the memory is unknown are one notebook where they come again within so long.
-BURST_SECONDS, BURSTS_APART_SECONDS = 1800.0, 16 * 3600.0
+SAME_WORK_SECONDS = 1800.0
+SAME_LEVEL, SAME_TURN, SAME_USE, SAME_POWER = 0.02, 0.01, 0.1, 0.1
+# Work by fits and starts on one GPU, busy for less than this share of its time, is one person's: kernels are started
+# anew, memory comes and goes, and the next morning it goes on.
+FITS_SHARE, FITS_APART_SECONDS = 0.15, 18 * 3600.0
 
 _INSTANCE = re.compile(r"^MIG-|/gi", re.ASCII)
 
@@ -115,7 +122,8 @@ class _Finder:
             )
             for parts in merged
         ]  # fmt: skip
-        return tuple(sorted(out, key=lambda gang: (gang.start, gang.gpus)))
+        long = (gang for gang in out if gang.end - gang.start >= SHORTEST_SECONDS)
+        return tuple(sorted(long, key=lambda gang: (gang.start, gang.gpus)))
 
     def _by_node(self) -> list[list[int]]:
         found: dict[str, list[int]] = {}
@@ -202,27 +210,36 @@ class _Finder:
         for i in range(count):
             for j in range(i):
                 found = self._breath_of(_Group([bucket[i]]), _Group([bucket[j]]))
-                r[i, j] = r[j, i] = found.r if found.moves else np.nan
+                r[i, j] = r[j, i] = found.r
                 score[i, j] = score[j, i] = self._pair(_Group([bucket[i]]), _Group([bucket[j]]), found)
         score += _apart(r)
         # A device is in one gang at a time.
         for i in range(count):
             for j in range(count):
                 if i != j and bucket[i].row == bucket[j].row:
-                    score[i, j] = -100.0
-        clusters = [[i] for i in range(count)]
-        while len(clusters) > 1:
-            best, pair = 0.0, (-1, -1)
-            for a in range(len(clusters)):
-                for b in range(a):
-                    mean = float(score[np.ix_(clusters[a], clusters[b])].mean())
-                    if mean > best:
-                        best, pair = mean, (a, b)
-            if pair[0] < 0:
-                break
-            a, b = pair
-            clusters[b] += clusters.pop(a)
-        return [_Group([bucket[i] for i in sorted(own)]) for own in clusters]
+                    score[i, j] = NEVER
+        return self._evened([_Group([bucket[i] for i in own]) for own in linked(score)])
+
+    def _evened(self, groups: list[_Group]) -> list[_Group]:
+        """Gangs are 1, 2, 4 or 8 wide: what such a width lacks is a straggler that held the same all along.
+
+        A late rank breathes apart from those that wait for it.
+        """
+        out: list[_Group] = []
+        for one in sorted(groups, key=lambda group: (-len(group.spans), group.rows)):
+            for other in out:
+                width = len(other.spans) + len(one.spans)
+                if _is_even(len(other.spans)) or not _is_even(width) or len(one.spans) > 1:
+                    continue
+                same = self._same(one.start, other.start, one.open_start, other.open_start) and self._same(
+                    one.end, other.end, one.open_end, other.open_end
+                )
+                if same and _memory(one.level, other.level) == SAME_MEMORY and one.rows[0] not in other.rows:
+                    other.spans += one.spans
+                    break
+            else:
+                out.append(one)
+        return out
 
     def _breath_of(self, a: _Group, b: _Group) -> Alike:
         begin, stop = max(a.cells[0], b.cells[0]), min(a.cells[1], b.cells[1])
@@ -231,12 +248,12 @@ class _Finder:
         stop -= 0 if a.open_end and b.open_end else edge
         return self.breath.alike(a.rows, b.rows, begin, max(stop, begin))
 
-    def _pair(self, a: _Group, b: _Group, alike: Alike, more: float = 0.0) -> float:
+    def _pair(self, a: _Group, b: _Group, alike: Alike) -> float:
         total = 0.0
         if not (a.open_start and b.open_start):
-            total += SAME_EDGE if self._same(a.start, b.start, a.open_start, b.open_start, more) else OTHER_START
+            total += SAME_EDGE if self._same(a.start, b.start, a.open_start, b.open_start) else OTHER_START
         if not (a.open_end and b.open_end):
-            total += SAME_EDGE if self._same(a.end, b.end, a.open_end, b.open_end, more) else OTHER_END
+            total += SAME_EDGE if self._same(a.end, b.end, a.open_end, b.open_end) else OTHER_END
         return total + _breathing(alike) + _memory(a.level, b.level)
 
     # Several nodes
@@ -261,49 +278,53 @@ class _Finder:
         return out
 
     def _joined_nodes(self, bucket: list[_Group]) -> list[_Group]:
-        clusters = [[one] for one in bucket]
-        if len({self._node(one) for one in bucket}) == 1:
-            return bucket
-        scores: dict[tuple[int, int], float] = {}
-        for i, a in enumerate(bucket):
-            for j in range(i):
-                scores[i, j] = scores[j, i] = self._between(a, bucket[j])
-        members = [[i] for i in range(len(bucket))]
-        while True:
-            best, pair = 0.0, (-1, -1)
-            for a in range(len(members)):
-                for b in range(a):
-                    every = [scores[i, j] for i in members[a] for j in members[b]]
-                    mean = sum(every) / len(every)
-                    if mean > best and min(every) > -50:
-                        best, pair = mean, (a, b)
-            if pair[0] < 0:
-                break
-            a, b = pair
-            members[b] += members.pop(a)
-            clusters[b] += clusters.pop(a)
-        return [_Group([span for one in own for span in one.spans]) for own in clusters]
+        """Of groups that began together those that also end together, joined where the evidence says so."""
+        out: list[_Group] = []
+        ordered = sorted(bucket, key=lambda one: (not one.open_end, one.end, one.rows))
+        alike: list[list[_Group]] = []
+        for one in ordered:
+            if alike and self._same(one.end, alike[-1][-1].end, one.open_end, alike[-1][-1].open_end, NODES_SECONDS):
+                alike[-1].append(one)
+            else:
+                alike.append([one])
+        for own in alike:
+            if len({self._node(one) for one in own}) == 1:
+                out += own
+                continue
+            clusters = linked(self._between(own))
+            out += [_Group([span for n in members for span in own[n].spans]) for members in clusters]
+        return out
 
-    def _between(self, a: _Group, b: _Group) -> float:
-        if self._node(a) == self._node(b):
-            return -100.0
-        total = NODES_PRIOR + self._pair(a, b, self._breath_of(a, b), NODES_SECONDS) + self._traffic(a, b)
-        return total + (OTHER_WIDTH if len(a.spans) != len(b.spans) else 0.0)
+    def _between(self, groups: list[_Group]) -> Floats:
+        """The evidence for every pair of groups of different nodes, which start and end together."""
+        open_start, open_end = all(one.open_start for one in groups), all(one.open_end for one in groups)
+        begin, stop = max(one.cells[0] for one in groups), min(one.cells[1] for one in groups)
+        begin, stop = begin + (0 if open_start else self.breath.edge), stop - (0 if open_end else self.breath.edge)
+        r, moves, sure = self.breath.all_alike([one.rows for one in groups], begin, stop, 1)
+        told = [bool(self.grid.means[one.rows].all()) for one in groups]
+        traffic = [self._carried(one) for one in groups]
+        score = np.zeros((len(groups), len(groups)))
+        for i, a in enumerate(groups):
+            for j, b in enumerate(groups[:i]):
+                if self._node(a) == self._node(b):
+                    score[i, j] = score[j, i] = NEVER
+                    continue
+                breathing = _breathing(Alike(float(r[i, j]), bool(moves[i, j]), sure))
+                if breathing < 0 and not (told[i] and told[j]):
+                    breathing *= READINGS_SHARE
+                total = NODES_PRIOR + breathing + 2 * _memory(a.level, b.level) + _traffic(traffic[i], traffic[j])
+                total += 0.0 if a.open_start and b.open_start else SAME_EDGE
+                total += 0.0 if a.open_end and b.open_end else SAME_EDGE
+                total += OTHER_WIDTH if len(a.spans) != len(b.spans) else 0.0
+                score[i, j] = score[j, i] = total
+        return score
 
-    def _traffic(self, a: _Group, b: _Group) -> float:
-        """What the fabric says: work that spans nodes sends, where its network is one that is counted."""
-        means = []
-        for one in (a, b):
-            begin, stop = one.cells
-            values = self.grid.fabric[one.rows[0], begin:stop]
-            known = values[~np.isnan(values)]
-            if not len(known):
-                return 0.0
-            means.append(float(known.mean()))
-        if min(means) < SILENT_BYTES_PER_SECOND:
-            return SILENT_FABRIC
-        return BUSY_FABRIC if max(means) < 3 * min(means) else 0.0
-
+    def _carried(self, group: _Group) -> float:
+        """What the fabric of its node carried meanwhile, bytes per second; NaN: not known."""
+        begin, stop = group.cells
+        values = self.grid.fabric[group.rows[0], begin:stop]
+        known = values[~np.isnan(values)]
+        return float(known.mean()) if len(known) else float("nan")
     def _node(self, group: _Group) -> str:
         return self.series[group.rows[0]].node
 
@@ -313,9 +334,10 @@ class _Finder:
         by_devices: dict[tuple[int, ...], list[_Group]] = {}
         for one in sorted(groups, key=lambda group: group.start):
             by_devices.setdefault(tuple(sorted(one.rows)), []).append(one)
-        out: list[list[_Group]] = []
+        whole: list[list[_Group]] = []
         taken = self._taken(groups)
         for rows, own in by_devices.items():
+            out: list[list[_Group]] = []
             chain = [own[0]]
             for one in own[1:]:
                 between = chain[-1].end, one.start
@@ -326,7 +348,8 @@ class _Finder:
                     out.append(chain)
                     chain = [one]
             out.append(chain)
-        return out
+            whole += self._turns(out)
+        return whole
 
     def _taken(self, groups: Iterable[_Group]) -> dict[int, list[tuple[float, float]]]:
         taken: dict[int, list[tuple[float, float]]] = {}
@@ -337,22 +360,85 @@ class _Finder:
 
     def _again(self, before: _Group, after: _Group) -> bool:
         pause = after.start - before.end
-        if np.isnan(before.level) or np.isnan(after.level):
-            lengths = before.end - before.start, after.end - after.start
-            bursts = len(before.rows) == 1 and min(lengths) <= BURST_SECONDS
-            return pause <= (BURSTS_APART_SECONDS if bursts else RESTART_SECONDS)
-        if pause > SAME_WORK_SECONDS or abs(after.level / before.level - 1) > SAME_LEVEL:
+        if len(before.rows) == 1 and pause <= FITS_APART_SECONDS and self._by_fits(before, after):
+            return True
+        known = not (np.isnan(before.level) or np.isnan(after.level))
+        if pause > SAME_WORK_SECONDS or (known and abs(after.level / before.level - 1) > SAME_LEVEL):
             return False
         use = [self._mean(self.grid.use, one) for one in (before, after)]
         power = [self._mean(self.grid.power, one) for one in (before, after)]
         alike = not abs(use[0] - use[1]) > SAME_USE and not abs(power[0] - power[1]) > SAME_POWER * max(power)
-        return alike or pause <= self._edge_seconds
+        return alike or (known and pause <= self._edge_seconds)
+
+    def _turns(self, chain: list[list[_Group]]) -> list[list[_Group]]:
+        """Work that takes turns without a pause (training by day, serving by night): two levels that both come back."""
+        follows = [
+            after[0].start - before[-1].end <= self._edge_seconds for before, after in pairwise(chain)
+        ]  # fmt: skip
+        back = [
+            abs(chain[n + 2][0].level / chain[n][0].level - 1) <= SAME_TURN and follows[n] and follows[n + 1]
+            for n in range(len(chain) - 2)
+        ]
+        out, n = [], 0
+        while n < len(chain):
+            last = n
+            if n + 1 < len(back) and back[n] and back[n + 1]:
+                last = n + 3
+                while last + 1 < len(chain) and back[last - 1]:
+                    last += 1
+            out.append([one for own in chain[n : last + 1] for one in own])
+            n = last + 1
+        return out
+
+    def _by_fits(self, before: _Group, after: _Group) -> bool:
+        """Whether somebody works there now and then: resting for most of the time, with memory that moves or bursts."""
+        for one in (before, after):
+            begin, stop = one.cells
+            use, mem = (values[one.rows[0], begin:stop] for values in (self.grid.use, self.grid.mem))
+            known = use[~np.isnan(use)]
+            busy = known >= BUSY_USE
+            if not len(known) or busy.mean() >= FITS_SHARE:
+                return False
+            held = mem[~np.isnan(mem)]
+            if len(runs(busy)) < 3 and not (len(held) and np.ptp(held) > STEP * held.max()):
+                return False
+        return True
 
     def _mean(self, values: Floats, group: _Group) -> float:
         begin, stop = group.cells
         part = values[group.rows, begin:stop]
         known = part[~np.isnan(part)]
         return float(np.median(known)) if len(known) else float("nan")
+
+
+def linked(score: Floats) -> list[list[int]]:
+    """Clusters by average linkage: the two with the most evidence between them join as long as it speaks for joining."""
+    score, members = score.copy(), [[n] for n in range(len(score))]
+    np.fill_diagonal(score, NEVER)
+    while len(score) > 1:
+        a, b = sorted(divmod(int(score.argmax()), len(score)))
+        if not score[a, b] > 0:
+            break
+        one, other = len(members[a]), len(members[b])
+        joined = (one * score[a] + other * score[b]) / (one + other)
+        score[a], score[:, a] = joined, joined
+        score[a, a] = NEVER
+        score = np.delete(np.delete(score, b, axis=0), b, axis=1)
+        members[a] += members.pop(b)
+    return [sorted(own) for own in members]
+
+
+def _is_even(width: int) -> bool:
+    return width & (width - 1) == 0
+
+
+def _traffic(a: float, b: float) -> float:
+    """What the fabrics of two nodes say: work that spans them sends, where its network is one that is counted."""
+    if np.isnan(a) or np.isnan(b):
+        return 0.0
+    if min(a, b) < SILENT_BYTES_PER_SECOND:
+        return SILENT_FABRIC
+    return next(told for most, told in FABRIC if max(a, b) / min(a, b) <= most)
 
 
 def _breathing(alike: Alike) -> float:

@@ -25,7 +25,8 @@ class DeviceSeries:
 
     `gpu_util`: share of the time in which it worked, 0..1; `mem_used_bytes`; `power_watts`: each as long as `ts`, NaN
     where missing, None where never measured. `fabric_bytes_per_second`: what the node's compute fabric carried, the
-    larger direction (None: not known, which is not silence).
+    larger direction (None: not known, which is not silence). `means`: whether values are means over their interval;
+    else they are readings at its end, of which those of two nodes meet different moments of a step.
     """
 
     node: str
@@ -36,6 +37,7 @@ class DeviceSeries:
     mem_used_bytes: Floats | None = None
     power_watts: Floats | None = None
     fabric_bytes_per_second: Floats | None = None
+    means: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Gang:
 class Grid:
     """All series on one grid: matrices of device by cell, NaN where missing. Cell `k` ends at `start + (k+1) * cell`.
 
-    `low_mem`: the least memory within a cell. `first`, `last`: the first and last cell in which a device was observed.
+    `means`: whether values of a device are means over a cell, or one reading in it. `low_mem`: the least memory within a cell. `first`, `last`: the first and last cell in which a device was observed.
     `known`: whether it was observed in a cell, by any metric.
     """
 
@@ -70,6 +72,7 @@ class Grid:
     known: Bools
     first: npt.NDArray[np.intp]
     last: npt.NDArray[np.intp]
+    means: Bools
 
     @property
     def count(self) -> int:
@@ -90,9 +93,7 @@ def grid_of(series: Sequence[DeviceSeries]) -> Grid | None:
     cell = max(SHORTEST_CELL_SECONDS, *(one.step_seconds for one in filled))
     while (last - first) / cell > MAX_CELLS:
         cell *= 2
-    start = np.floor((first - 1e-3) / cell) * cell
-    if first - start < 1e-3 * cell:
-        start -= cell
+    start = first - cell / 2 - cell * _phase(filled, first - cell / 2, cell)
     count = int(np.ceil((last - start) / cell - 1e-9))
     shape = (len(series), max(count, 1))
     use, mem, low, power, fabric = (np.full(shape, np.nan) for _ in range(5))
@@ -113,7 +114,19 @@ def grid_of(series: Sequence[DeviceSeries]) -> Grid | None:
     known = ~(np.isnan(use) & np.isnan(mem) & np.isnan(power))
     begin = np.where(known.any(axis=1), known.argmax(axis=1), shape[1])
     stop = np.where(known.any(axis=1), shape[1] - 1 - known[:, ::-1].argmax(axis=1), -1)
-    return Grid(float(start), cell, use, mem, low, power, fabric, known, begin, stop)
+    means = np.array([one.means or one.step_seconds <= cell / 3 for one in series], dtype=np.bool_)
+    # Cells are laid around the samples; what a row tells ended with its sample.
+    return Grid(float(start - cell / 2), cell, use, mem, low, power, fabric, known, begin, stop, means)
+
+
+def _phase(series: Sequence[DeviceSeries], start: float, cell: float) -> float:
+    """By how much of a cell the grid has to begin earlier so that most samples lie in the middle of theirs: clocks that
+    differ by seconds must not move a node's samples to the next cell."""
+    turns = np.concatenate([one.ts[:: max(1, len(one.ts) // 50)] for one in series if one.step_seconds >= cell] or [[]])
+    if not len(turns):
+        return 0.0
+    mean = np.exp(2j * np.pi * (turns - start) / cell).mean()
+    return float((0.5 - np.angle(mean) / (2 * np.pi)) % 1.0) if abs(mean) > 0.3 else 0.0
 
 
 def _means(values: Floats, at: npt.NDArray[np.intp], count: int, least: float, most: float) -> Floats:

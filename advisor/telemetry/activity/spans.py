@@ -7,6 +7,7 @@ with memory held is part of the work that holds it; a pause to compute nothing i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,7 +23,7 @@ CONTEXT_BYTES = 0.2 * 2**30
 # Memory that nobody was seen to use counts as held by somebody from this size and this time on.
 HELD_BYTES, HELD_SECONDS = 2**30, 3600.0
 # Without memory: rest up to this long is a pause of the same work (checkpoints, evaluation, a cell that is thought of).
-PAUSE_SECONDS = 1200.0
+PAUSE_SECONDS = 420.0
 # A gap in the record is bridged up to this long where the memory is the same before and after.
 BLIND_SECONDS, BLIND_SAME_SECONDS = 1800.0, 6 * 3600.0
 # Shorter spans are left out: a health check, a test that the driver works.
@@ -32,7 +33,7 @@ POWER_OVER_REST = 1.6
 # A fall of memory to less than this share of its level is the end of a process, even where it never reached zero.
 FALL = 0.5
 # A step of memory by this much that goes with a step of use or power is another process.
-STEP, STEP_USE, STEP_POWER = 0.08, 0.15, 0.15
+STEP, STEP_USE, STEP_POWER = 0.08, 0.15, 0.1
 _AROUND = 8  # cells looked at on each side of a step
 
 
@@ -69,7 +70,7 @@ def spans_of(grid: Grid, row: int, rest_watts: float) -> list[Span]:
         cuts = _cuts(grid, row, first, last) if by_memory else []
         for a, b in zip([first, *cuts], [*(cut - 1 for cut in cuts), last], strict=True):
             span = _span(grid, row, a, b, free=free, by_memory=by_memory)
-            if _counts(span, grid, active):
+            if _counts(span, active):
                 found.append(span)
     return found
 
@@ -110,7 +111,7 @@ def _closed(active: Bools, grid: Grid, row: int, cells: int) -> Bools:
     found = runs(active)
     out = active.copy()
     seen = np.concatenate(([0], np.cumsum(grid.known[row])))
-    for (_, last), (first, _) in zip(found, found[1:], strict=False):
+    for (_, last), (first, _) in pairwise(found):
         rested = seen[first] - seen[last + 1]
         blind = first - last - 1 - rested
         if rested <= cells and blind * grid.cell <= BLIND_SAME_SECONDS:
@@ -126,7 +127,7 @@ def _bridged(held: Bools, grid: Grid, row: int) -> Bools:
         return held
     found = runs(held)
     out = held.copy()
-    for (_, last), (first, _) in zip(found, found[1:], strict=False):
+    for (_, last), (first, _) in pairwise(found):
         if not unknown[last + 1 : first].all():
             continue
         seconds = (first - last - 1) * grid.cell
@@ -150,7 +151,8 @@ def _cuts(grid: Grid, row: int, first: int, last: int) -> list[int]:
     dipped = least[1:] < FALL * before
     cuts: list[int] = []
     for at in (np.nonzero(moved | dipped)[0] + 1).tolist():
-        if (cuts and at - cuts[-1] < 3) or at < 2:
+        # The first and the last cell of a span may be held in part, where cells are means.
+        if (cuts and at - cuts[-1] < 3) or at < 2 or at > len(fill) - 3:
             continue
         if _is_cut(grid, row, first, last, first + at, falls=bool(least[at] < FALL * _before(fill, at))):
             cuts.append(at)
@@ -206,7 +208,7 @@ def _span(grid: Grid, row: int, first: int, last: int, *, free: float, by_memory
     return Span(row, first, last, start, end, open_start, open_end, level)
 
 
-def _counts(span: Span, grid: Grid, active: Bools) -> bool:
+def _counts(span: Span, active: Bools) -> bool:
     """Whether it is a piece of work: long enough, and either it worked or it held memory for long."""
     if span.end - span.start < SHORTEST_SECONDS:
         return False
