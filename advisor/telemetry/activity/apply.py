@@ -206,7 +206,9 @@ def _tables(found: Sequence[Found], frame: Frame) -> tuple[pd.DataFrame, pd.Data
     clusters = dict(zip(frame.nodes["node"].astype(str), frame.nodes["cluster"], strict=True))
     kinds = {}
     if not frame.gpus.empty:
-        kinds = {(str(n), str(u)): k for n, u, k in zip(*(frame.gpus[c] for c in ("node", "gpu_uuid", "kind")), strict=True)}
+        kinds = {
+            (str(n), str(u)): k for n, u, k in zip(*(frame.gpus[c] for c in ("node", "gpu_uuid", "kind")), strict=True)
+        }
     uses, workloads = [], []
     for one in found:
         devices = sorted(one.spans)

@@ -52,7 +52,9 @@ class Breath:
     def of(grid: Grid) -> Breath:
         with np.errstate(invalid="ignore"):
             level = np.array([_mean(row) for row in grid.power])
-        return Breath(grid.use - _moving(grid.use, SLOW_CELLS), grid.power - _moving(grid.power, SLOW_CELLS), level, grid.means)
+        return Breath(
+            grid.use - _moving(grid.use, SLOW_CELLS), grid.power - _moving(grid.power, SLOW_CELLS), level, grid.means
+        )
 
     @cached_property
     def edge(self) -> int:

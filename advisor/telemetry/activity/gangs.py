@@ -325,6 +325,7 @@ class _Finder:
         values = self.grid.fabric[group.rows[0], begin:stop]
         known = values[~np.isnan(values)]
         return float(known.mean()) if len(known) else float("nan")
+
     def _node(self, group: _Group) -> str:
         return self.series[group.rows[0]].node
 
@@ -475,5 +476,3 @@ def _rest_watts(power: Floats) -> float:
     """What a GPU of a node draws at rest: the lowest that any of them was seen to draw for a while."""
     lows = [float(np.quantile(row[~np.isnan(row)], 0.02)) for row in power if (~np.isnan(row)).sum() >= 20]
     return min(lows) if lows else float("nan")
-
-

@@ -108,8 +108,10 @@ def grid_of(series: Sequence[DeviceSeries]) -> Grid | None:
         ):
             if values is not None:
                 target[row] = _filled(_means(values, at, shape[1], least, most), reach)
-        low[row] = mem[row] if one.step_seconds >= cell or one.mem_used_bytes is None else _filled(
-            _least(one.mem_used_bytes, at, shape[1]), reach
+        low[row] = (
+            mem[row]
+            if one.step_seconds >= cell or one.mem_used_bytes is None
+            else _filled(_least(one.mem_used_bytes, at, shape[1]), reach)
         )
     known = ~(np.isnan(use) & np.isnan(mem) & np.isnan(power))
     begin = np.where(known.any(axis=1), known.argmax(axis=1), shape[1])

@@ -6,7 +6,7 @@ Of each such GPU its use, memory and power are asked in rows of a scrape or long
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,9 +51,8 @@ class Fine:
         keys = {key: device for key, device in keys.items() if device in wanted}
         told: dict[str, dict[str, Floats]] = {}
         scrape = self.found.scrape_seconds or 60.0
-        step = self._step(len(keys), window, scrape)
-        uuids = tuple(sorted({device[1].partition("/gi")[0] for device in keys.values()}))
-        named = uuids if len(uuids) <= _MOST_NAMED and all(map(queries.is_plain_id, uuids)) else ()
+        named = self._named(keys.values())
+        step = self._step(len(keys) if named else len(self.about), window, scrape)
         if self.key_of is not None:
             self._take(self._dcgm_asks(step, named), keys, told, step=step, window=window, key_of=self.key_of)
         if self.found.agent_gpus and len(told) < len(keys):
@@ -66,6 +65,14 @@ class Fine:
                 *self._series(agents, keys, window, long, means=True),
             ]
         return self._series(told, keys, window, step, means=step >= SCRAPES * scrape)
+
+    def _named(self, devices: Collection[Device]) -> tuple[str, ...]:
+        """The ids that are asked for; none: all are. Where most are wanted, all are asked for, so that next week's
+        queries are the same and their answers are found in the cache."""
+        uuids = tuple(sorted({uuid.partition("/gi")[0] for _, uuid in devices}))
+        if 2 * len(devices) >= len(self.about) or len(uuids) > _MOST_NAMED:
+            return ()
+        return uuids if all(map(queries.is_plain_id, uuids)) else ()
 
     def _step(self, devices: int, window: Window, scrape: float) -> float:
         """The shortest row that a scrape fills and that keeps the answers within bounds."""
