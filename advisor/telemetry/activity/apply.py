@@ -28,6 +28,8 @@ BASIS = "activity"
 START_SECONDS = 900.0
 # So much of a device's time makes a use; less is left out, as at the edges of what others hold.
 LEAST_USE_SECONDS = 300.0
+# The newest minutes are formed a little later: what still ran at the last of them runs on.
+LAG_SECONDS = 900.0
 
 Finer = Callable[[Sequence[Device], Window], Sequence[DeviceSeries]]
 
@@ -192,6 +194,8 @@ def _found(gangs: Sequence[Gang], owned: Mapping[Device, Spans], window: Window)
         start, end = max(gang.start, window.start), min(gang.end, window.end)
         if gang.open_start and start - window.start <= HOUR:
             start = window.start
+        if gang.open_end and window.end - end <= LAG_SECONDS:
+            end = window.end
         spans: dict[Device, Spans] = {}
         for device in gang.gpus:
             own = [(a, b) for a, b in unowned(start, end, owned.get(device, [])) if b - a >= LEAST_USE_SECONDS]

@@ -392,7 +392,9 @@ class _Finder:
         return out
 
     def _by_fits(self, before: _Group, after: _Group) -> bool:
-        """Whether somebody works there now and then: resting for most of the time, with memory that moves or bursts."""
+        """Whether somebody works there now and then: resting for most of the time, with memory that moves or bursts;
+        without a pause between the two it is enough that one of them shows it."""
+        moves = []
         for one in (before, after):
             begin, stop = one.cells
             use, mem = (values[one.rows[0], begin:stop] for values in (self.grid.use, self.grid.mem))
@@ -401,9 +403,8 @@ class _Finder:
             if not len(known) or busy.mean() >= FITS_SHARE:
                 return False
             held = mem[~np.isnan(mem)]
-            if len(runs(busy)) < 3 and not (len(held) and np.ptp(held) > STEP * held.max()):
-                return False
-        return True
+            moves.append(len(runs(busy)) >= 3 or (len(held) > 0 and bool(np.ptp(held) > STEP * held.max())))
+        return all(moves) or (any(moves) and after.start - before.end <= self._edge_seconds)
 
     def _mean(self, values: Floats, group: _Group) -> float:
         begin, stop = group.cells

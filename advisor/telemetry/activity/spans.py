@@ -67,10 +67,12 @@ def spans_of(grid: Grid, row: int, rest_watts: float) -> list[Span]:
         held = _closed(active, grid, row, max(1, round(PAUSE_SECONDS / grid.cell)))
     found: list[Span] = []
     for first, last in runs(held):
+        if not _counts(_span(grid, row, first, last, free=free, by_memory=by_memory), active):
+            continue
         cuts = _cuts(grid, row, first, last) if by_memory else []
         for a, b in zip([first, *cuts], [*(cut - 1 for cut in cuts), last], strict=True):
             span = _span(grid, row, a, b, free=free, by_memory=by_memory)
-            if _counts(span, active):
+            if span.end - span.start >= SHORTEST_SECONDS:
                 found.append(span)
     return found
 
