@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -35,7 +35,7 @@ NOW = START // DAY * DAY  # midnight, so that a day is one piece
 UUID = "GPU-5fd4f4a1-33d6-4b38-8f2c-6a1c3b1f2e10"
 
 
-def no_minutes(devices: Sequence[tuple[str, str]], window: Window) -> list[DeviceSeries]:  # noqa: ARG001
+def no_minutes(devices: Sequence[tuple[str, str]], window: Window) -> list[DeviceSeries]:
     return []
 
 
@@ -156,7 +156,7 @@ def test_a_gpu_that_is_divided_is_its_instances() -> None:
         builder.gpus.append({**builder.gpus[0], "gpu_uuid": f"MIG-{n}", "kind": "mig", "parent_uuid": uuid})
     builder.use(TRAINING)
     for n in range(2):
-        builder.use(TRAINING | {"mem_used_bytes": 8 * GIB}, uuid=f"MIG-{n}")
+        builder.use({**TRAINING, "mem_used_bytes": 8 * GIB}, uuid=f"MIG-{n}")
     frame = inferred(builder.frame())
     assert sorted(frame.uses["gpu_uuid"]) == ["MIG-0", "MIG-1"]
     assert set(frame.workloads["name"]) == {"unattributed on n1 (1 MIG instance)"}
@@ -178,7 +178,7 @@ def test_names_say_where_and_how_many() -> None:
 def test_a_server_without_labels_gives_workloads_in_bounded_cost() -> None:
     with FakePrometheus(DcgmServer()).running() as fake:
         frame = read(fake)
-        fine = [r for r in fake.requests if float(r.params.get("step", 0)) == 60]
+        fine = [r for r in fake.requests if 0 < float(r.params.get("step", 0)) < HOUR]
     (use,) = frame.uses.itertuples()
     assert (use.basis, use.ts_start, use.ts_end) == ("activity", NOW - 2 * DAY, NOW)
     assert frame.workloads["name"].tolist() == ["unattributed on n1 (1 GPU)"]
@@ -187,12 +187,12 @@ def test_a_server_without_labels_gives_workloads_in_bounded_cost() -> None:
 
 def shared_by(uuids: Sequence[str], counted: Sequence[float]) -> Frame:
     """A device that pods share, as an exporter repeats it: under each pod's labels, maybe under a name of its own."""
-    series = [
+    series: list[Mapping[str, str]] = [
         {**GPU, "UUID": uuid, "exported_pod": f"p{n}-6d4cf56db6-x7k2p", "exported_namespace": "ns"}
         for n, uuid in enumerate(uuids)
     ]
 
-    def counts(request: Request):  # noqa: ANN202
+    def counts(request: Request):
         return matrix(request, *zip(series, counted, strict=True))
 
     with FakePrometheus(DcgmServer(series=series, by_query={"count_over_time(": counts})).running() as fake:

@@ -61,10 +61,12 @@ class Fleet:
         out = []
         for (node, uuid), row in self.gpus.items():
             keep = rng.random(len(self.ts)) >= drop
-            named = {"gpu_util": "use", "mem_used_bytes": "mem", "power_watts": "power"}
-            told = {name: row[key][keep] for name, key in named.items() if name not in without}
+            use, mem, power = (
+                None if name in without else row[key][keep]
+                for name, key in (("gpu_util", "use"), ("mem_used_bytes", "mem"), ("power_watts", "power"))
+            )
             ts = self.ts[keep] + self.skew.get(node, 0.0)
-            out.append(DeviceSeries(node, uuid, ts, self.step, **told))
+            out.append(DeviceSeries(node, uuid, ts, self.step, use, mem, power))
         return out
 
 

@@ -1,7 +1,7 @@
 """How alike two GPUs breathe: the correlation of what remains of use and power when slow changes are taken out.
 
-GPUs of one job wait for one another, so their short pauses, checkpoints and stalls coincide. Replicas of a service share
-the hours of the day, which the moving mean takes out, and not the minutes.
+GPUs of one job wait for one another, so their short pauses, checkpoints and stalls coincide. Replicas of a service
+share the hours of the day, which the moving mean takes out, and not the minutes.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ def owned_spans(frame: Frame) -> Mapping[Device, Spans]:
 def joined(spans: Sequence[tuple[float, float]], margin: float, window: Window) -> Spans:
     """Spans widened by `margin`, joined where they touch, cut to the window."""
     out: Spans = []
-    for start, end in sorted(spans):
-        start, end = max(start - margin, window.start), min(end + margin, window.end)
+    for first, last in sorted(spans):
+        start, end = max(first - margin, window.start), min(last + margin, window.end)
         if end <= start:
             continue
         if out and start <= out[-1][1] + LEAST_SECONDS:

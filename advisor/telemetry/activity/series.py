@@ -58,8 +58,8 @@ class Gang:
 class Grid:
     """All series on one grid: matrices of device by cell, NaN where missing. Cell `k` ends at `start + (k+1) * cell`.
 
-    `means`: whether values of a device are means over a cell, or one reading in it. `low_mem`: the least memory within a cell. `first`, `last`: the first and last cell in which a device was observed.
-    `known`: whether it was observed in a cell, by any metric.
+    `low_mem`: the least memory within a cell. `known`: whether a device was observed in a cell, by any metric; `first`,
+    `last`: the first and last such cell. `means`: whether its values are means over a cell, or one reading in it.
     """
 
     start: float

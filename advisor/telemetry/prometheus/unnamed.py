@@ -121,7 +121,7 @@ class Fine:
         means: bool,
     ) -> list[DeviceSeries]:
         count = round(window.seconds / step)
-        ts = window.start + step * np.arange(1, count + 1)
+        ts = np.asarray(window.start + step * np.arange(1, count + 1), dtype=np.float64)
         out = []
         for key in sorted(told):
             own = told[key]
