@@ -121,15 +121,13 @@ FABRIC_SAMPLES = _over_span(
 )
 HOST_SAMPLES = _over_span("host_samples", HOST_TEXT, ("ts", "interval_seconds", *_HOST))
 
-# What tells whether a GPU works and for how long, by the minute or by several (``:step``, seconds) where they are many.
+# What tells whether a GPU works and for how long: every minute, or one of several (``:every``, whole minutes) where
+# there are many.
 _ACTIVITY_NUMBERS = ("ts", "gpu_util_mean", "sm_active_mean", "mem_used_bytes_mean", "power_watts_mean")
 ACTIVITY = _over_span("gpu_minutes", GPU_TEXT, _ACTIVITY_NUMBERS)
-ACTIVITY_COARSE = Query(
-    "SELECT node, gpu_uuid, max(ts) AS ts, avg(gpu_util_mean), avg(sm_active_mean), avg(mem_used_bytes_mean),"
-    " avg(power_watts_mean) FROM gpu_minutes WHERE ts > :start AND ts <= :end"
-    " GROUP BY node, gpu_uuid, CAST((ts - 0.001) / :step AS INTEGER)",
-    GPU_TEXT, _ACTIVITY_NUMBERS,
-)  # fmt: skip
+ACTIVITY_THINNED = Query(
+    f"{ACTIVITY.sql} AND CAST(ts / 60 AS INTEGER) % CAST(:every AS INTEGER) = 0", GPU_TEXT, _ACTIVITY_NUMBERS
+)
 
 
 def _of_node(view: str, columns: tuple[str, ...]) -> str:

@@ -20,7 +20,7 @@ from .apply import activity_uses, with_activity
 from .owned import Device, column, use_of
 from .series import DeviceSeries
 
-# So many rows are read by the minute at most; of larger fleets several minutes are one row, formed by the database.
+# So many rows are read by the minute at most; of larger fleets one minute of several.
 MAX_ROWS = 1_200_000
 STEPS = (60.0, 120.0, 300.0, 600.0)
 # Hours that the edges of work cut are read by the minute, so many of a node.
@@ -52,9 +52,10 @@ class Minutes:
 
 
 def _read(reader: Reader, wanted: set[Device], window: Window, step: float) -> list[DeviceSeries]:
-    query = queries.ACTIVITY if step <= resolve.MINUTE else queries.ACTIVITY_COARSE
+    is_whole = step <= resolve.MINUTE
+    query = queries.ACTIVITY if is_whole else queries.ACTIVITY_THINNED
     reader.text_factory = bytes  # few texts differ in a column: `to_table` decodes each once
-    more = {} if step <= resolve.MINUTE else {"step": step}
+    more = {} if is_whole else {"every": step / resolve.MINUTE}
     rows = to_table(reader.fetch(query.sql, {"start": window.start, "end": window.end, **more}), query)
     if rows.empty:
         return []

@@ -31,6 +31,8 @@ SCRAPES = 3
 _MOST_NAMED = 200
 _MEASURES = ("gpu_util_mean", "engine_mean", "mem_used_bytes_mean", "power_watts_mean")
 _AGENT_MEASURES = ("gpu_util_mean", "sm_active_mean", "mem_used_bytes_mean", "power_watts_mean")
+# Use, memory and power; the fourth is asked of instances alone.
+_USUAL_MEASURES = 3
 _USE = ("gpu_util_mean", "engine_mean", "sm_active_mean")
 
 
@@ -54,7 +56,8 @@ class Fine:
         named = self._named(keys.values())
         step = self._step(len(keys) if named else len(self.about), window, scrape)
         if self.key_of is not None:
-            self._take(self._dcgm_asks(step, named), keys, told, step=step, window=window, key_of=self.key_of)
+            asks = self._dcgm_asks(step, named, [uuid for _, uuid in keys.values()])
+            self._take(asks, keys, told, step=step, window=window, key_of=self.key_of)
         if self.found.agent_gpus and len(told) < len(keys):
             long = next((one for one in STEPS if one >= max(step, SCRAPES * scrape)), STEPS[-1])
             left = {key: device for key, device in keys.items() if key not in told}
@@ -77,14 +80,16 @@ class Fine:
     def _step(self, devices: int, window: Window, scrape: float) -> float:
         """The shortest row that a scrape fills and that keeps the answers within bounds."""
         for step in STEPS:
-            if step >= scrape and devices * len(_MEASURES) * window.seconds / step <= MAX_VALUES:
+            if step >= scrape and devices * _USUAL_MEASURES * window.seconds / step <= MAX_VALUES:
                 return step
         return STEPS[-1]
 
-    def _dcgm_asks(self, step: float, named: tuple[str, ...]) -> list[Ask]:
+    def _dcgm_asks(self, step: float, named: tuple[str, ...], uuids: Sequence[str]) -> list[Ask]:
+        """Instances have no utilization, so of them the engine's activity is asked."""
         chosen = queries.selector(self.matches, *queries.of_gpus(named))
         asks = queries.gauge_asks(queries.DCGM_GAUGES, self.found.names, chosen, step, (), short=True)
-        return [ask for ask in asks if ask.name in _MEASURES]
+        has_use = any(ask.name == _MEASURES[0] for ask in asks) and not any("/gi" in uuid for uuid in uuids)
+        return [ask for ask in asks if ask.name in _MEASURES and not (has_use and ask.name == "engine_mean")]
 
     def _agent_asks(self, step: float, named: tuple[str, ...]) -> list[Ask]:
         own = (f'gpu_uuid=~"{"|".join(named)}"',) if named else ()
