@@ -17,7 +17,7 @@ SAME_WORK_SECONDS = 1800.0
 SAME_LEVEL, SAME_TURN, SAME_USE, SAME_POWER = 0.02, 0.01, 0.1, 0.1
 # Work by fits and starts on one GPU, busy for less than this share of its time, is one person's: kernels are started
 # anew, memory comes and goes, and the next morning it goes on.
-FITS_SHARE, FITS_APART_SECONDS = 0.15, 18 * 3600.0
+FITS_SHARE, FITS_APART_SECONDS = 0.3, 18 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
