@@ -220,7 +220,8 @@ def _labels(told: Told, labels: Labels) -> Iterator[Gap]:
         where, add = "", _DOCTOR
     yield Gap(
         "no-workload-labels", f"{percent(share)} of the busy GPU-hours name no pod and no job.",
-        "Whose work that is remains unknown: it gets no verdict by workload and no recommendation to its team.",
+        "Whose work that is remains unknown: it is found by its activity alone ('unattributed on NODE'), its verdicts "
+        "are less sure, and its recommendations wait until somebody asked who uses the node.",
         where, add, nodes,
     )  # fmt: skip
 

@@ -16,13 +16,14 @@ from ....rules.catalog_loader import Catalog
 from ....rules.errors import NothingToDo, SourceError
 from ...frame import Frame, Window
 from ...moments import minute, span
+from ..activity.apply import with_activity
 from ..resolve import concat
 from . import ethernet, nodes, queries
 from .answers import Answer, Grid, Labels
 from .cache import Cache
 from .cells import Cells
 from .client import Client, RefusedError
-from .dcgm import Asking, read_dcgm
+from .dcgm import Asking, KeyOf, read_dcgm
 from .fabric import PortRows, agent_hosts, agent_ports, beside, exporter_hosts, exporter_ports, merged
 from .gpus import GpuRows, agent_rows, combined, scrape_seconds
 from .identity import Past, external_labels, past_of
@@ -32,6 +33,7 @@ from .owned import holders_of, owned, pods_held
 from .owners import read_owners
 from .plan import DAY, Ask, Log, Runner
 from .probe import MAX_CORE_SERIES, Probe, advice_notes, lacking_fields, probe
+from .unnamed import Fine
 from .work import agent_uses, dcgm_uses, workloads_of
 
 
@@ -74,7 +76,7 @@ def read_frame(
     asked = _Asked(runner, found, reading)
     grid = Grid(found.window.start + found.step, found.window.end, found.step)
     kube = read_kube(asked.ask, asked.instant, found, reading.matches, grid)
-    gpus, uses = _gpus(asked, grid, log, kube)
+    gpus, uses, key_of = _gpus(asked, grid, log, kube)
     if not len(gpus.cells.rows) or not (gpus.cells.column("observed_seconds") > 0).any():
         if asked.exporters and not any(map(gpu_of, asked.exporters)):
             raise NothingToDo(
@@ -93,12 +95,11 @@ def read_frame(
     counts = {**{node: one.gpus for node, one in declared.items()}, **counts}
     join = _Join(asked, counts, found)
     ports, hosts = _beside(asked, grid, counts, join, reading.fabric_roles)
-    reading.cache.prune()
     node_table = nodes.node_table(
         gpus, ports, asked.given, dmi=join.dmi, kube=join.kube, catalog=catalog, declared=declared
     )
     own, workloads = workloads_of(uses, found.window)
-    return Frame(
+    frame = Frame(
         window=found.window,
         nodes=node_table,
         gpus=nodes.gpu_table(gpus, catalog),
@@ -109,10 +110,14 @@ def read_frame(
         uses=own,
         absences=_absences(found, gpus, asked.given.get("nodes"), _without_rdma(asked, ports, join)),
         requests=kube.requests,
-        source={**_source(reading, found), "asked": dict(sorted(asked.queries.items()))},
-        notes=(*log.notes, *advice_notes(found)),
+        source={},
         external_labels=labels,
     )
+    frame = with_activity(frame, Fine(runner, found, reading.matches, gpus.about, key_of))
+    reading.cache.prune()
+    # How much was asked is known when all was.
+    source = {**_source(reading, found), "asked": dict(sorted(asked.queries.items()))}
+    return replace(frame, source=source, notes=(*log.notes, *advice_notes(found)))
 
 
 def _owned(asked: _Asked, uses: pd.DataFrame, kube: KubeState, grid: Grid) -> pd.DataFrame:
@@ -245,12 +250,13 @@ class _Join:
         return self._hosts.node(labels)
 
 
-def _gpus(asked: _Asked, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuRows, pd.DataFrame]:
-    """Rows of GPUs of both roads, and the uses of GPUs by workloads."""
+def _gpus(asked: _Asked, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuRows, pd.DataFrame, KeyOf | None]:
+    """Rows of GPUs of both roads, the uses of GPUs by workloads, and whose rows a series of dcgm-exporter speaks of."""
     found, matches, step = asked.found, asked.matches, asked.found.step
     empty = GpuRows(Cells(grid))
     agent, dcgm = empty, empty
     uses: list[pd.DataFrame] = []
+    key_of: KeyOf | None = None
     if found.agent_gpus:
         asks = queries.agent_gpu_asks(found.names, matches, step) + queries.agent_about_asks(matches, step)
         answers = asked.ask(asks, found.agent_gpus)
@@ -268,7 +274,7 @@ def _gpus(asked: _Asked, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuRows
         uses.append(dcgm_uses(answer, grid, dcgm.about, intervals=intervals, taken=taken, key_of=key_of))
     rows = combined(agent, dcgm) if agent.about and dcgm.about else agent if agent.about else dcgm
     filled = [part for part in uses if not part.empty]
-    return rows, pd.concat(filled, ignore_index=True) if filled else pd.DataFrame()
+    return rows, pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(), key_of
 
 
 def _beside(
