@@ -182,6 +182,17 @@ def test_a_gang_is_one_workload_with_all_its_gpus() -> None:
     assert found["gpu_uuid"].nunique() == 4
 
 
+def test_what_the_agent_called_a_pod_or_a_gang_it_is_called_with_kube_state_metrics_too() -> None:
+    """Both roads know the same facts: `works_of` gives the agent these ids from kubectl's file."""
+    job = Owner("PyTorchJob", "llm")
+    gang = gang_id("", "ml", "PyTorchJob", "llm", "u0")
+    rows = [use(f"llm-worker-{n}", 2, 9, f"GPU-{n}", workload_id=gang, basis="process") for n in range(2)]
+    rows.append(use("web-0", 2, 9, "GPU-2", workload_id=workload_id("", "kubernetes", "u2")))
+    lives = [life(f"llm-worker-{n}", f"u{n}", 2, job) for n in range(2)]
+    found = became(rows, *lives, life("web-0", "old", 2, STORE), life("web-0", "u2", 5, STORE))
+    assert sorted(found["workload_id"]) == sorted(str(row["workload_id"]) for row in rows)
+
+
 @pytest.mark.parametrize(
     ("images", "asking", "image"),
     [
