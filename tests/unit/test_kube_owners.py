@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from skuwise.advisor.frame import Window
 from skuwise.advisor.telemetry.prometheus.answers import Answer, Grid, Labels
 from skuwise.advisor.telemetry.prometheus.owned import Holders, owned, pods_held
-from skuwise.advisor.telemetry.prometheus.owners import SERIES, KubeOwners, Life, read_owners
+from skuwise.advisor.telemetry.prometheus.owners import SERIES, Held, KubeOwners, Life, read_owners
 from skuwise.advisor.telemetry.teams import load_team_labels
 from skuwise.agent.config import load_config
 from skuwise.agent.inventory.ids import gang_id, workload_id
@@ -30,7 +31,10 @@ class Server:
     def __init__(self, told: Mapping[str, Sequence[tuple[Labels, float]]]) -> None:
         self.told, self.asked = told, list[str]()
 
-    def __call__(self, query: str, kept: Sequence[str]) -> Answer:
+    def __call__(self, queries: Sequence[str], kept: Sequence[str]) -> list[Answer]:
+        return [self.answer(query, kept) for query in queries]
+
+    def answer(self, query: str, kept: Sequence[str]) -> Answer:
         self.asked.append(query)
         name = _SERIES.search(query)
         rows = self.told.get(name.group() if name else "", ())
@@ -38,12 +42,12 @@ class Server:
         return Answer(tuple(one for one, _ in found), np.array([[value] for _, value in found]).reshape(-1, 1))
 
 
-def held(*pods: str, namespace: str = "ml") -> dict[tuple[str, str], float]:
-    return {(namespace, pod): END - DAY for pod in pods}
+def held(*pods: str, end: float = END) -> dict[tuple[str, str], Held]:
+    return {("ml", pod): (END - DAY, end) for pod in pods}
 
 
-def ask(server: Server, wanted: Mapping[tuple[str, str], float], **about: Sequence[str]) -> KubeOwners:
-    return read_owners(server, SERIES, ('cluster="eu"',), wanted, seconds=DAY, **about)
+def ask(server: Server, wanted: Mapping[tuple[str, str], Held], **about: Sequence[str]) -> KubeOwners:
+    return read_owners(server, SERIES, ('cluster="eu"',), wanted, window=Window(END - DAY, END), **about)
 
 
 def test_a_thousand_pods_take_a_bounded_number_of_queries() -> None:
@@ -59,6 +63,10 @@ def test_a_thousand_pods_take_a_bounded_number_of_queries() -> None:
     nothing = Server({})
     assert not ask(nothing, held(*names)).lives
     assert len(nothing.asked) <= 2 * 7 * 6
+    gone = Server({})
+    assert not ask(gone, held(*names, end=END - DAY / 2)).lives
+    assert len(gone.asked) <= 7 * 6
+    assert all(f"[{DAY:.0f}s]" in query for query in gone.asked)
 
 
 def test_no_name_gets_into_a_query_that_is_no_name_of_a_pod() -> None:
@@ -163,7 +171,7 @@ def test_a_pod_that_nothing_tells_of_stays_as_the_exporter_names_it() -> None:
     assert sorted(found["workload_id"]) == sorted(
         [workload_id("", "kubernetes", "u"), *(str(row["workload_id"]) for row in rows[1:])]
     )
-    assert pods_held(pd.DataFrame(rows)) == {("ml", "a"): END - DAY, ("ml", "b"): END - DAY}
+    assert pods_held(pd.DataFrame(rows)) == {("ml", name): (END - DAY, END - DAY + 3 * 3600) for name in "ab"}
 
 
 def test_a_gang_is_one_workload_with_all_its_gpus() -> None:
@@ -172,6 +180,17 @@ def test_a_gang_is_one_workload_with_all_its_gpus() -> None:
     found = became(rows, *(life(f"sim-worker-{n}", f"u{n}", 2, job) for n in range(4)))
     assert set(found["workload_id"]) == {gang_id("", "ml", "MPIJob", "sim", "u0")}
     assert found["gpu_uuid"].nunique() == 4
+
+
+def test_what_the_agent_called_a_pod_or_a_gang_it_is_called_with_kube_state_metrics_too() -> None:
+    """Both roads know the same facts: `works_of` gives the agent these ids from kubectl's file."""
+    job = Owner("PyTorchJob", "llm")
+    gang = gang_id("", "ml", "PyTorchJob", "llm", "u0")
+    rows = [use(f"llm-worker-{n}", 2, 9, f"GPU-{n}", workload_id=gang, basis="process") for n in range(2)]
+    rows.append(use("web-0", 2, 9, "GPU-2", workload_id=workload_id("", "kubernetes", "u2")))
+    lives = [life(f"llm-worker-{n}", f"u{n}", 2, job) for n in range(2)]
+    found = became(rows, *lives, life("web-0", "old", 2, STORE), life("web-0", "u2", 5, STORE))
+    assert sorted(found["workload_id"]) == sorted(str(row["workload_id"]) for row in rows)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -127,7 +128,7 @@ def _owned(asked: _Asked, uses: pd.DataFrame, kube: KubeState, grid: Grid) -> pd
     if not held:
         return uses
     owners = read_owners(
-        asked.instant, found.names, asked.matches, held, seconds=found.window.seconds, team_labels=asked.team_labels
+        asked.instants, found.names, asked.matches, held, window=found.window, team_labels=asked.team_labels
     )
     clusters = {
         node: labels.get("exported_cluster") or labels.get("cluster") or ""
@@ -135,7 +136,9 @@ def _owned(asked: _Asked, uses: pd.DataFrame, kube: KubeState, grid: Grid) -> pd
         if (node := agent_node(labels))
     }
     # Our agent's ids are made with the cluster that it was told, the others with the series' own label.
-    own = [clusters.get(node, cluster) for node, cluster in zip(uses["node"], uses["cluster"], strict=True)]
+    own = pd.Series(
+        [clusters.get(node, cluster) for node, cluster in zip(uses["node"], uses["cluster"], strict=True)], uses.index
+    )
     return owned(uses.assign(cluster=own), owners, holders_of(kube.requests, asked.exporters), grid, asked.team_labels)
 
 
@@ -189,6 +192,11 @@ class _Asked:
             what = series.group() if series is not None else query.split("(", maxsplit=1)[0]
             self._runner.log.add(f"{what} could not be asked: {error.message}")
             return Answer.nothing(1)
+
+    def instants(self, asked: Sequence[str], kept: Sequence[str]) -> list[Answer]:
+        """Several of these, so many at once as the settings allow."""
+        with ThreadPoolExecutor(self._reading.concurrency, thread_name_prefix="skuwise-prometheus") as pool:
+            return list(pool.map(lambda query: self.instant(query, kept), asked))
 
     def daily(self, ask: Ask) -> list[Answer]:
         """Of something that hardly changes: as at the end of the window, and at every whole day before."""

@@ -15,7 +15,7 @@ import pandas as pd
 from ....agent.inventory.ids import workload_id
 from ....agent.inventory.pods import Objects, Pod, PodWork, pod_parts, team_of, works_of
 from .answers import Grid, Labels
-from .owners import KubeOwners, Life
+from .owners import Held, KubeOwners, Life
 
 # An exporter may name a pod for so long after its end.
 _LAG_SECONDS = 120.0
@@ -30,13 +30,15 @@ class Holders:
     containers: Mapping[_PodName, frozenset[str]]
 
 
-def pods_held(uses: pd.DataFrame) -> dict[_PodName, float]:
-    """(namespace, pod) -> when it first held a GPU, of the uses by pods."""
+def pods_held(uses: pd.DataFrame) -> dict[_PodName, Held]:
+    """(namespace, pod) -> when it first and last held a GPU, of the uses by pods."""
     if uses.empty or "pod" not in uses:
         return {}
     pods = uses[(uses["scheduler"] == "kubernetes") & uses["pod"].notna()]
-    first = pods.assign(namespace=pods["namespace"].fillna("")).groupby(["namespace", "pod"])["ts_start"].min()
-    return {(str(namespace), str(pod)): float(at) for (namespace, pod), at in first.items()}  # type: ignore[misc]
+    grouped = pods.assign(namespace=pods["namespace"].fillna("")).groupby(["namespace", "pod"])
+    first, last = grouped["ts_start"].min(), grouped["ts_end"].max()
+    spans = zip(first.index, first.to_numpy(float).tolist(), last.to_numpy(float).tolist(), strict=True)
+    return {(str(namespace), str(pod)): (begin, end) for (namespace, pod), begin, end in spans}
 
 
 def holders_of(requests: pd.DataFrame, exporters: Sequence[Labels]) -> Holders:

@@ -12,13 +12,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ....agent.inventory.pods import OPERATOR_LABELS, Objects, Owner, Pod, spelled, spellings_of
+from ...frame import Window
 from . import queries
 from .answers import Answer, Labels
 from .kube import PODS_A_QUERY
 
-Instant = Callable[[str, Sequence[str]], Answer]
+Instants = Callable[[Sequence[str], Sequence[str]], Sequence[Answer]]
+"""Asks several queries at the window's end, and keeps some labels."""
 Key = tuple[str, str, str]
 """Cluster as a series names it, namespace and pod."""
+Held = tuple[float, float]
+"""When something first and last held a GPU, Unix seconds."""
 _PLAIN = re.compile(r"[a-z0-9.-]{1,253}")
 _SPACE, _POD = ("cluster", "exported_namespace", "namespace"), ("exported_pod", "pod")
 _NOBODY = ("", "<none>")
@@ -83,10 +87,10 @@ class KubeOwners:
 
 
 def read_owners(
-    instant: Instant, names: Iterable[str], matches: Sequence[str], held: Mapping[tuple[str, str], float], *,
-    seconds: float, team_labels: Sequence[str] = (),
+    instants: Instants, names: Iterable[str], matches: Sequence[str], held: Mapping[tuple[str, str], Held], *,
+    window: Window, team_labels: Sequence[str] = (),
 ) -> KubeOwners:  # fmt: skip
-    """Ask. `held`: namespace and name of pods -> when they first held a GPU; `seconds`: the window's length.
+    """Ask. `held`: namespace and name of pods -> when they held GPUs.
 
     Empty where kube-state-metrics is not scraped.
     """
@@ -94,10 +98,12 @@ def read_owners(
     if not known & {"kube_pod_owner", "kube_pod_info"}:
         return KubeOwners()
     labels = tuple(dict.fromkeys((*OPERATOR_LABELS, *team_labels)))
-    asking = _Asking(instant, known, matches, labels)
+    asking = _Asking(instants, known, matches, labels)
+    seconds = window.seconds
     spans = tuple(dict.fromkeys((min(seconds, _RECENT_SECONDS), seconds)))
     lives: dict[Key, tuple[Life, ...]] = {}
-    wanted = {pod for _, pod in held}
+    # Who held a GPU until shortly before the end is most likely still there.
+    wanted = {pod for (_, pod), (_, last) in held.items() if last > window.end - 2 * _RECENT_SECONDS}
     for span in spans:
         lives |= asking.pods(wanted, span)
         wanted = {pod for _, pod in _partly_known(lives, held)}
@@ -112,14 +118,14 @@ def read_owners(
 
 
 def _partly_known(
-    lives: Mapping[Key, Sequence[Life]], held: Mapping[tuple[str, str], float]
+    lives: Mapping[Key, Sequence[Life]], held: Mapping[tuple[str, str], Held]
 ) -> Iterator[tuple[str, str]]:
     """Pods of which nothing is told, or nothing of what had their name when it first held a GPU."""
     told: dict[tuple[str, str], list[float]] = {}
     for (_, namespace, pod), several in lives.items():
         own = told.setdefault((namespace, pod), [])
         own += [one.pod.created_seconds for one in several if one.pod.created_seconds is not None]
-    for key, first in held.items():
+    for key, (first, _) in held.items():
         created = told.get(key)
         if created is None or (created and min(created) > first + _LATE_SECONDS):
             yield key
@@ -127,7 +133,7 @@ def _partly_known(
 
 @dataclass(frozen=True)
 class _Asking:
-    instant: Instant
+    instants: Instants
     known: frozenset[str]
     matches: Sequence[str]
     labels: tuple[str, ...]
@@ -206,13 +212,15 @@ class _Asking:
         by = tuple(dict.fromkeys((*_SPACE, *kept)))
         # What is no name of an object is left out: nothing of a label gets into a pattern.
         plain = sorted(one for one in wanted if _PLAIN.fullmatch(one))
+        asked = []
         for first in range(0, len(plain), PODS_A_QUERY):
             pattern = "|".join(one.replace(".", "[.]") for one in plain[first : first + PODS_A_QUERY])
             chosen = [queries.selector(self.matches, f'{label}=~"{pattern}"') for label in at]
             # Of what is told of an owner the value says how often: an old copy of kube-state-metrics is outvoted.
             how = "last_over_time" if name in _VALUES else "count_over_time"
             parts = [f"{how}({name}{one}[{seconds:.0f}s])" for one in chosen]
-            answer = self.instant(f"max by ({', '.join(by)}) ({' or '.join(parts)})", by)
+            asked.append(f"max by ({', '.join(by)}) ({' or '.join(parts)})")
+        for answer in self.instants(asked, by) if asked else ():
             yield from zip(answer.labels, (float(row[0]) for row in answer.values), strict=True)
 
 
