@@ -13,6 +13,8 @@ import pytest
 from skuwise.advisor.commands import read_and_advise
 from skuwise.advisor.frame import Frame, Window
 from skuwise.advisor.model import Advice
+from skuwise.advisor.queries.answer import language_of
+from skuwise.advisor.queries.subject import subject_of
 from skuwise.advisor.render.json import render_json
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.source import Databases
@@ -27,6 +29,7 @@ from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.sqlite import read_frame
 from skuwise.advisor.verdicts.workloads import attribute
 from skuwise.rules.catalog_loader import load_catalog
+from skuwise.rules.thresholds import load_bottleneck_thresholds
 from skuwise.tests.fake_prometheus import GPU, DcgmServer, FakePrometheus, Request, matrix
 from skuwise.tests.frames import DECODE, FREE, GIB, HELD, START, TRAINING, FrameBuilder
 
@@ -50,9 +53,9 @@ def inferred(frame: Frame) -> Frame:
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Fine-tuning jobs on a node for two days, of which nobody says whose they are."""
+    """Fine-tuning jobs on a node for a day and a half, of which nobody says whose they are."""
     folder = tmp_path_factory.mktemp("activity")
-    simulate("fine-tuning", folder, days=2, seed=5, until=START, minutes_seconds=2 * DAY)
+    simulate("fine-tuning", folder, days=1.5, seed=5, until=START, minutes_seconds=1.5 * DAY)
     for path in folder.glob("*.db"):
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute("DELETE FROM workload_use")
@@ -62,7 +65,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def advised(bare: Path) -> tuple[Frame, Advice]:
-    return read_and_advise(Databases((bare,)), now=START, since=2 * DAY)
+    return read_and_advise(Databases((bare,)), now=START, since=1.5 * DAY)
 
 
 def test_work_in_a_database_without_owners_becomes_workloads(bare: Path, advised: tuple[Frame, Advice]) -> None:
@@ -101,13 +104,25 @@ def test_verdicts_on_it_are_less_sure_and_say_why(advised: tuple[Frame, Advice])
 
 
 def test_the_same_data_give_the_same_ids_and_a_later_window_mostly_the_same(bare: Path) -> None:
-    first, again = (read_frame([bare], since_seconds=2 * DAY, until=START) for _ in range(2))
+    first, again = (read_frame([bare], since_seconds=1.5 * DAY, until=START) for _ in range(2))
     assert first.workloads.equals(again.workloads)
-    later = read_frame([bare], since_seconds=1.5 * DAY, until=START)
+    later = read_frame([bare], since_seconds=1.25 * DAY, until=START)
     began_since = first.workloads[first.workloads["first_seen"] > later.window.start + HOUR]
     assert len(began_since)
     assert set(began_since["workload_id"]) <= set(later.workloads["workload_id"])
     assert set(later.workloads["series_id"]) == set(first.workloads["series_id"])
+
+
+def test_the_queries_behind_its_findings_give_its_numbers(bare: Path, advised: tuple[Frame, Advice]) -> None:
+    _, advice = advised
+    (path,) = bare.glob("*.db")
+    levels = {name: one.value for name, one in load_bottleneck_thresholds(None).items()}
+    assert advice.findings
+    for finding in advice.findings:
+        answer = language_of(advice).answer(subject_of(advice, finding, load_catalog(), levels))
+        with closing(sqlite3.connect(path)) as connection:
+            row = connection.execute(answer.statement).fetchone() if answer.statement else ()
+        assert [pytest.approx(e.value, rel=5e-3, abs=1e-6) for e in answer.numbers] == list(row)
 
 
 def test_what_somebody_holds_stays_theirs_used_or_not() -> None:

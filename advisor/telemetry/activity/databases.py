@@ -23,8 +23,6 @@ from .series import DeviceSeries
 # So many rows are read by the minute at most; of larger fleets one minute of several.
 MAX_ROWS = 1_200_000
 STEPS = (60.0, 120.0, 300.0, 600.0)
-# Hours that the edges of work cut are read by the minute, so many of a node.
-REFINED_HOURS, MOST_REFINED_HOURS = 160, 1000
 
 
 @dataclass(frozen=True)
@@ -76,26 +74,31 @@ def with_unnamed_work(frame: Frame, paths: Sequence[Path]) -> Frame:
     frame = with_activity(frame, Minutes(paths))
     if len(frame.uses) == before:
         return frame
-    gpu, uses = frame.gpu, activity_uses(frame)
+    gpu, uses, notes = frame.gpu, activity_uses(frame), list(frame.notes)
+    most = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(paths), 1)
     for path in paths:
         try:
             with open_reader(path) as reader:
-                gpu = _refined(reader, gpu, uses, frame.window)
+                gpu, note = _refined(reader, gpu, uses, frame.window, most)
         except SkuwiseError:
             continue
-    if gpu is frame.gpu:
-        return frame
-    return replace(frame, gpu=gpu.sort_values(["node", "gpu_uuid", "ts"], kind="stable", ignore_index=True))
+        if note and note not in notes:
+            notes.append(note)
+    if gpu is not frame.gpu:
+        gpu = gpu.sort_values(["node", "gpu_uuid", "ts"], kind="stable", ignore_index=True)
+    return replace(frame, gpu=gpu, notes=tuple(notes))
 
 
-def _refined(reader: Reader, gpu: pd.DataFrame, uses: pd.DataFrame, window: Window) -> pd.DataFrame:
+def _refined(
+    reader: Reader, gpu: pd.DataFrame, uses: pd.DataFrame, window: Window, most: int
+) -> tuple[pd.DataFrame, str | None]:
     names = {str(row[0]) for row in reader.fetch(queries.NODES_SEEN)}
-    own = uses[uses["node"].isin(names)]
     begin = reader.fetch(queries.minutes_begin(reader.version), {})[0][0]
     minutes_from = float(begin) if isinstance(begin, (int, float)) else None
 
     def fetch(query: Query, start: float, end: float) -> pd.DataFrame:
         return to_table(reader.fetch(query.sql, {"start": start, "end": end}), query)
 
-    most = min(REFINED_HOURS * len(names), MOST_REFINED_HOURS)
-    return resolve.refine(fetch, gpu, own, window, minutes_from, most=most)[0]
+    own = uses[uses["node"].isin(names)]
+    most = min(most, resolve.MAX_REFINED_HOURS * len(names))
+    return resolve.refine(fetch, gpu, own, window, minutes_from, most=most)
