@@ -16,8 +16,9 @@ import numpy as np
 from skuwise.advisor.simulate.series import Series
 
 from .behaviors import Activity, Floats
-from .description import Hold, Node, Slice, generated
+from .description import Hold, Node, Slice
 from .device import Readings, nothing, readings, together, utilization
+from .names import generated
 from .world import Held, Mask, Target, World, address, target
 
 RESET_S = 420.0

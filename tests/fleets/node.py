@@ -15,7 +15,8 @@ import numpy as np
 from skuwise.advisor.simulate.series import Series
 
 from .behaviors import Activity, Floats
-from .description import Node, unique
+from .description import Node
+from .names import unique
 from .world import Target, World, address, target
 
 CORES = 8
