@@ -39,7 +39,8 @@ class Signals:
 
     def where(self, on: Mask) -> Signals:
         """Nothing at the seconds at which `on` is not (no process, no memory)."""
-        return Signals(**{one.name: np.where(on, getattr(self, one.name), 0) for one in fields(self)})  # type: ignore[arg-type]
+        cut = {one.name: np.where(on, value := getattr(self, one.name), value.dtype.type(0)) for one in fields(self)}
+        return Signals(**cut)  # type: ignore[arg-type]
 
 
 def signals(job: Job, first: int, last: int, start_of_day: float = 0.0) -> Signals:
@@ -100,10 +101,20 @@ def _training(job: Job, t: npt.NDArray[np.int64], rng: Rng, _: float) -> Signals
     wire = np.zeros((n, count))
     if len(job.nodes) > 1:
         wire = np.clip(float(same.uniform(0.03, 0.5)) * watts / max(level, 0.1) * (util > 0.4), 0, 1)
-    alive = _alive(job, age, rng)
+    alive = _alive(job, age, rng) & _ranks(job, age, rng)
     busy = util * watts
     return _of(util, util, busy * float(same.uniform(0.2, 0.7)), busy * float(same.uniform(0.3, 0.9)), memory, watts,
                np.ones((n, count), dtype=bool), wire).where(alive)  # fmt: skip
+
+
+def _ranks(job: Job, age: npt.NDArray[np.float64], rng: Rng) -> Mask:
+    """When each rank's process holds its GPU: Python and its libraries are loaded first, the ranks come and go within
+    some seconds of one another."""
+    lag = min(float(np.exp(rng.uniform(np.log(4), np.log(60)))), 0.3 * (job.end - job.start))
+    of_node = {node: float(rng.uniform(0, 3)) for node in job.nodes}
+    first = np.array([[lag + of_node[node] + float(rng.uniform(0, 2))] for node, _ in job.devices])
+    last = job.end - job.start - rng.uniform(0, 2, first.shape)
+    return (age >= first) & (age <= np.maximum(last, first))
 
 
 def _alive(job: Job, age: npt.NDArray[np.float64], rng: Rng) -> Mask:
@@ -160,7 +171,7 @@ def _batch(job: Job, t: npt.NDArray[np.int64], rng: Rng, _: float) -> Signals:
     watts = np.clip(level * util * (1 + _noise(rng, n, count, 60, 0.03)) + 0.04, 0, 1)
     memory = np.clip(rng.uniform(0.15, 0.9) * np.clip(age / warm, 0.04, 1) * np.ones((n, 1)), 0.006, 0.98)
     return _of(util, util, 0.2 * util, 0.7 * util, memory * np.ones((n, count)), watts, np.ones((n, count), dtype=bool),
-               np.zeros((n, count)))  # fmt: skip
+               np.zeros((n, count))).where(_ranks(job, age, rng))  # fmt: skip
 
 
 def _service(job: Job, t: npt.NDArray[np.int64], rng: Rng, start_of_day: float) -> Signals:
@@ -220,4 +231,4 @@ def _of(*values: npt.NDArray) -> Signals:
     """Signals in the order of the fields, rows that all GPUs share drawn out."""
     shape = values[6].shape
     out = [np.broadcast_to(one, shape) for one in values]
-    return Signals(*(one if place == 6 else one.astype(np.float32) for place, one in enumerate(out)))
+    return Signals(*(one.astype(bool) if place == 6 else one.astype(np.float32) for place, one in enumerate(out)))
