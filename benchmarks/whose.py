@@ -31,7 +31,7 @@ from skuwise.tests.fleets.devices import How, device_series
 from skuwise.tests.fleets.owned import pod_truths
 from skuwise.tests.fleets.unlabelled import bare_fleet, live, scraped, truths
 from skuwise.tests.gangs import Detected, Score, score_frame, score_spans, table
-from skuwise.tests.whose import Case, cases, tally
+from skuwise.tests.whose import Case, cases, tally, twice
 
 ENGINES = {"victoria-metrics": victoria, "prometheus": prometheus}
 # Who works where needs no clocks and no links: the rest of the series is left out.
@@ -53,10 +53,11 @@ def kubernetes(seeds: Sequence[int], engine: str, failures: int) -> None:
     for seed in seeds:
         began, fleet = time.monotonic(), cluster(seed)
         found = [one for one in series(fleet, np.random.default_rng(seed)) if one.name.startswith(NEEDED)]
-        mine = cases(pod_truths(fleet), read(engine, found, fleet.start, fleet.end))
+        frame = read(engine, found, fleet.start, fleet.end)
+        mine = cases(pod_truths(fleet), frame)
         every += mine
-        print(f"seed {seed}: {_share(mine, 'series:')} series, {_share(mine, 'gang:')} gangs; {fleet.kube}; "
-              f"{time.monotonic() - began:.0f} s", flush=True)  # fmt: skip
+        print(f"seed {seed}: {_share(mine, 'series:')} series, {_share(mine, 'gang:')} gangs; held by two at once "
+              f"{100 * twice(pod_truths(fleet), frame):.2f} % of the time; {fleet.kube}; {time.monotonic() - began:.0f} s", flush=True)  # fmt: skip
     print(tally(every).to_string(float_format="{:.3f}".format))
     print(f"one series: Deployments {_share(every, 'series:Deployment')}, all controllers {_share(every, 'series:')}")
     print(f"one workload: gangs {_share(every, 'gang:')}; replicas apart {_share(every, 'apart:')}; "

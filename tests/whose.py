@@ -1,7 +1,7 @@
 """How well workloads are told apart: a frame's uses against what is true of simulated fleets.
 
-A use belongs to a pod where both hold a GPU for a good part of the time of one of them. Of a GPU that several pods have
-at once no use is asked for one pod's sake.
+A use belongs to a pod where most of it, and a good part of the pod's time, is common to both. Of a GPU that several pods
+have at once, each has a use, and the advice counts its time once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from skuwise.tests.fleets.owned import PodTruth
 
 LEAST_SECONDS = 1200.0
 """Pods that ran for less are not asked for: rows of an hour tell little of them."""
-_PART = 0.3
 
 
 @dataclass(frozen=True)
@@ -44,14 +43,14 @@ def _of(pod: PodTruth, uses: Mapping[str, Sequence[Mapping[str, object]]]) -> di
         for use in uses.get(uuid, ()):
             start, end = float(str(use["ts_start"])), float(str(use["ts_end"]))
             common = min(end, pod.end) - max(start, pod.begin)
-            if common > _PART * min(end - start, pod.end - pod.begin) and common > 0:
+            if common > 0.5 * (end - start) and common >= min(LEAST_SECONDS, 0.4 * (pod.end - pod.begin)):
                 found.setdefault(uuid, []).append(use)
     return found
 
 
 def cases(pods: Iterable[PodTruth], frame: Frame) -> list[Case]:
     """Of every controller with replicas: one series, and its own. Of every gang: one workload, and its own. Of shared
-    GPUs: every use is marked so, and each Deployment has its own series."""
+    GPUs: each Deployment has its own series there, all of the time."""
     pods = [one for one in pods if one.end - one.begin >= LEAST_SECONDS]
     uses = uses_by_gpu(frame)
     held = {one: _of(one, uses) for one in pods if not one.shared}
@@ -128,10 +127,29 @@ def _shared(pods: Sequence[PodTruth], uses: Mapping[str, Sequence[Mapping[str, o
             by_gpu.setdefault(uuid, []).append(pod)
     for uuid, several in by_gpu.items():
         found = uses.get(uuid, ())
-        marked = bool(found) and all(use["shared"] == 1 for use in found)
-        right = marked and len(_ids(found, "series_id")) == len({pod.series for pod in several})
-        why = f"{len(several)} pods, {len(_ids(found, 'series_id'))} series, {'' if marked else 'not '}marked as shared"
-        yield Case("shared", uuid, right, why)
+        ids, wanted = _ids(found, "series_id"), len({pod.series for pod in several})
+        known = sum(_length(use) for use in found)
+        all_of_it = known > 0.9 * sum(pod.end - pod.begin for pod in several)
+        yield Case("shared", uuid, len(ids) == wanted and all_of_it, f"{wanted} Deployments are {len(ids)} series")
+
+
+def _length(use: Mapping[str, object]) -> float:
+    return float(str(use["ts_end"])) - float(str(use["ts_start"]))
+
+
+def twice(pods: Iterable[PodTruth], frame: Frame) -> float:
+    """The share of the held time of GPUs that are not shared in which two workloads hold one at once: who passes a GPU
+    on holds it no longer."""
+    shared = {uuid for pod in pods if pod.shared for _, uuid in pod.devices}
+    both = total = 0.0
+    for uuid, uses in uses_by_gpu(frame).items():
+        last = 0.0
+        for use in sorted(uses, key=lambda one: float(str(one["ts_start"]))) if uuid not in shared else ():
+            start, end = float(str(use["ts_start"])), float(str(use["ts_end"]))
+            both += max(0.0, min(last, end) - start)
+            total += end - start
+            last = max(last, end)
+    return both / max(total, 1.0)
 
 
 def tally(found: Iterable[Case]) -> pd.DataFrame:
