@@ -1,7 +1,7 @@
 """How well workloads are told apart: a frame's uses against what is true of simulated fleets.
 
-A use belongs to a pod where most of it, and a good part of the pod's time, is common to both. Of a GPU that several pods
-have at once, each has a use, and the advice counts its time once.
+A use belongs to a pod where most of it, and a good part of the pod's time, is common to both. Of a GPU that several
+pods have at once, each has a use, and the advice counts its time once.
 """
 
 from __future__ import annotations
