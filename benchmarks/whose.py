@@ -57,8 +57,8 @@ def kubernetes(seeds: Sequence[int], engine: str, failures: int) -> None:
         mine = cases(pod_truths(fleet), frame)
         every += mine
         both = 100 * twice(pod_truths(fleet), frame)
-        print(f"seed {seed}: {_share(mine, 'series:')} series, {_share(mine, 'gang:')} gangs; two at once {both:.2f} % of "
-              f"the time; {fleet.kube}; {time.monotonic() - began:.0f} s", flush=True)  # fmt: skip
+        print(f"seed {seed}: {_share(mine, 'series:')} series, {_share(mine, 'gang:')} gangs; two at once {both:.2f} % "
+              f"of the time; {fleet.kube}; {time.monotonic() - began:.0f} s", flush=True)  # fmt: skip
     print(tally(every).to_string(float_format="{:.3f}".format))
     print(f"one series: Deployments {_share(every, 'series:Deployment')}, all controllers {_share(every, 'series:')}")
     print(f"one workload: gangs {_share(every, 'gang:')}; replicas apart {_share(every, 'apart:')}; "

@@ -32,7 +32,8 @@ def uses_by_gpu(frame: Frame) -> dict[str, list[dict[str, object]]]:
     series = dict(zip(frame.workloads["workload_id"], frame.workloads["series_id"], strict=True))
     found: dict[str, list[dict[str, object]]] = {}
     for row in frame.uses.to_dict("records"):
-        found.setdefault(str(row["gpu_uuid"]), []).append({**row, "series_id": series.get(row["workload_id"])})
+        use = {str(name): value for name, value in row.items()}
+        found.setdefault(str(row["gpu_uuid"]), []).append({**use, "series_id": series.get(row["workload_id"])})
     return found
 
 

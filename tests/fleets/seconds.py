@@ -18,7 +18,7 @@ import numpy.typing as npt
 from .jobs import DAY, HOUR, Job
 
 Rng = np.random.Generator
-Floats = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.floating]
 Mask = npt.NDArray[np.bool_]
 
 
@@ -62,7 +62,7 @@ def _noise(rng: Rng, rows: int, count: int, memory_s: float, sigma: float) -> Fl
     return np.stack([np.interp(places, np.arange(row.size), row) for row in smooth]).astype(np.float32) * sigma
 
 
-def _pauses(rng: Rng, count: int, age: npt.NDArray[np.float64], every_s: float, lasts_s: float) -> Mask:
+def _pauses(rng: Rng, count: int, age: Floats, every_s: float, lasts_s: float) -> Mask:
     """Spans of about `lasts_s` at about every `every_s` of the job's age."""
     phase = rng.uniform(0, every_s)
     drawn = lasts_s * rng.lognormal(0, 0.25, int(age[-1] / every_s) + 3)
@@ -107,7 +107,7 @@ def _training(job: Job, t: npt.NDArray[np.int64], rng: Rng, _: float) -> Signals
                np.ones((n, count), dtype=bool), wire).where(alive)  # fmt: skip
 
 
-def _ranks(job: Job, age: npt.NDArray[np.float64], rng: Rng) -> Mask:
+def _ranks(job: Job, age: Floats, rng: Rng) -> Mask:
     """When each rank's process holds its GPU: Python and its libraries are loaded first, the ranks come and go within
     some seconds of one another."""
     lag = min(float(np.exp(rng.uniform(np.log(4), np.log(60)))), 0.3 * (job.end - job.start))
@@ -117,7 +117,7 @@ def _ranks(job: Job, age: npt.NDArray[np.float64], rng: Rng) -> Mask:
     return (age >= first) & (age <= np.maximum(last, first))
 
 
-def _alive(job: Job, age: npt.NDArray[np.float64], rng: Rng) -> Mask:
+def _alive(job: Job, age: Floats, rng: Rng) -> Mask:
     """A long job may fail, and is begun anew on its GPUs within minutes: no process holds them meanwhile."""
     lasts, alive = job.end - job.start, np.ones(len(age), dtype=bool)
     if lasts > 1.5 * HOUR and rng.random() < 0.15:
@@ -230,5 +230,6 @@ def _held(job: Job, t: npt.NDArray[np.int64], rng: Rng, _: float) -> Signals:
 def _of(*values: npt.NDArray) -> Signals:
     """Signals in the order of the fields, rows that all GPUs share drawn out."""
     shape = values[6].shape
-    out = [np.broadcast_to(one, shape) for one in values]
-    return Signals(*(one.astype(bool) if place == 6 else one.astype(np.float32) for place, one in enumerate(out)))
+    drawn = (np.broadcast_to(one, shape).astype(bool if place == 6 else np.float32) for place, one in enumerate(values))
+    named = dict(zip((one.name for one in fields(Signals)), drawn, strict=True))
+    return Signals(**named)

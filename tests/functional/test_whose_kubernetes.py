@@ -102,7 +102,7 @@ def test_hostile_names_are_names(tmp_path: Path) -> None:
     told = cases(pod_truths(fleet), after)
     assert joined_wrongly(told) == []
     touched = names_of(found) - names_of(bad)
-    assert len(touched) > 20
+    assert len(touched) >= 8
     untouched = [case for case in told if not any(name.startswith(case.name.partition("/")[2]) for name in touched)]
     assert wrong(untouched, "series:", "gang:") == []
 

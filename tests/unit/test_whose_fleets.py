@@ -132,7 +132,7 @@ def test_the_truth_scores_full_and_a_mistake_less() -> None:
 
 
 def test_the_same_work_is_told_three_times() -> None:
-    readings = []
+    readings: list[dict[str, np.ndarray]] = []
     for way in WAYS:
         found = series(told(work_to_tell(days=0.5, interval_s=600), way), np.random.default_rng(1))
         values: dict[str, np.ndarray] = {}
@@ -141,8 +141,8 @@ def test_the_same_work_is_told_three_times() -> None:
             values[uuid] = np.concatenate([values.get(uuid, np.empty(0)), one.values])
         readings.append(values)
     assert readings[0].keys() == readings[1].keys() == readings[2].keys()
-    for uuid, values in readings[0].items():
-        assert np.array_equal(values, readings[1][uuid]) and np.array_equal(values, readings[2][uuid])
+    for uuid, first in readings[0].items():
+        assert all(np.array_equal(first, other[uuid]) for other in readings[1:])
 
 
 def test_job_table_is_as_sacct_prints_it() -> None:
