@@ -2,7 +2,8 @@
 
     python benchmarks/whose.py kubernetes [--seeds 0-19] [--engine victoria-metrics] [--failures 20]
     python benchmarks/whose.py scrapes    [--seeds 0-9]   machines without labels, through a server, 60 s apart
-    python benchmarks/whose.py databases  [--seeds 0-4]   the same second by second, through the agent's databases
+    python benchmarks/whose.py databases  [--seeds 0-4]   the same second by second, through the agent's databases (8
+                                                           nodes and 12 hours: each second of each GPU is written)
     python benchmarks/whose.py gangs      [--seeds 0-19]  the same without a source: seconds, minutes, scrapes
 
 Prints the figures by seed, their sums, and by kind of scene what was found and what stood in its place. The targets:
@@ -84,14 +85,14 @@ def scrapes(seeds: Sequence[int], engine: str, nodes: int, hours: float) -> None
     _sum("a server, scraped every 60 s", total)
 
 
-def databases(seeds: Sequence[int], nodes: int, hours: float) -> None:
+def databases(seeds: Sequence[int], nodes: int, hours: float, samples_hours: float) -> None:
     total = Score()
     for seed in seeds:
         began, fleet = time.monotonic(), bare_fleet(seed, nodes, hours)
         lived = live(fleet)
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            write_databases(fleet, lived, folder)
+            write_databases(fleet, lived, folder, samples_seconds=samples_hours * 3600)
             source = Databases((folder,))
             frame = source.read(load_catalog(), since=fleet.seconds, until=fleet.end, now=fleet.end)
         mine = score_frame(fleet, lived, truths(fleet), frame)
@@ -140,18 +141,23 @@ def main() -> None:
     parser.add_argument("--engine", choices=tuple(ENGINES), default="victoria-metrics")
     parser.add_argument("--ways", nargs="+", choices=("seconds", "minutes", "scrapes"),
                         default=["seconds", "minutes", "scrapes"])  # fmt: skip
-    parser.add_argument("--nodes", type=int, default=12)
-    parser.add_argument("--hours", type=float, default=24)
+    parser.add_argument("--nodes", type=int, help="nodes of a fleet without labels (default: 12; databases: 8)")
+    parser.add_argument("--hours", type=float, help="its length (default: 24; databases: 12)")
+    parser.add_argument(
+        "--samples-hours", type=float, default=48, help="how long the agent keeps seconds (default: 48)"
+    )
     parser.add_argument("--failures", type=int, default=20, help="how many failed cases to print")
     options = parser.parse_args()
+    small = options.what == "databases"
+    nodes, hours = options.nodes or (8 if small else 12), options.hours or (12 if small else 24)
     if options.what == "kubernetes":
         kubernetes(options.seeds or range(20), options.engine, options.failures)
     elif options.what == "scrapes":
-        scrapes(options.seeds or range(10), options.engine, options.nodes, options.hours)
+        scrapes(options.seeds or range(10), options.engine, nodes, hours)
     elif options.what == "databases":
-        databases(options.seeds or range(5), options.nodes, options.hours)
+        databases(options.seeds or range(5), nodes, hours, options.samples_hours)
     else:
-        gangs(options.seeds or range(20), options.ways, options.nodes, options.hours)
+        gangs(options.seeds or range(20), options.ways, nodes, hours)
 
 
 if __name__ == "__main__":

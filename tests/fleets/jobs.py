@@ -184,7 +184,9 @@ def desks(rng: Rng, node: int, seconds: float) -> Iterator[Job]:
 
 
 def work(seed: int, nodes: int, seconds: float) -> list[Job]:
-    """All jobs of a fleet that touch its window, numbered by start."""
+    """All jobs of a fleet that touch its window, numbered by start. Of its nodes one or two serve, one has notebooks."""
+    if nodes < 4:
+        raise ValueError(f"{nodes} nodes are too few for services, notebooks and a queue: take 4 or more")
     rng = np.random.default_rng([seed, 64])
     serving, sitting = 1 + int(rng.random() < 0.4), 1
     found = list(queue(rng, list(range(nodes - serving - sitting)), seconds, traffic(rng)))
