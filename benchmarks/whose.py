@@ -73,16 +73,16 @@ def _share(found: Sequence[Case], kind: str) -> str:
     return f"{sum(some)} of {len(some)} ({100 * sum(some) / max(len(some), 1):.1f} %)"
 
 
-def scrapes(seeds: Sequence[int], engine: str, nodes: int, hours: float) -> None:
+def scrapes(seeds: Sequence[int], engine: str, nodes: int, hours: float, interval: int) -> None:
     total = Score()
     for seed in seeds:
         began, fleet = time.monotonic(), bare_fleet(seed, nodes, hours)
         lived = live(fleet)
-        frame = read(engine, scraped(fleet, lived), fleet.start, fleet.end)
+        frame = read(engine, scraped(fleet, lived, interval), fleet.start, fleet.end)
         mine = score_frame(fleet, lived, truths(fleet), frame)
         total += mine
         _say(f"seed {seed}", mine, began)
-    _sum("a server, scraped every 60 s", total)
+    _sum(f"a server, scraped every {interval} s", total)
 
 
 def databases(seeds: Sequence[int], nodes: int, hours: float, samples_hours: float) -> None:
@@ -146,6 +146,7 @@ def main() -> None:
     parser.add_argument(
         "--samples-hours", type=float, default=48, help="how long the agent keeps seconds (default: 48)"
     )
+    parser.add_argument("--interval", type=int, default=60, help="seconds between two scrapes (default: 60)")
     parser.add_argument("--failures", type=int, default=20, help="how many failed cases to print")
     options = parser.parse_args()
     small = options.what == "databases"
@@ -153,7 +154,7 @@ def main() -> None:
     if options.what == "kubernetes":
         kubernetes(options.seeds or range(20), options.engine, options.failures)
     elif options.what == "scrapes":
-        scrapes(options.seeds or range(10), options.engine, nodes, hours)
+        scrapes(options.seeds or range(10), options.engine, nodes, hours, options.interval)
     elif options.what == "databases":
         databases(options.seeds or range(5), nodes, hours, options.samples_hours)
     else:

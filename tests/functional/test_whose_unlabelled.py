@@ -4,11 +4,14 @@ set of GPUs, from a server that is scraped every minute and from our agent's dat
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 from skuwise.advisor.frame import Frame
+from skuwise.advisor.simulate.series import Series
 from skuwise.advisor.source import Databases, PrometheusServer
 from skuwise.rules.catalog_loader import load_catalog
 from skuwise.tests.engines import victoria
@@ -28,7 +31,11 @@ def made(seed: int, nodes: int = 8, hours: float = 16) -> tuple[BareFleet, Lived
 
 
 def read(fleet: BareFleet, lived: Lived, folder: Path) -> Frame:
-    with victoria(folder, scraped(fleet, lived)) as url:
+    return read_series(fleet, scraped(fleet, lived), folder)
+
+
+def read_series(fleet: BareFleet, found: Iterable[Series], folder: Path) -> Frame:
+    with victoria(folder, found) as url:
         server = PrometheusServer(url, environ={}, cached=False)
         return server.read(load_catalog(), since=fleet.seconds, until=fleet.end, now=fleet.end + 60)
 
@@ -66,6 +73,38 @@ def test_gangs_are_found_in_series(how: How) -> None:
         total += score_spans(fleet, lived, known, [Detected(frozenset(one.gpus), one.start, one.end) for one in found])
     assert total.coverage >= 0.95
     assert total.f1 >= 0.9
+
+
+def test_machines_that_rest_have_no_workloads(tmp_path: Path) -> None:
+    fleet, _, _ = made(205)
+    fleet = replace(fleet, jobs=())
+    lived = live(fleet)
+    frame = read(fleet, lived, tmp_path)
+    assert frame.uses.empty and frame.workloads.empty
+
+
+def test_memory_that_is_held_alone_is_no_work(tmp_path: Path) -> None:
+    fleet, _, _ = made(205)
+    fleet = replace(fleet, jobs=tuple(replace(one, kind="held") for one in fleet.jobs))
+    frame = read(fleet, live(fleet), tmp_path)
+    assert len(of_frame(frame)) <= 0.1 * len(fleet.jobs)
+
+
+@pytest.mark.parametrize("lacking", ["DCGM_FI_PROF_", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_FB_"])
+def test_with_fewer_metrics_what_works_still_belongs_to_somebody(lacking: str, tmp_path: Path) -> None:
+    fleet, lived, known = made(202)
+    found = [one for one in scraped(fleet, lived) if not one.name.startswith(lacking)]
+    told = score_frame(fleet, lived, known, read_series(fleet, found, tmp_path))
+    assert told.coverage >= 0.95
+    assert told.f1 >= 0.5
+
+
+@pytest.mark.parametrize("interval", [15, 30, 120])
+def test_other_intervals_of_scraping(interval: int, tmp_path: Path) -> None:
+    fleet, lived, known = made(203)
+    told = score_frame(fleet, lived, known, read_series(fleet, scraped(fleet, lived, interval), tmp_path))
+    assert told.coverage >= 0.95
+    assert told.f1 >= (0.85 if interval < 60 else 0.7)
 
 
 def test_no_gpu_is_in_two_workloads_at_once(tmp_path: Path) -> None:
