@@ -184,7 +184,7 @@ def desks(rng: Rng, node: int, seconds: float) -> Iterator[Job]:
 
 
 def work(seed: int, nodes: int, seconds: float) -> list[Job]:
-    """All jobs of a fleet that touch its window, numbered by start. One or two of its nodes serve, one has notebooks."""
+    """All jobs of a fleet that touch its window, numbered by start. One or two nodes serve, one has notebooks."""
     if nodes < 4:
         raise ValueError(f"{nodes} nodes are too few for services, notebooks and a queue: take 4 or more")
     rng = np.random.default_rng([seed, 64])
