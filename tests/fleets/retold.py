@@ -38,8 +38,8 @@ def work_to_tell(days: float = 4.0, interval_s: float = 60.0) -> Fleet:
     work = (
         job(70001, "pretrain-base", "train_network", both, "PyTorchJob", PYTORCH, "language", begin_day=0.4,
             end_day=2.9),
-        job(70002, "chat-api-a", "decode", gpus(serve, 0, 1, 2, 3), "Deployment", VLLM, "assistant"),
-        job(70003, "chat-api-b", "decode", gpus(serve, 4, 5, 6, 7), "Deployment", VLLM, "assistant"),
+        job(70002, "chat-api-a", "decode_together", gpus(serve, 0, 1, 2, 3), "Deployment", VLLM, "assistant"),
+        job(70003, "chat-api-b", "decode_together", gpus(serve, 4, 5, 6, 7), "Deployment", VLLM, "assistant"),
         job(70004, "sft-support", "finetune", gpus(mixed, 0, 1, 2, 3), "Job", AXOLOTL, "assistant", begin_day=0.9,
             end_day=2.2),
         job(70005, "embed-corpus", "batch_compute", gpus(mixed, 4), "Job", PYTORCH, "search", begin_day=0.2,
