@@ -49,7 +49,10 @@ class AgentConfig:
     snapshot_folder: Path | None = None
     listen: Address | None = None
     pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
-    allocations: Path = Path("/run/skuwise/allocations")
+    # Where Slurm's prolog and epilog leave their files: root's own, apart from what systemd gives the agent.
+    allocations: Path = Path("/run/skuwise-slurm")
+    # The folder of slurm.conf, gres.conf and cgroup.conf; None: where slurmd usually has it.
+    slurm_conf: Path | None = None
     drained_marker: Path = Path("/run/skuwise/drained")
     environ_socket: Path = Path("/run/skuwise-environ/environ.sock")
 
@@ -108,6 +111,7 @@ _KEYS: Mapping[str, str] = {
     "scrape_remote": "scrape_remote",
     "pod_resources": "pod_resources",
     "allocations": "allocations",
+    "slurm_conf": "slurm_conf",
     "drained_marker": "drained_marker",
     "environ_socket": "environ_socket",
 }

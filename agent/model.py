@@ -334,13 +334,19 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadUse:
-    """One workload on one GPU right now, and how we know."""
+    """One workload on one GPU, and how we know.
+
+    `since` and `until` (Unix seconds): where the scheduler told when it was given and taken back. `until` None: it is
+    so right now; otherwise it is over.
+    """
 
     workload_id: str
     gpu_uuid: str
     basis: Literal["allocation", "process", "activity"]
     shared: bool = False
     mem_used_bytes: int | None = None
+    since: float | None = None
+    until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,9 +49,20 @@ class Allocations:
         """The devices that are here now, so that minor numbers and MIG names can be turned into UUIDs."""
         self._devices = Devices(gpus)
 
-    def read(self) -> Granted:
-        """Claims of every scheduler here, why there are none, and whether the node is drained."""
-        slurm, kubelet = self._slurm.read(self._devices), self._kubelet.read(self._devices)
+    def job_owners(self) -> Mapping[str, int]:
+        """Slurm's jobs that run here -> the number of their user, where the prolog told it."""
+        return self._slurm.owners()
+
+    def read(self, seen: Mapping[Origin, frozenset[str]] | None = None) -> Granted:
+        """Claims of every scheduler here, why there are none, and whether the node is drained.
+
+        `seen`: origins of running processes and the GPUs they are on, which must agree with what was given. None:
+        nobody looked; what ended meanwhile is told at the next call.
+        """
+        by_job = None
+        if seen is not None:
+            by_job = {origin.key: gpus for origin, gpus in seen.items() if origin.scheduler == "slurm"}
+        slurm, kubelet = self._slurm.read(self._devices, by_job), self._kubelet.read(self._devices)
         absences = slurm.absences | kubelet.absences
         if not (slurm.present or kubelet.present):
             absences |= {_NO_SCHEDULER}
@@ -72,14 +83,15 @@ class Allocations:
         matched: dict[Claim, Origin] = {}
         slurm = {o.job_id or job_ids.get(o) or o.key: o for o in seen if o.scheduler == "slurm"}
         slurm |= {o.key: o for o in seen if o.scheduler == "slurm"}
-        for claim in claims:
+        # A run that holds its devices goes before one that ended: a requeued job has both.
+        for claim in sorted(claims, key=lambda claim: (claim.until is not None, -(claim.since or 0.0))):
             if claim.scheduler != "slurm":
                 continue
             origin = slurm.get(claim.job_id or "") or slurm.get(claim.sluid or "")
-            if origin is not None:
+            if origin is not None and origin not in matched.values():
                 matched[claim] = origin
         taken = set(matched.values())
-        for claim, origin in join([claim for claim in claims if claim not in matched], seen).items():
+        for claim, origin in join([c for c in claims if c not in matched and c.until is None], seen).items():
             named = origin.scheduler == "slurm" and (claim.sluid or origin.job_id or origin in job_ids)
             if origin not in taken and not named:  # what has a name of its own is not somebody else's
                 matched[claim] = origin

@@ -14,29 +14,38 @@ A process keeps the workload it was first given, also when its launcher ends bef
 Allocation is a basis of its own (`allocation`): a scheduler's claim gives its workload the GPUs it was given, also
 where nothing of it runs, and names pods and jobs better than their processes do.
 
+Where Slurm gives its jobs no cgroup (proctrack/linuxproc), a process is its job's by the slurmstepd that it descends
+from, or by ``SLURM_JOB_ID`` in its environment where that may be read and the job is its own user's.
+
 Identities (`ids.workload_id`): a Slurm job by its id and its start by the scheduler's clock, so that every node gives
 the same and a recycled id another (`ids.slurm_parts` says what stands in where the start is not known); a pod by its
 UID; a container by its id; a plain process by boot id, PID and start time of its leader.
+
+A Slurm job whose name nobody told is called ``job 42`` and is a series of its own: what its processes are called
+(``slurm_script``, ``python``) would make one series of all jobs of a user.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ..model import Absence, Gpu, GpuProcess, Workload, WorkloadUse
 from .allocation import Allocations, Granted, controller_of
-from .cgroups import Origin, origin_of
+from .cgroups import PLAIN, Origin, origin_of
 from .claims import Claim
 from .frameworks import framework_of, program_of
-from .ids import series_id, slurm_parts, workload_id
+from .ids import series_id, slurm_parts, unnamed_series_id, workload_id
 from .procfs import Process, read_process, read_start_ticks, read_variables
 from .redact import redact_command, redact_text
-from .slurm import start_of
+from .slurm_files import JobFile
+from .slurm_variables import job_of
+from .stepd import stepd_job
 from .text import clean_text
-from .uses import Holdings, uses
+from .uses import Given, Holdings, uses
 
 _MAX_CLIMB = 64
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "tcsh", "csh", "ash"})
@@ -62,13 +71,17 @@ _MOST_SERVERS = 256
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A process and the workload it was first given. `job_id`, `start_seconds`: its job's, by path or environment."""
+    """A process and the workload it was first given. `told`: what its environment says of its Slurm job."""
 
     start_ticks: int
     origin: Origin
     workload: Workload
-    job_id: str | None = None
-    start_seconds: int | None = None
+    told: JobFile | None = None
+
+    @property
+    def job_id(self) -> str | None:
+        """Its Slurm job, by path or environment."""
+        return self.origin.job_id or (self.told.job_id if self.told is not None else None)
 
 
 class Attribution:
@@ -76,7 +89,8 @@ class Attribution:
 
     `user_name` gives a uid's name, or None (`pwd.getpwuid` is the real one). `boot_id` None leaves the identities of
     plain processes unique within the node's uptime only as far as PIDs and start times are. `allocations` tells who was
-    given what; None: nobody asks. `variables` gives the allow-listed variables of a process.
+    given what; None: nobody asks. `variables` gives the allow-listed variables of a process. A slurmstepd is believed
+    where it is a process of `trusted_uids`.
     """
 
     def __init__(
@@ -89,7 +103,9 @@ class Attribution:
         *,
         allocations: Allocations | None = None,
         variables: Callable[[int], Mapping[str, str]] | None = None,
+        trusted_uids: frozenset[int] = frozenset({0}),
     ) -> None:
+        self._trusted = trusted_uids
         self._procfs = procfs
         self._boot = boot_id or node
         self._cluster = cluster
@@ -135,16 +151,23 @@ class Attribution:
         the workload on that GPU.
         """
         hidden = self._look(processes)
-        granted = self._allocations.read() if self._allocations is not None else Granted()
-        named, allocated = self._name(granted.claims)
+        seen = self._seen()
+        granted = self._allocations.read(seen) if self._allocations is not None else Granted()
+        named, allocated = self._name(granted.claims, seen)
         self.absences = granted.absences | {_HIDDEN} if hidden else granted.absences
         found = uses(
             self._holdings.memory(processes),
             {first: workload.workload_id for first, workload in named.items()},
             self._holdings.strangers,
-            ((uuid, workload.workload_id) for workload, claim in allocated for uuid in claim.gpu_uuids),
+            (
+                Given(uuid, workload.workload_id, claim.since, claim.until)
+                for workload, claim in allocated
+                for uuid in claim.gpu_uuids
+            ),
         )
-        current = {workload.workload_id: workload for workload in (*named.values(), *(w for w, _ in allocated))}
+        # A job that was given no GPU and runs on none is none of ours.
+        holding = (workload for workload, claim in allocated if claim.gpu_uuids or claim.unresolved)
+        current = {workload.workload_id: workload for workload in (*holding, *named.values())}
         self._current = current
         self._named = named
         return tuple(current[key] for key in sorted(current)), found
@@ -205,9 +228,9 @@ class Attribution:
             self._holdings = Holdings(processes, ids, hidden)
             self._runs = {}
             for held in known.values():
-                # Of several processes the one that knows its job's start speaks for all.
+                # Of several processes one that tells of its job speaks for all.
                 other = self._runs.get(held.workload.workload_id)
-                if other is None or (other.start_seconds is None and held.start_seconds is not None):
+                if other is None or (other.told is None and held.told is not None):
                     self._runs[held.workload.workload_id] = held
             self._first = {key: held.workload for key, held in self._runs.items()}
         return hidden
@@ -236,17 +259,23 @@ class Attribution:
         self._cursor += _CHECKED_PER_SCAN
         return part
 
-    def _name(self, claims: Sequence[Claim]) -> tuple[dict[str, Workload], list[tuple[Workload, Claim]]]:
+    def _seen(self) -> dict[Origin, frozenset[str]]:
+        """The jobs, pods and containers whose processes are on GPUs, and on which."""
+        seen: dict[Origin, set[str]] = defaultdict(set)
+        for gpu, key in self._holdings.keys:
+            if self._runs[key].origin.key:
+                seen[self._runs[key].origin].add(gpu)
+        return {origin: frozenset(gpus) for origin, gpus in seen.items()}
+
+    def _name(
+        self, claims: Sequence[Claim], seen: Mapping[Origin, frozenset[str]]
+    ) -> tuple[dict[str, Workload], list[tuple[Workload, Claim]]]:
         """First workload id -> what it is called with what the schedulers know; and each claim with its workload."""
         first = self._runs
         if not claims or self._allocations is None:
             return {key: self._with_claim(held, None) for key, held in first.items()}, []
-        seen: dict[Origin, set[str]] = defaultdict(set)
-        for gpu, key in self._holdings.keys:
-            if first[key].origin.key:
-                seen[first[key].origin].add(gpu)
         job_ids = {held.origin: held.job_id for held in first.values() if held.job_id}
-        matched = self._allocations.match(claims, {o: frozenset(gpus) for o, gpus in seen.items()}, job_ids)
+        matched = self._allocations.match(claims, seen, job_ids)
         claim_of = {origin: claim for claim, origin in matched.items()}
         named = {key: self._with_claim(held, claim_of.get(held.origin)) for key, held in first.items()}
         running = {held.origin: named[key] for key, held in first.items()}
@@ -260,19 +289,7 @@ class Attribution:
     def _with_claim(self, held: _Known, claim: Claim | None) -> Workload:
         workload, origin = held.workload, held.origin
         if origin.scheduler == "slurm":
-            sluid = None if origin.job_id else origin.key
-            job_id = held.job_id or origin.job_id or (claim.job_id if claim else None)
-            start = claim.start_seconds if claim and claim.start_seconds is not None else held.start_seconds
-            account = workload.account or (claim.account if claim else None)
-            name = (claim.name if claim else None) or workload.name
-            return replace(
-                workload,
-                workload_id=workload_id(self._cluster, "slurm", *slurm_parts(job_id, start, sluid)),
-                series_id=series_id(self._cluster, account, workload.user, name),
-                name=name,
-                job_id=job_id or origin.key,
-                account=account,
-            )
+            return self._job(workload, claim, origin, held.told)
         if origin.scheduler == "kubernetes" and claim is not None:
             name = controller_of(claim.pod or "") or workload.name
             return replace(
@@ -284,58 +301,112 @@ class Attribution:
             )
         return workload
 
+    def _job(
+        self, workload: Workload | None, claim: Claim | None, origin: Origin | None, told: JobFile | None
+    ) -> Workload:
+        """A run of a Slurm job: by the prolog, which root wrote, before what its processes tell."""
+        by_path = origin.job_id if origin is not None else None
+        sluid = (claim.sluid if claim else None) or (origin.key if origin is not None and not by_path else None)
+        claimed = claim.job_id if claim else None
+        job_id = by_path or claimed or (told.job_id if told is not None else None)
+
+        def known(name: str) -> Any:  # noqa: ANN401 - fields of several types
+            first = getattr(claim, name) if claim is not None else None
+            return first if first is not None else getattr(told, name, None)
+
+        since = claim.since if claim is not None else None
+        parts = slurm_parts(job_id, known("start_seconds"), sluid, restarts=known("restarts"), stamp_seconds=since)
+        key = workload_id(self._cluster, "slurm", *parts)
+        earlier = self._current.get(key)  # what ran before it went quiet told more about it
+        base = workload or earlier
+        user = known("user") or (self._name_of(claim.uid) if claim is not None else None)
+        user = user or (base.user if base is not None else None)
+        kept = {
+            name: known(name) if known(name) is not None else getattr(earlier, name, None)
+            for name in ("account", "partition", "qos", "array_job_id", "array_task_id", "restarts")
+        }
+        called = f"job {job_id or sluid}"
+        name = known("name") or (earlier.name if earlier is not None else called)
+        group = kept["account"]
+        series = (
+            unnamed_series_id(self._cluster, group, user, kept["array_job_id"] or job_id or sluid or "")
+            if name == called
+            else series_id(self._cluster, group, user, name)
+        )
+        return Workload(
+            workload_id=key,
+            series_id=series,
+            name=name,
+            scheduler="slurm",
+            job_id=job_id or sluid,
+            user=user,
+            framework=base.framework if base is not None else None,
+            command=base.command if base is not None else None,
+            **kept,
+        )
+
     def _claimed(self, claim: Claim, origin: Origin | None) -> Workload:
         """What was given devices, but runs nothing on them now."""
         if claim.scheduler == "slurm":
-            parts = slurm_parts(claim.job_id, claim.start_seconds, claim.sluid)
-            name, group = claim.name or f"job {claim.job_id}", claim.account
-        else:
-            known = origin is not None and bool(origin.key)
-            parts = (origin.key,) if origin is not None and known else ("pod", claim.namespace or "", claim.pod or "")
-            name, group = controller_of(claim.pod or "") or "unnamed", claim.namespace
+            return self._job(None, claim, origin, None)
+        known = origin is not None and bool(origin.key)
+        parts = (origin.key,) if origin is not None and known else ("pod", claim.namespace or "", claim.pod or "")
+        name = controller_of(claim.pod or "") or "unnamed"
         key = workload_id(self._cluster, claim.scheduler, *parts)
-        earlier = self._current.get(key)  # what ran before it went quiet told more about it
+        earlier = self._current.get(key)
         return earlier or Workload(
             workload_id=key,
-            series_id=series_id(self._cluster, group, claim.user, name),
+            series_id=series_id(self._cluster, claim.namespace, claim.user, name),
             name=name,
             scheduler=claim.scheduler,
-            job_id=claim.job_id,
             namespace=claim.namespace,
             pod=claim.pod,
             user=claim.user,
-            account=claim.account,
         )
 
     def _describe(self, process: Process, context: _Context) -> _Known:
         origin = origin_of(process.cgroup)
         leader = context.leader(process, origin)
+        if origin == PLAIN:
+            origin = self._job_without_cgroup(process, context) or origin
         user = self._user(leader, origin)
         name = _name(leader, process)
-        job_id, account, start = None, None, None
+        told = None
         key: tuple[str, ...] = (origin.key,)
         if origin.scheduler == "slurm":
             # Only a process that Slurm itself put into its cgroup is believed about its job.
-            variables = self._variables(process.stat.pid)
-            job_id = origin.job_id or variables.get("SLURM_JOB_ID") or None
-            account = variables.get("SLURM_JOB_ACCOUNT") or None
-            name = variables.get("SLURM_JOB_NAME") or name
-            start = start_of(variables)
+            told = job_of(origin.key, self._variables(process.stat.pid), with_devices=False)
         elif origin.scheduler == "process":
             key = (self._boot, str(leader.stat.pid), str(leader.stat.start_ticks))
         workload = Workload(
             workload_id=workload_id(self._cluster, origin.scheduler, *key),
-            series_id=series_id(self._cluster, account, user, name),
+            series_id=series_id(self._cluster, None, user, name),
             name=name,
             scheduler=origin.scheduler,
-            job_id=job_id or (origin.key if origin.scheduler == "slurm" else None),
+            job_id=origin.key if origin.scheduler == "slurm" else None,
             user=user,
-            account=account,
             framework=framework_of(leader.argv, process.argv, (process.stat.comm,)),
             command=redact_command(leader.argv) or None,
         )
         workload = self._first.setdefault(workload.workload_id, workload)
-        return _Known(process.stat.start_ticks, origin, workload, job_id, start)
+        return _Known(process.stat.start_ticks, origin, workload, told)
+
+    def _job_without_cgroup(self, process: Process, context: _Context) -> Origin | None:
+        """The Slurm job of a process whose cgroup names none: by its slurmstepd, else by its environment, where that is
+        told and the job is its user's."""
+        for ancestor in context.ancestors(process):
+            job = stepd_job(ancestor, self._trusted)
+            if job is not None:
+                return Origin("slurm", job, job if job.isdecimal() else None)
+        owners = self._allocations.job_owners() if self._allocations is not None else {}
+        if owners and process.uid is not None:
+            job = self._variables(process.stat.pid).get("SLURM_JOB_ID", "")
+            if owners.get(job) == process.uid:
+                return Origin("slurm", job, job)
+        return None
+
+    def _name_of(self, uid: int | None) -> str | None:
+        return None if uid is None else clean_text(self._user_name(uid) or str(uid))
 
     def _user(self, leader: Process, origin: Origin) -> str | None:
         """None inside pods, and for root inside containers: there a uid says nothing about who it is."""
@@ -343,7 +414,7 @@ class Attribution:
             return None
         if origin.scheduler == "docker" and leader.uid == 0:
             return None
-        return clean_text(self._user_name(leader.uid) or str(leader.uid))
+        return self._name_of(leader.uid)
 
 
 class _Context:
@@ -357,6 +428,15 @@ class _Context:
         if pid not in self._read:
             self._read[pid] = read_process(self._procfs, pid) if pid > 0 else None
         return self._read[pid]
+
+    def ancestors(self, process: Process) -> Iterator[Process]:
+        """Its parent, its parent's parent, and so on."""
+        for _ in range(_MAX_CLIMB):
+            parent = self.process(process.stat.ppid)
+            if parent is None or parent.stat.start_ticks > process.stat.start_ticks:
+                return
+            yield parent
+            process = parent
 
     def leader(self, process: Process, origin: Origin) -> Process:
         for _ in range(_MAX_CLIMB):

@@ -19,8 +19,8 @@ _SLUID = re.compile(r"s[0-9A-Z]{11,19}")
 # Controllers under which Slurm keeps its v1 tree, depending on the site's plugins.
 _V1_CONTROLLERS = ("freezer", "devices", "cpuset", "memory", "cpu,cpuacct")
 _MAX_ENTRIES = 4096
-_EXTERN_DEPTH = 3  # step_extern/user/task_special
-_MAX_PIDS = 64
+_STEP_DEPTH = 3  # step_extern/user/task_special
+_MAX_PIDS, _MAX_STEPS = 64, 64
 
 
 def slurm_jobs(cgroups: Path) -> dict[str, Path] | None:
@@ -45,14 +45,19 @@ def slurm_jobs(cgroups: Path) -> dict[str, Path] | None:
     return found
 
 
-def extern_pids(job: Path) -> tuple[int, ...]:
-    """The processes of a job's extern step; empty where it has none (no ``PrologFlags=Contain``)."""
+def step_pids(job: Path) -> dict[str, tuple[int, ...]]:
+    """The processes of each step of a job: ``batch``, ``extern`` (with ``PrologFlags=Contain``) and srun's numbers."""
+    steps = [name for name in _folders(str(job)) if name.startswith("step_")][:_MAX_STEPS]
+    return {name.removeprefix("step_"): _pids(f"{job}/{name}") for name in steps}
+
+
+def _pids(step: str) -> tuple[int, ...]:
     pids: list[int] = []
-    folders = [(str(job / "step_extern"), 0)]
+    folders = [(step, 0)]
     while folders and len(pids) < _MAX_PIDS:
         folder, depth = folders.pop()
         pids += [int(word) for word in _text(f"{folder}/cgroup.procs").split() if word.isdigit()]
-        if depth < _EXTERN_DEPTH:
+        if depth < _STEP_DEPTH:
             folders += [(f"{folder}/{name}", depth + 1) for name in _folders(folder)]
     return tuple(sorted(pid for pid in set(pids) if pid > 0)[:_MAX_PIDS])
 

@@ -25,7 +25,8 @@ class Claim:
     """One piece of work and the devices it was given on this node.
 
     `job_id` and `sluid` name a Slurm job, `namespace` and `pod` a pod. `start_seconds` is the job's start by the
-    scheduler (Unix seconds). `gpu_uuids` are devices known here; `unresolved` are names that fit none.
+    scheduler, `since` and `until` are when it was given its devices on this node and when they were taken back (Unix
+    seconds; `until` None: it holds them). `gpu_uuids` are devices known here; `unresolved` are names that fit none.
     """
 
     scheduler: Literal["slurm", "kubernetes"]
@@ -39,23 +40,41 @@ class Claim:
     pod: str | None = None
     user: str | None = None
     account: str | None = None
+    uid: int | None = None
+    partition: str | None = None
+    qos: str | None = None
+    array_job_id: str | None = None
+    array_task_id: str | None = None
+    restarts: int | None = None
+    since: float | None = None
+    until: float | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
         """What tells this claim from every other one of its scheduler."""
-        return (self.job_id or "",) if self.scheduler == "slurm" else (self.namespace or "", self.pod or "")
+        return (
+            (self.job_id or self.sluid or "", str(self.since))
+            if self.scheduler == "slurm"
+            else (self.namespace or "", self.pod or "")
+        )
 
 
 class Devices:
     """The devices of this node, by every name that a scheduler may give them."""
 
     def __init__(self, gpus: Sequence[Gpu] = ()) -> None:
+        self.uuids = tuple(gpu.uuid for gpu in gpus)
+        self.whole = tuple(gpu for gpu in gpus if gpu.kind == "gpu")
         self._uuids = frozenset(gpu.uuid for gpu in gpus)
         self._minors = {gpu.minor: gpu.uuid for gpu in gpus if gpu.kind == "gpu" and gpu.minor is not None}
         self._parts: dict[str, list[Gpu]] = {}
         for gpu in gpus:
             if gpu.kind == "mig" and gpu.parent_uuid:
                 self._parts.setdefault(gpu.parent_uuid, []).append(gpu)
+
+    def parts(self, uuid: str) -> tuple[Gpu, ...]:
+        """The MIG instances of a GPU."""
+        return tuple(self._parts.get(uuid, ()))
 
     def resolve(self, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """UUIDs of known devices, and the names that fit none; both in order, each once."""

@@ -7,6 +7,7 @@ import json
 import re
 
 _DIGITS = re.compile(r"\d+")
+_STAMP_SECONDS = 32 * 86400
 
 
 def workload_id(cluster: str, scheduler: str, *parts: str) -> str:
@@ -18,15 +19,38 @@ def workload_id(cluster: str, scheduler: str, *parts: str) -> str:
     return "w-" + _digest("workload", cluster, scheduler, *parts)
 
 
-def slurm_parts(job_id: str | None, start_seconds: int | None, sluid: str | None) -> tuple[str, ...]:
-    """What names a run of a Slurm job: its id and start, so that a recycled id is another run.
+def slurm_parts(
+    job_id: str | None,
+    start_seconds: int | None,
+    sluid: str | None,
+    *,
+    restarts: int | None = None,
+    stamp_seconds: float | None = None,
+) -> tuple[str, ...]:
+    """What names a run of a Slurm job, so that a recycled id and a requeued run are others.
 
-    `start_seconds` is the scheduler's own, the same on every node (a start read from processes would differ by node);
-    where it is not known the SLUID names the run, and where that is not known either, the id alone.
+    `start_seconds` is the scheduler's own start, the same on every node (a start read from processes would differ by
+    node). Where it is not known, the SLUID or the job id, the restart count where there was one, and `stamp_seconds`,
+    the time of the prolog, by 32 days: an id comes back later than that, while the prologs of one job run within
+    minutes. Where they fall on two sides of a border the job has two names: of jobs whose prologs are a minute apart,
+    one in 46,000.
     """
     if job_id and start_seconds is not None:
         return (job_id, str(start_seconds))
-    return (sluid or job_id or "",)
+    parts = [sluid or job_id or ""]
+    if restarts:
+        parts.append(f"restart {restarts}")
+    if stamp_seconds is not None:
+        parts.append(f"month {int(stamp_seconds // _STAMP_SECONDS)}")
+    return tuple(parts)
+
+
+def unnamed_series_id(cluster: str, group: str | None, user: str | None, job_id: str) -> str:
+    """The series of a Slurm job whose name nobody told: its own, with its requeued runs and its array's tasks.
+
+    `job_id` is the array's where it is a task of one. Two jobs without a name have nothing in common.
+    """
+    return "s-" + _digest("series", cluster, group or "", user or "", "job", job_id)
 
 
 def series_id(cluster: str, group: str | None, user: str | None, name: str) -> str:

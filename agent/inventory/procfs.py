@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +12,13 @@ from .text import clean_text
 
 _COMMAND_LIMIT = 65536
 _ENVIRON_LIMIT = 262144
+_FDS_LIMIT = 4096
 # The only variables that are looked at: environments hold secrets.
 ALLOWED_VARIABLES = frozenset(
     {
         "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_ACCOUNT", "SLURM_JOB_USER", "SLURM_JOB_GPUS",
-        "SLURM_JOB_START_TIME",
+        "SLURM_JOB_START_TIME", "SLURM_JOB_PARTITION", "SLURM_JOB_QOS", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID",
+        "SLURM_RESTART_COUNT", "SLURM_JOB_RESTART_COUNT",
     }
 )  # fmt: skip
 
@@ -59,8 +63,8 @@ def read_stat(procfs: Path, pid: int) -> Stat | None:
 
 def read_process(procfs: Path, pid: int) -> Process | None:
     """Everything about one process, as much as can be read; None if it is gone or became another meanwhile."""
-    stat = read_stat(procfs, pid)
-    if stat is None:
+    seen = read_stat(procfs, pid)
+    if seen is None:
         return None
     home = f"{procfs}/{pid}"
     raw = _read(f"{home}/cmdline", _COMMAND_LIMIT)
@@ -68,13 +72,13 @@ def read_process(procfs: Path, pid: int) -> Process | None:
     if len(raw) == _COMMAND_LIMIT:
         words = words[:-1]  # cut in the middle: half a secret is not recognised as one
     process = Process(
-        stat,
+        seen,
         _uid(_read(f"{home}/status", 4096)),
         read_cgroup(procfs, pid),
         tuple(word.decode("utf-8", "replace") for word in words),
     )
     after = read_stat(procfs, pid)
-    return process if after is not None and after.start_ticks == stat.start_ticks else None
+    return process if after is not None and after.start_ticks == seen.start_ticks else None
 
 
 def read_start_ticks(procfs: str, pid: int) -> int | None:
@@ -100,6 +104,32 @@ def read_variables(procfs: Path, pid: int) -> dict[str, str]:
         if equals and name in ALLOWED_VARIABLES:
             found[name] = clean_text(value)
     return found
+
+
+def read_open_minors(
+    procfs: Path, pid: int, majors: frozenset[int], number_of: Callable[[str], tuple[int, int] | None]
+) -> frozenset[int]:
+    """The minor numbers of the devices of these majors that a process holds open; empty where that may not be read.
+
+    `number_of` gives the major and minor of the device behind a descriptor's path: what the path is called is the
+    process's own choice.
+    """
+    home = f"{procfs}/{pid}/fd"
+    try:
+        names = [path.name for path in Path(home).iterdir()][:_FDS_LIMIT]
+    except OSError:
+        return frozenset()
+    numbers = (number_of(f"{home}/{name}") for name in names)
+    return frozenset(number[1] for number in numbers if number is not None and number[0] in majors)
+
+
+def device_number(path: str) -> tuple[int, int] | None:
+    """Major and minor of a character device; None: there is none by that name."""
+    try:
+        about = Path(path).stat()
+    except OSError:
+        return None
+    return (os.major(about.st_rdev), os.minor(about.st_rdev)) if stat.S_ISCHR(about.st_mode) else None
 
 
 def _uid(status: bytes) -> int | None:

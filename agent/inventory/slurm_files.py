@@ -1,7 +1,9 @@
-"""The files that the Slurm prolog writes, one per job: a strict reader.
+"""The files that Slurm's prolog and epilog write, two per run of a job: a strict reader.
 
-`systemd/slurm/prolog.sh` writes ``<job id>.job`` into a folder that only root can write, and `epilog.sh` removes it.
-Job names and accounts in them were chosen by users. A file that is not exactly what the prolog writes is refused whole.
+`systemd/slurm/prolog.sh` writes ``JOB-RESTARTS.job`` into a folder that only root can write, `epilog.sh` an empty
+``JOB-RESTARTS.end`` beside it. The run's start and end are the times at which the two were written. Accounts and names
+in them were chosen by users. A file that is not exactly what the prolog writes is refused whole; one without its last
+line is still being written, or was cut off by a full disk, and is none.
 """
 
 from __future__ import annotations
@@ -9,33 +11,59 @@ from __future__ import annotations
 import os
 import re
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .text import clean_text
 
-_FILE = re.compile(r"([0-9]{1,12})\.job")
-_SIZE_LIMIT = 4096
-_FILES_LIMIT = 1024
+_FILE = re.compile(r"([0-9]{1,12})-([0-9]{1,5})\.(job|end)")
+_SIZE_LIMIT = 8192
+_FILES_LIMIT = 4096
 _REQUIRED = frozenset({"version", "job_id", "gpus"})
-_KEYS = _REQUIRED | {"sluid", "start", "user", "account", "name"}
+_TEXTS = ("user", "account", "name", "partition", "qos", "cluster", "node")
+_KEYS = _REQUIRED | frozenset(_TEXTS) | {
+    "restarts", "sluid", "start", "uid", "array_job_id", "array_task_id", "conf", "complete",
+}  # fmt: skip
+_LAST = b"complete=1\n"
 _SLUID = re.compile(r"s[0-9A-Z]{11,19}")
 _START = re.compile(r"[0-9]{9,11}")
+_NUMBER = re.compile(r"[0-9]{1,10}")
 _ITEM = re.compile(r"[0-9]{1,4}(?:-[0-9]{1,4})?|(?:GPU|MIG)-[0-9A-Za-z/-]{8,80}")
 _MAX_DEVICES = 256
 
 
 @dataclass(frozen=True, slots=True)
 class JobFile:
-    """What the prolog wrote. `devices`: minor numbers or UUIDs as Slurm gave them; empty: the job was given no GPU."""
+    """What was told of one run of a job on this node.
+
+    `devices`: gres indices or UUIDs as Slurm gave them; empty: the job was given no GPU; None: not told.
+    `start_seconds` is the scheduler's start, `since` and `until` are the prolog's and the epilog's time (Unix seconds);
+    `until` None: it runs. `conf` and `node` are what slurmd calls slurm.conf and this node. None: not told.
+    """
 
     job_id: str
-    devices: tuple[str, ...]
+    devices: tuple[str, ...] | None
     sluid: str | None = None
     start_seconds: int | None = None
     user: str | None = None
     account: str | None = None
     name: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    cluster: str | None = None
+    node: str | None = None
+    array_job_id: str | None = None
+    array_task_id: str | None = None
+    restarts: int | None = None
+    uid: int | None = None
+    conf: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+    @property
+    def run(self) -> tuple[str, float | None]:
+        """What tells this run from every other one."""
+        return (self.job_id, self.since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +87,26 @@ def parse_devices(text: str) -> tuple[str, ...] | None:
         if first.isdecimal() and dash:
             if not 0 <= int(last) - int(first) < _MAX_DEVICES:
                 return None
-            names += [str(minor) for minor in range(int(first), int(last) + 1)]
+            names += [str(index) for index in range(int(first), int(last) + 1)]
         else:
             names.append(str(int(item)) if item.isdecimal() else item)
     return tuple(dict.fromkeys(names)) if len(names) <= _MAX_DEVICES else None
 
 
-def parse_job_file(raw: bytes, job_id: str) -> JobFile | str:
-    """The file's content, or the reason why it is refused."""
+def parse_job_file(raw: bytes, job_id: str) -> JobFile | str | None:
+    """The file's content, or the reason why it is refused; None: it has no end yet."""
     if len(raw) > _SIZE_LIMIT:
-        return "longer than 4 kB"
-    if not raw.endswith(b"\n"):
-        return "cut off"
+        return "longer than 8 kB"
+    if not raw.endswith(b"\n" + _LAST):
+        return None
     values: dict[str, str] = {}
     for line in raw[:-1].split(b"\n"):
         key, equals, value = line.decode("utf-8", "replace").partition("=")
         if not equals or key not in _KEYS or key in values:
             return "a line that the prolog does not write"
         values[key] = value
-    if not values.keys() >= _REQUIRED or values["version"] != "1":
-        return "not of version 1"
+    if not values.keys() >= _REQUIRED or values["version"] != "2":
+        return "not of version 2"
     if values["job_id"] != job_id:
         return "another job's id than its name says"
     devices = parse_devices(values["gpus"])
@@ -87,12 +115,39 @@ def parse_job_file(raw: bytes, job_id: str) -> JobFile | str:
     start, sluid = values.get("start", ""), values.get("sluid", "")
     if (start and not _START.fullmatch(start)) or (sluid and not _SLUID.fullmatch(sluid)):
         return "a start or SLUID that is none"
-    texts = {key: clean_text(values.get(key, "")) or None for key in ("user", "account", "name")}
-    return JobFile(job_id, devices, sluid or None, int(start) if start else None, **texts)
+    numbers = {key: values.get(key, "") for key in ("restarts", "uid", "array_job_id", "array_task_id")}
+    if any(number and not _NUMBER.fullmatch(number) for number in numbers.values()):
+        return "a number that is none"
+    conf = values.get("conf", "")
+
+    def text(key: str) -> str | None:
+        return clean_text(values.get(key, "")) or None
+
+    return JobFile(
+        job_id,
+        devices,
+        sluid or None,
+        int(start) if start else None,
+        restarts=int(numbers["restarts"]) if numbers["restarts"] else None,
+        uid=int(numbers["uid"]) if numbers["uid"] else None,
+        array_job_id=numbers["array_job_id"] or None,
+        array_task_id=numbers["array_task_id"] or None,
+        conf=conf if conf.startswith("/") and conf.isprintable() else None,
+        user=text("user"),
+        account=text("account"),
+        name=text("name"),
+        partition=text("partition"),
+        qos=text("qos"),
+        cluster=text("cluster"),
+        node=text("node"),
+    )
 
 
 def read_job_files(folder: Path, trusted_uids: frozenset[int]) -> JobFiles:
-    """Every job's file in `folder`. Only what `trusted_uids` own and nobody else can write is believed."""
+    """Every run in `folder`, in the order of their ids and starts.
+
+    Only what `trusted_uids` own and nobody else can write is believed.
+    """
     try:
         about = folder.lstat()
         names = sorted(path.name for path in folder.iterdir())
@@ -102,25 +157,40 @@ def read_job_files(folder: Path, trusted_uids: frozenset[int]) -> JobFiles:
         return JobFiles(missing=f"{folder} cannot be read: {error.strerror}")
     if not (stat.S_ISDIR(about.st_mode) and _is_trusted(about, trusted_uids)):
         return JobFiles(missing=f"{folder} is not a folder that only root can write")
-    jobs: list[JobFile] = []
+    found: dict[tuple[str, str], tuple[JobFile, float]] = {}
+    ends: dict[tuple[str, str], float] = {}
     refused: list[tuple[str, str]] = []
     for name in names[:_FILES_LIMIT]:
         match = _FILE.fullmatch(name)
         if match is None:
-            continue  # the prolog's temporary file, or somebody else's
-        raw = _read(folder / name, trusted_uids)
-        if raw is None:
             continue
-        parsed = parse_job_file(raw, match.group(1)) if isinstance(raw, bytes) else raw
+        read = _read(folder / name, trusted_uids)
+        if read is None:
+            continue
+        if isinstance(read, str):
+            refused.append((clean_text(name, 64), read))
+            continue
+        raw, written = read
+        run = (match.group(1), match.group(2))
+        if match.group(3) == "end":
+            ends[run] = written
+            continue
+        parsed = parse_job_file(raw, run[0])
         if isinstance(parsed, str):
             refused.append((clean_text(name, 64), parsed))
-        else:
-            jobs.append(parsed)
-    return JobFiles(tuple(jobs), tuple(refused))
+        elif parsed is not None:
+            found[run] = (parsed, written)
+    jobs = [_timed(job, since, ends.get(run)) for run, (job, since) in found.items()]
+    return JobFiles(tuple(sorted(jobs, key=lambda job: (job.job_id, job.since or 0.0))), tuple(refused))
 
 
-def _read(path: Path, trusted_uids: frozenset[int]) -> bytes | str | None:
-    """Bytes; the reason why it is refused; None: it vanished."""
+def _timed(job: JobFile, since: float, end: float | None) -> JobFile:
+    """An end before the start is of an earlier run under the same name."""
+    return replace(job, since=since, until=end if end is not None and end >= since else None)
+
+
+def _read(path: Path, trusted_uids: frozenset[int]) -> tuple[bytes, float] | str | None:
+    """Bytes and when they were written; the reason why it is refused; None: it vanished."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -131,7 +201,7 @@ def _read(path: Path, trusted_uids: frozenset[int]) -> bytes | str | None:
         about = os.fstat(fd)
         if not (stat.S_ISREG(about.st_mode) and _is_trusted(about, trusted_uids)):
             return "not a plain file that only root can write"
-        return os.read(fd, _SIZE_LIMIT + 1)
+        return os.read(fd, _SIZE_LIMIT + 1), about.st_mtime
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ..model import GpuProcess, WorkloadUse
 
@@ -49,26 +50,51 @@ class Holdings:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A GPU that a scheduler gave to a workload. `since` and `until` as in `claims.Claim`."""
+
+    gpu_uuid: str
+    workload_id: str
+    since: float | None = None
+    until: float | None = None
+
+    def overlaps(self, other: Given) -> bool:
+        """Whether both held the GPU at one time. Without a start nothing is known to be over before it."""
+        begins_late = other.until is not None and self.since is not None and other.until <= self.since
+        ends_early = self.until is not None and other.since is not None and self.until <= other.since
+        return self.gpu_uuid == other.gpu_uuid and not (begins_late or ends_early)
+
+
 def uses(
-    memory: Mapping[Key, int | None], named: Mapping[str, str], strangers: Iterable[str], given: Iterable[Key]
+    memory: Mapping[Key, int | None], named: Mapping[str, str], strangers: Iterable[str], given: Iterable[Given]
 ) -> tuple[WorkloadUse, ...]:
-    """All uses, in a fixed order. `named`: what each workload of `memory` is called by now; `given`: allocations."""
+    """All uses, in a fixed order. `named`: what each workload of `memory` is called by now; `given`: allocations, also
+    such as ended since the last call."""
     running: dict[Key, int | None] = {}
     for (gpu, first), amount in memory.items():
         key = (gpu, named[first])
         other = running.get(key, 0)
         running[key] = None if amount is None or other is None else amount + other
-    allocated = set(given)
+    allocations = list(given)
+    current = {(one.gpu_uuid, one.workload_id): one for one in allocations if one.until is None}
     holders: dict[str, set[str]] = defaultdict(set)
     for gpu in strangers:
         holders[gpu].add("")
-    for gpu, workload in running.keys() | allocated:
+    for gpu, workload in running.keys() | current.keys():
         holders[gpu].add(workload)
     found: list[WorkloadUse] = []
-    for gpu, workload in sorted(running.keys() | allocated):
+    for one in allocations:
+        if one.until is not None:
+            shared = any(one.overlaps(two) for two in allocations if two.workload_id != one.workload_id)
+            found.append(
+                WorkloadUse(one.workload_id, one.gpu_uuid, "allocation", shared, since=one.since, until=one.until)
+            )
+    for gpu, workload in running.keys() | current.keys():
         shared = len(holders[gpu]) > 1
-        if (gpu, workload) in allocated:
-            found.append(WorkloadUse(workload, gpu, "allocation", shared))
+        if (gpu, workload) in current:
+            since = current[gpu, workload].since
+            found.append(WorkloadUse(workload, gpu, "allocation", shared, since=since))
         if (gpu, workload) in running:
             found.append(WorkloadUse(workload, gpu, "process", shared, running[gpu, workload]))
-    return tuple(found)
+    return tuple(sorted(found, key=lambda use: (use.gpu_uuid, use.workload_id, use.basis, use.until or 0.0)))

@@ -18,6 +18,7 @@ from ..inventory.identity import identify
 from ..inventory.listeners import Listeners
 from ..inventory.podresources import PodResources
 from ..inventory.slurm import SlurmAllocations
+from ..inventory.slurm_conf import SlurmSettings
 from ..model import Gpu, Instant, Node
 from ..sampler import Sampler, Survey
 from ..sources.base import Source
@@ -136,7 +137,15 @@ def _attribution(config: AgentConfig, node: Node) -> Attribution:
     cgroups = config.sysfs / "fs/cgroup"
     variables = HelperVariables(config.procfs, config.environ_socket)
     trusted = frozenset({0, os.getuid()})
-    slurm = SlurmAllocations(config.allocations, config.procfs, cgroups, variables, trusted)
+    slurm = SlurmAllocations(
+        config.allocations,
+        config.procfs,
+        cgroups,
+        variables,
+        trusted,
+        settings=SlurmSettings(config.slurm_conf),
+        open_minors=variables.open_minors,
+    )
     allocations = Allocations(slurm, PodResources(config.pod_resources), cgroups, config.drained_marker)
     return Attribution(
         config.procfs,
@@ -146,6 +155,7 @@ def _attribution(config: AgentConfig, node: Node) -> Attribution:
         node.node,
         allocations=allocations,
         variables=variables,
+        trusted_uids=trusted,
     )
 
 

@@ -36,7 +36,7 @@ def look(
         agent.sampler.prime(first)
         clock.wait_until(first.monotonic_seconds + seconds)
         sampled = agent.sampler.sample(clock.now())
-        uses = agent.attribution.attribute(sampled.processes or ())[1]
+        uses = tuple(use for use in agent.attribution.attribute(sampled.processes or ())[1] if use.until is None)
         costs = read_costs(agent.sampler.sources, clock) if with_costs else {}
     finally:
         agent.sampler.close()

@@ -61,7 +61,7 @@ class Recorder:
             workloads, uses = self._attribution.attribute(sampled.processes)
             self._node_writer.set_workloads(workloads, uses, ts)
             if self._metrics is not None:
-                self._metrics.totals.set_uses(workloads, uses)
+                self._metrics.totals.set_uses(workloads, [use for use in uses if use.until is None])
             self._attributed_at = ts
         elif abs(ts - self._attributed_at) >= _WITHOUT_PROCESSES_SECONDS:
             self._attribution.look_at_node()

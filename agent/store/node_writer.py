@@ -132,10 +132,19 @@ class NodeWriter:
     ) -> None:
         """Who works on which GPU at `ts`. A use goes on where it was last seen less than two scans ago.
 
-        `mem_used_bytes` of a use is the most that was seen. A use of a workload that nobody named is not kept.
+        Where a scheduler told them, a use begins at `since`, but not before an earlier one of the same ended, and ends
+        at `until`: what came and went between two calls has both. `mem_used_bytes` of a use is the most that was seen.
+        A use of a workload that nobody named is not kept.
         """
+        uses = tuple(uses)
+        first: dict[str, float] = {}
+        last: dict[str, float] = {}
+        for use in uses:
+            name, until = use.workload_id, ts if use.until is None else min(use.until, ts)
+            first[name] = min(first.get(name, ts), until if use.since is None else min(use.since, until))
+            last[name] = max(last.get(name, 0.0), until)
         for workload in workloads:
-            self._put_workload(workload, ts, ts)
+            self._put_workload(workload, first.get(workload.workload_id, ts), last.get(workload.workload_id, ts))
         known = self._open_uses(ts - 2 * scan_interval_seconds)
         for use in uses:
             workload_row = self._batch.workload(use.workload_id)
@@ -144,9 +153,15 @@ class NodeWriter:
             key = (use.workload_id, use.gpu_uuid, use.basis, use.shared)
             current = known.get(key)
             # A clock that was put back begins a new use, so that none ends before it began.
+            end = ts if use.until is None else min(use.until, ts)
             if current is None or not 0 <= ts - float(current.row[5] or 0) < 2 * scan_interval_seconds:
-                current = known[key] = self._new_use(workload_row, use, ts, ts)
-            current.row[5] = ts
+                start = ts if use.since is None else self._start_of(workload_row[0], use, min(use.since, end))
+                if use.until is not None and start >= end:
+                    continue  # it is written already
+                current = known[key] = self._new_use(workload_row, use, min(start, end), end)
+            current.row[5] = max(end, float(current.row[4] or 0))
+            if use.until is not None:
+                del known[key]
             if use.mem_used_bytes is not None:
                 current.row[8] = max(use.mem_used_bytes, int(current.row[8] or 0))
             self._batch.put_row("workload_use", current.id, tuple(current.row))
@@ -317,6 +332,17 @@ class NodeWriter:
             number, workload_row[0], self.id, use.gpu_uuid, ts_start, ts_end, use.basis, int(use.shared), None,
         ]  # fmt: skip
         return _Use(number, row)
+
+    def _start_of(self, workload_row_id: Cell, use: WorkloadUse, since: float) -> float:
+        """`since`, or where the last use of the same ended if that was later (the agent was restarted under it)."""
+        ends = [float(one.row[5] or 0) for (_, gpu, basis, _), one in (self._uses or {}).items()
+                if one.row[1] == workload_row_id and (gpu, basis) == (use.gpu_uuid, use.basis)]  # fmt: skip
+        (last,) = self._batch.connection.execute(
+            "SELECT max(ts_end) FROM workload_use WHERE workload_ref = ? AND node_id = ? AND gpu_uuid = ? AND basis = ?"
+            " AND ts_end > ?",
+            (workload_row_id, self.id, use.gpu_uuid, use.basis, since),
+        ).fetchone()
+        return max(since, float(last or 0), *ends)
 
     def _open_uses(self, since: float) -> dict[tuple[str, str, str, bool], _Use]:
         """The uses last seen after `since`; from the file when this writer begins."""

@@ -141,7 +141,7 @@ def test_a_slurm_job_is_the_same_on_every_node_and_step(proc: Procfs, cgroup: st
     proc.process(
         900, ppid=1, argv=["python", "train.py"], cgroup="0::/system.slice/slurmstepd.scope/job_3385/step_9/user"
     )
-    assert (found.scheduler, found.job_id, found.name) == ("slurm", "3385", "train.py")
+    assert (found.scheduler, found.job_id, found.name) == ("slurm", "3385", "job 3385")
     assert only(proc, on(0, 900)).workload_id == found.workload_id
 
 

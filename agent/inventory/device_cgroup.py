@@ -1,0 +1,110 @@
+"""Which device nodes the device cgroup of a Slurm job lets it open, where that can be read (cgroup v1).
+
+``devices.list`` names what is allowed only where the group's default is to deny. Slurm itself takes devices away from a
+group that allows all, and the kernel then prints ``a *:* rwm`` whatever was taken away: that says nothing. With cgroup
+v2 the rule is a BPF program, which nobody can read back.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+_LIMIT = 1 << 20
+NVIDIA_MAJOR = 195  # registered for NVIDIA's graphics devices (the kernel's devices.txt)
+_GPU_DRIVERS = frozenset({"nvidia", "nvidia-frontend"})
+_CAPS_DRIVER = "nvidia-caps"
+
+
+@dataclass(frozen=True, slots=True)
+class Majors:
+    """The character devices of the driver: GPUs, and the capabilities of MIG instances (None: there are none)."""
+
+    gpus: frozenset[int] = frozenset({NVIDIA_MAJOR})
+    caps: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """The character devices that may be read and written: pairs of major and minor, where None stands for all."""
+
+    entries: frozenset[tuple[int | None, int | None]]
+
+    def has(self, major: int, minor: int) -> bool:
+        """Whether that device may be opened."""
+        pairs = ((major, minor), (major, None), (None, minor), (None, None))
+        return any(pair in self.entries for pair in pairs)
+
+    def has_gpu(self, majors: Majors, minor: int) -> bool:
+        """Whether ``/dev/nvidiaN`` may be opened."""
+        return any(self.has(major, minor) for major in majors.gpus)
+
+
+EVERYTHING = Allowed(frozenset({(None, None)}))
+
+
+def read_majors(procfs: Path) -> Majors:
+    """From ``/proc/devices``; where the driver is not in it, the registered number."""
+    gpus: set[int] = set()
+    caps: int | None = None
+    for line in _read(procfs / "devices").partition("Block devices")[0].splitlines():
+        number, _, name = line.strip().partition(" ")
+        if number.isdecimal() and name in _GPU_DRIVERS:
+            gpus.add(int(number))
+        elif number.isdecimal() and name == _CAPS_DRIVER:
+            caps = int(number)
+    return Majors(frozenset(gpus) or frozenset({NVIDIA_MAJOR}), caps)
+
+
+def parse_devices_list(text: str) -> Allowed | None:
+    """What ``devices.list`` allows; None: it is not such a list. ``a`` allows everything."""
+    entries: set[tuple[int | None, int | None]] = set()
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) != 3 or words[0] not in ("a", "b", "c"):
+            return None
+        if words[0] == "a":
+            return EVERYTHING
+        if words[0] == "b" or not {"r", "w"} <= set(words[2]):
+            continue
+        major, _, minor = words[1].partition(":")
+        if not all(number == "*" or (number.isascii() and number.isdecimal()) for number in (major, minor)):
+            return None
+        entries.add((None if major == "*" else int(major), None if minor == "*" else int(minor)))
+    return Allowed(frozenset(entries))
+
+
+def job_lists(cgroups: Path, job_id: str) -> tuple[Allowed, Allowed] | None:
+    """What the job may open, and what Slurm itself may (its folder's list); None: no such list is in sight.
+
+    `cgroups` is ``/sys/fs/cgroup``.
+    """
+    base = cgroups / "devices"
+    for top in _folders(base):
+        if top != "slurm" and not top.startswith("slurm_"):
+            continue
+        for user in _folders(base / top):
+            job = base / top / user / f"job_{job_id}"
+            if not user.startswith("uid_") or not job.is_dir():
+                continue
+            mine, whole = (parse_devices_list(_read(folder / "devices.list")) for folder in (job, base / top))
+            if mine is None or whole is None or not _read(job / "devices.list"):
+                return None
+            return mine, whole
+    return None
+
+
+def _folders(path: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False))[:4096]
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(_LIMIT).decode("ascii", "replace")
+    except OSError:
+        return ""
