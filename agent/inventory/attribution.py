@@ -42,7 +42,7 @@ from .ids import series_id, slurm_parts, unnamed_series_id, workload_id
 from .procfs import Process, read_process, read_start_ticks, read_variables
 from .redact import redact_command, redact_text
 from .slurm_files import JobFile
-from .slurm_variables import job_of
+from .slurm_variables import filled, job_of, of_claim
 from .stepd import stepd_job
 from .text import clean_text
 from .uses import Given, Holdings, uses
@@ -123,6 +123,7 @@ class Attribution:
         self._hidden: frozenset[int] = frozenset()
         self._holdings = Holdings((), {}, frozenset())
         self._runs: dict[str, _Known] = {}  # one process of each workload
+        self._run_of: dict[tuple[int, int], tuple[str, ...]] = {}  # PID and start -> the run it was seen in
         self._cursor = 0
         self.absences: frozenset[Absence] = frozenset()
 
@@ -276,8 +277,11 @@ class Attribution:
             return {key: self._with_claim(held, None) for key, held in first.items()}, []
         job_ids = {held.origin: held.job_id for held in first.values() if held.job_id}
         matched = self._allocations.match(claims, seen, job_ids)
+        over = self._without_processes(matched)
         claim_of = {origin: claim for claim, origin in matched.items()}
-        named = {key: self._with_claim(held, claim_of.get(held.origin)) for key, held in first.items()}
+        named = {
+            key: self._with_claim(held, claim_of.get(held.origin), over.get(held.origin)) for key, held in first.items()
+        }
         running = {held.origin: named[key] for key, held in first.items()}
         allocated = []
         for claim in claims:
@@ -286,10 +290,33 @@ class Attribution:
             allocated.append((workload or self._claimed(claim, origin), claim))
         return named, allocated
 
-    def _with_claim(self, held: _Known, claim: Claim | None) -> Workload:
+    def _without_processes(self, matched: dict[Claim, Origin]) -> dict[Origin, Claim]:
+        """Take runs that ended out of `matched` unless a process was theirs before: Slurm's epilog comes after a run's
+        last process, so one that is met later is of the next run, whose prolog told nothing. Returns what was taken."""
+        processes: dict[Origin, list[tuple[int, int]]] = defaultdict(list)
+        for pid, held in self._known.items():
+            processes[held.origin].append((pid, held.start_ticks))
+        over: dict[Origin, Claim] = {}
+        run_of: dict[tuple[int, int], tuple[str, ...]] = {}
+        for claim, origin in list(matched.items()):
+            if claim.scheduler != "slurm":
+                continue
+            mine = [one for one in processes[origin] if claim.until is None or self._run_of.get(one) == claim.key]
+            if claim.until is not None and not mine:
+                over[origin] = claim
+                del matched[claim]
+            run_of |= dict.fromkeys(mine, claim.key)
+        self._run_of = run_of
+        return over
+
+    def _with_claim(self, held: _Known, claim: Claim | None, before: Claim | None = None) -> Workload:
+        """`before`: an earlier run of the same job, which tells whose it is, but not which run this is."""
         workload, origin = held.workload, held.origin
         if origin.scheduler == "slurm":
-            return self._job(workload, claim, origin, held.told)
+            told = held.told
+            if claim is None and before is not None:
+                told = filled(told or JobFile(before.job_id or "", None), of_claim(before))
+            return self._job(workload, claim, origin, told)
         if origin.scheduler == "kubernetes" and claim is not None:
             name = controller_of(claim.pod or "") or workload.name
             return replace(

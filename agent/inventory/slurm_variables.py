@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from .claims import Claim
 from .slurm_files import JobFile, parse_devices
 
 
@@ -59,6 +60,21 @@ def filled(job: JobFile, more: JobFile | None) -> JobFile:
         "restarts",
     )  # fmt: skip
     return replace(job, **{name: getattr(more, name) for name in names if getattr(job, name) is None})
+
+
+def of_claim(claim: Claim) -> JobFile:
+    """What a claim on another run of the same job says of the job, and nothing that is the run's own."""
+    return JobFile(
+        claim.job_id or "",
+        None,
+        user=claim.user,
+        account=claim.account,
+        name=claim.name,
+        partition=claim.partition,
+        qos=claim.qos,
+        array_job_id=claim.array_job_id,
+        array_task_id=claim.array_task_id,
+    )
 
 
 def _is_number(text: str) -> bool:

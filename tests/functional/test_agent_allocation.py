@@ -20,7 +20,10 @@ def test_an_allocated_gpu_that_nobody_uses_is_in_the_database_and_so_is_the_drai
     dgx_like(tmp_path / "sys")
     (tmp_path / "sys/block").mkdir(exist_ok=True)
     told = {"SKUWISE_ALLOCATIONS": str(tmp_path / "allocations"), "SKUWISE_DRAINED_MARKER": str(tmp_path / "drained")}
-    job = {"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "1", "SLURM_JOB_NAME": "llama", "SLURM_JOB_USER": "ada"}
+    # Slurm has the second GPU alone, which it counts from 0.
+    (tmp_path / "gres.conf").write_text("Name=gpu File=/dev/nvidia1\n")
+    told["SKUWISE_SLURM_CONF"] = str(tmp_path)
+    job = {"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "0", "SLURM_JOB_PARTITION": "gpu", "SLURM_JOB_USER": "ada"}
     subprocess.run(["/bin/sh", str(PROLOG)], env=told | job, check=True, timeout=60)
     (tmp_path / "drained").write_text("bad DIMM\n")
     db = tmp_path / "node.db"
@@ -32,10 +35,11 @@ def test_an_allocated_gpu_that_nobody_uses_is_in_the_database_and_so_is_the_drai
     assert done.returncode == 0, done.stderr
     with sqlite3.connect(db) as connection:
         uses = connection.execute(
-            "SELECT w.scheduler, w.job_id, w.name, w.user, g.gpu_index, u.basis, u.shared FROM workload_gpus u"
+            "SELECT w.scheduler, w.job_id, w.name, w.user, w.partition, g.gpu_index, u.basis, u.shared"
+            " FROM workload_gpus u"
             " JOIN workloads w USING (workload_id) JOIN gpus g ON g.gpu_uuid = u.gpu_uuid"
         ).fetchall()
         absences = dict(connection.execute("SELECT reason, detail FROM absences WHERE scope = 'source'").fetchall())
-    assert uses == [("slurm", "42", "llama", "ada", 1, "allocation", 0)]
+    assert uses == [("slurm", "42", "job 42", "ada", "gpu", 1, "allocation", 0)]
     assert absences["drained"] == "The node is out of service: bad DIMM."
     assert "allocation-unknown" not in absences
