@@ -10,12 +10,12 @@ import contextlib
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from skuwise.tests.system.machine import Cgroups, Machine, minimal_debian, must, put_agent, until
+from skuwise.tests.system.machine import PYTHON, Cgroups, Machine, minimal_debian, must, put_agent, until
 
 CLUSTER = "lab"
 USERS: Mapping[str, str] = {"alice": "vision", "bob": "nlp"}  # and their accounts
@@ -108,20 +108,21 @@ def slurm_root(folder: Path, factory: pytest.TempPathFactory) -> Path:
     """A tree with Slurm, the agent and two users, of which nothing runs yet. Copies of it boot."""
     root = folder / "root"
     must("cp", "-a", minimal_debian(factory), root)
-    refuse = root / "usr/sbin/policy-rc.d"
-    refuse.write_text("#!/bin/sh\nexit 101\n")
+    _install_slurm(root)
+    _install_agent(root, factory)
+    return root
+
+
+def _install_slurm(root: Path) -> None:
+    refuse = _write(root, "usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n")
     refuse.chmod(0o755)
-    (root / "etc/dpkg/dpkg.cfg.d/unsafe-io").write_text("force-unsafe-io\n")
+    _write(root, "etc/dpkg/dpkg.cfg.d/unsafe-io", "force-unsafe-io\n")
     install = ("apt-get", "install", "-qq", "--no-install-recommends", *_PACKAGES)
     must("chroot", root, "env", "DEBIAN_FRONTEND=noninteractive", *install, skip="apt cannot install Slurm")
     refuse.unlink()
     must("systemctl", f"--root={root}", "disable", *_SERVICES)
     for user in USERS:
         must("chroot", root, "useradd", "-m", user)
-    put_agent(root, factory)
-    # As an operator installs it, before the machine is started.
-    said = must("chroot", root, "/opt/skuwise/bin/python", "-m", "skuwise", "agent", "install")
-    assert "wrote /etc/systemd/system/skuwise-agent.service" in said, said
     _write(root, "etc/hostname", "gpunode\n")
     _write(root, "etc/hosts", "127.0.0.1 localhost gpunode\n")
     _write(root, "etc/slurm/slurmdbd.conf", _SLURMDBD_CONF).chmod(0o600)
@@ -130,16 +131,22 @@ def slurm_root(folder: Path, factory: pytest.TempPathFactory) -> Path:
     for name in ("var/spool/slurmctld", "var/log/slurm"):
         (root / name).mkdir(exist_ok=True)
         must("chroot", root, "chown", "slurm", f"/{name}")
+
+
+def _install_agent(root: Path, factory: pytest.TempPathFactory) -> None:
+    """As an operator does it before the machine is booted; with the stub driver and the jobs' program."""
+    put_agent(root, factory)
+    said = must("chroot", root, PYTHON, "-m", "skuwise", "agent", "install")
+    assert "wrote /etc/systemd/system/skuwise-agent.service" in said, said
     _write(root, "etc/systemd/system/skuwise-agent.service.d/stub.conf", _AGENT_DROP_IN)
     scenario = [f"[gpu {minor}]\nuuid = {uuid_of(minor)}\ngpu_util = 0.5\n" for minor in range(GPUS)]
     _write(root, "opt/nvml/scenario", "".join(scenario))
     program = (_HERE / "slurm_payload.py").read_text()
     _write(root, PAYLOAD.lstrip("/"), f"#!/usr/bin/python3\n{program}").chmod(0o755)
     must("chmod", "-R", "a+rX", root / "opt/nvml")
-    for name in (f"{TRUTH}", "/opt/nvml/processes"):
-        (root / name.lstrip("/")).mkdir()
+    for name in (TRUTH, "/opt/nvml/processes"):
+        (root / name.lstrip("/")).mkdir(exist_ok=True)
         (root / name.lstrip("/")).chmod(0o1777)
-    return root
 
 
 def uuid_of(minor: int) -> str:
@@ -281,10 +288,6 @@ class SlurmMachine(Machine):
         asked = ("--parsable", "-J", name, f"--gres=gpu:{gpus}", "-o", "/dev/null", *options)
         return self.submit(user, "sbatch", *asked, "--wrap", script)
 
-    def ids_of(self, name: str) -> list[str]:
-        """Raw ids of the jobs of this name that the controller knows."""
-        return self.run("squeue", "-h", "-t", "all", "-n", name, "-O", "JobID:30").split()
-
     def wait_running(self, job: str) -> None:
         until(lambda: self.job_state(job) == "RUNNING", 90, f"job {job} running")
 
@@ -347,8 +350,3 @@ def _build_one_hierarchy(root: Path) -> None:
         "etc/systemd/system/slurmd.service.d/one.conf",
         f"[Service]\nEnvironment=LD_PRELOAD=/{library.relative_to(root)}\n",
     )
-
-
-def device_numbers(layout: Layout, indices: Sequence[int]) -> list[int]:
-    """The minors of Slurm's indices."""
-    return sorted(layout.order[index] for index in indices)
