@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "advise": ("skuwise.advisor.commands", "advisor", "say what each workload is, what is wasted, and what to move"),
     "explain": ("skuwise.advisor.commands", "advisor", "one workload, finding or recommendation with all its evidence"),
     "doctor": ("skuwise.advisor.commands", "advisor", "what a source can tell, what is missing, and the line to add"),
+    "slurm": ("skuwise.agent.slurm_jobs.command", "", "import the names, owners and times of Slurm's jobs"),
     "tui": ("skuwise.tui.commands", "tui", "see the fleet, understand one workload, decide, in a terminal"),
     "skus": ("skuwise.advisor.commands", "", "the catalog of GPUs, nodes and prices"),
     "prices": ("skuwise.advisor.commands", "advisor", "a price file from an export of what was really charged"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 # So many characters of an id are enough where they name one thing only.
 PREFIX_MIN = 4
 _LISTED = 5
+_JOB = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
 _TEXT_WIDTH_MAX = 100
 Subject = WorkloadVerdict | Finding | Recommendation
 
@@ -43,7 +45,8 @@ def configure_explain(parser: argparse.ArgumentParser) -> None:
     add_source(parser)
     parser.add_argument(
         "id", metavar="ID",
-        help="id of a workload, a finding or a recommendation, its beginning, or a workload's name",
+        help="id of a workload, a finding or a recommendation, its beginning, a workload's name, or a Slurm job id "
+        "(12345, or 22_7 of an array)",
     )  # fmt: skip
     parser.add_argument("--roofline", type=Path, metavar="FILE.svg", help="draw the workload's roofline there as well")
     parser.add_argument(
@@ -56,7 +59,7 @@ def configure_explain(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--rows", type=Path, metavar="FILE.db",
-        help="with --query on a server: write the rows that it gave there, for the queries to run on",
+        help="with --query on a server, or with Slurm's job table: write the rows there, for the queries to run on",
     )  # fmt: skip
     add_ledger(parser)
     parser.set_defaults(run=run_explain)
@@ -72,8 +75,8 @@ def run_explain(options: argparse.Namespace) -> int:
     from .render.roofline import render_svg  # noqa: PLC0415
     from .roofline import roofline  # noqa: PLC0415
 
-    if options.rows is not None and not (options.query and options.prometheus):
-        raise UsageError("--rows goes with --query and --prometheus.", "A database holds its rows itself.")
+    if options.rows is not None and not options.query:
+        raise UsageError("--rows goes with --query.", "Add --query.")
     catalog = load_catalog(options.rules)
     asked = [asked_gpu(catalog, name) for name in options.against]
     now = time.time()
@@ -85,8 +88,14 @@ def run_explain(options: argparse.Namespace) -> int:
         prices=options.prices, hourly=said_prices(options, os.environ), now=now, ledger=ledger,
     )  # fmt: skip
     subject = find(advice, options.id)
+    runs = runs_of(advice, options.id)
+    if subject in runs and len(runs) > 1:
+        others = ", ".join(run.id for run in runs[1 : 1 + _LISTED])
+        say(f"Slurm job {options.id} ran {len(runs)} times in this window; this is the newest run (others: {others})")
     columns = min(shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns, _TEXT_WIDTH_MAX)
     if options.query:
+        if options.rows is not None and not (options.prometheus or advice.source.get("slurm_runs")):
+            raise UsageError("--rows goes with --prometheus, or --jobs.", "A database holds its rows itself.")
         if options.rows is not None:
             write_rows(frame, options.rows)
         write_stdout(queries_of(advice, subject, catalog, options.rules, width=columns))
@@ -111,8 +120,10 @@ def run_explain(options: argparse.Namespace) -> int:
 def find(advice: Advice, asked: str) -> Subject:
     """What an id, the beginning of one, or a workload's name means. Raises UsageError where that is not one thing."""
     every: Sequence[Subject] = (*advice.workloads, *advice.findings, *advice.recommendations)
+    runs = runs_of(advice, asked)
     ways = (
         lambda one: one.id == asked,
+        lambda one: one is next(iter(runs), None),
         lambda one: isinstance(one, WorkloadVerdict) and one.name == asked,
         lambda one: len(asked) >= PREFIX_MIN and one.id.startswith(asked),
     )
@@ -127,6 +138,20 @@ def find(advice: Advice, asked: str) -> Subject:
     known = [*(one.id for one in every), *(w.name for w in advice.workloads)]
     near = suggest(asked, known) or "'skuwise advise --format json' lists every id."
     raise UsageError(f"Nothing in this window is called {asked!r}.", near)
+
+
+def runs_of(advice: Advice, asked: str) -> list[WorkloadVerdict]:
+    """The runs of a Slurm job by its id (``12345``, or ``22_7`` of an array's task), the newest first."""
+    number = asked.strip()
+    if not _JOB.fullmatch(number):
+        return []
+
+    def is_asked(one: WorkloadVerdict) -> bool:
+        about = one.scheduled
+        task = f"{about.array_job_id}_{about.array_task_id}" if about.array_job_id and about.array_task_id else None
+        return about.name == "slurm" and number in (about.job_id, task)
+
+    return sorted(filter(is_asked, advice.workloads), key=lambda one: one.start, reverse=True)
 
 
 def queries_of(advice: Advice, subject: Subject, catalog: Catalog, rules: Path | None, *, width: int) -> str:

@@ -42,7 +42,8 @@ class Frame:
     tells.
     `requests`: GPUs that pods asked for, ``node, namespace, pod, container, resource, count, ts_start, ts_end``
     (resource as kube-state-metrics spells it: nvidia_com_gpu, nvidia_com_mig_1g_10gb ...); empty where the road tells
-    none. `external_labels`: by which a server says who it is; empty where the road or the server tells none.
+    none. `jobs`: Slurm's job table, the columns of the view ``slurm_jobs``; empty where there is none.
+    `external_labels`: by which a server says who it is; empty where the road or the server tells none.
     `source`: how the data was reached, for the advice's ``source`` field. `notes`: what the reader could not read.
     """
 
@@ -60,4 +61,5 @@ class Frame:
     fabric_history: pd.DataFrame = field(default_factory=pd.DataFrame)
     serving: pd.DataFrame = field(default_factory=pd.DataFrame)
     requests: pd.DataFrame = field(default_factory=pd.DataFrame)
+    jobs: pd.DataFrame = field(default_factory=pd.DataFrame)
     external_labels: Mapping[str, str] = field(default_factory=dict)

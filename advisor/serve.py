@@ -28,6 +28,7 @@ from apscheduler.util import undefined
 
 from ..agent.child import child_command
 from ..agent.config import SYSTEM_FILE, parse_flag
+from ..agent.slurm_jobs.settings import SlurmSettings, load_slurm_settings
 from ..rules.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from .commands import say
 from .mail.settings import ReportSettings, load_settings
@@ -90,9 +91,14 @@ def load_serve_settings(
     return settings
 
 
-def jobs(settings: ServeSettings, report: ReportSettings) -> tuple[Job, ...]:
+def jobs(settings: ServeSettings, report: ReportSettings, slurm: SlurmSettings | None = None) -> tuple[Job, ...]:
     """What is to be run, and when. Raises UsageError where that is nothing."""
     found: list[Job] = []
+    if slurm is not None and slurm.scheduled:
+        if slurm.jobs is None:
+            raise UsageError("slurm.scheduled needs a file to keep.", "Set slurm.jobs, which advice reads, too.")
+        table = ("slurm", "import", "--output", str(slurm.jobs))
+        found.append(Job("slurm", table, _every(slurm.every_seconds), at_start=True))
     if settings.report and (report.db or report.prometheus):
         weekly = CronTrigger(
             day_of_week=settings.report_day, hour=settings.report_hour, minute=0, timezone=UTC,
@@ -197,7 +203,7 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
 def run_serve(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
     """Run until SIGTERM or SIGINT."""
     environ = os.environ
-    planned = jobs(load_serve_settings(environ), load_settings(environ))
+    planned = jobs(load_serve_settings(environ), load_settings(environ), load_slurm_settings(environ))
     stop = threading.Event()
 
     def ask_to_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature

@@ -11,13 +11,61 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..rules.errors import UsageError
+from ..rules.errors import SkuwiseError, UsageError
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+    from ..agent.slurm_job import SlurmJob
     from ..rules.catalog_loader import Catalog
     from .frame import Frame
 
 _MATCHER = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*\s*(=|!=|=~|!~)\s*"([^"\\\n]|\\.)*"', re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class JobTable:
+    """Slurm's job table beside the telemetry. `path`: None: there is none but the databases' own. `optional`: it comes
+    from the settings, and where it is not there yet, advice goes on without it."""
+
+    path: Path | None = None
+    time_zone: ZoneInfo | None = None
+    cluster: str | None = None
+    say: Callable[[str], None] = lambda _: None
+    optional: bool = False
+
+    def join(self, frame: Frame) -> Frame:
+        """The frame with names, owners and exact times of its Slurm jobs. Raises SkuwiseError where the file that was
+        named is none."""
+        from .telemetry.job_table import numbers_in, numbers_of, with_jobs  # noqa: PLC0415
+
+        wanted, window = numbers_of(frame), frame.window
+
+        def is_wanted(job: SlurmJob) -> bool:
+            return (
+                job.started < window.end
+                and (job.ended is None or job.ended > window.start)
+                and not wanted.isdisjoint(numbers_in(job))
+            )
+
+        return with_jobs(frame, self.read(is_wanted), cluster=self.cluster)
+
+    def read(self, keep: Callable[[SlurmJob], bool]) -> list[SlurmJob]:
+        """The runs of the file that are to be kept; what cannot be read is said. Raises as `join` does."""
+        from ..agent.slurm_jobs.table_file import read_table  # noqa: PLC0415
+
+        if self.path is None:
+            return []
+        try:
+            found = read_table(self.path, zone=self.time_zone, keep=keep)
+        except SkuwiseError as error:
+            if not self.optional:
+                raise
+            self.say(f"Slurm's job table is not used: {error}")
+            return []
+        for line in found.warnings():
+            self.say(line)
+        return list(found.jobs.values())
 
 
 @dataclass(frozen=True)
@@ -26,12 +74,14 @@ class Databases:
 
     paths: tuple[Path, ...]
     processes: int = 1
+    jobs: JobTable = field(default_factory=JobTable)
 
     def read(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Frame:  # noqa: ARG002
         """The frame of a window: `since` seconds up to `until` (None: the newest data)."""
         from .telemetry.sqlite import read_frame  # noqa: PLC0415
 
-        return read_frame(self.paths, since_seconds=since, until=until, now=now, processes=self.processes)
+        frame = read_frame(self.paths, since_seconds=since, until=until, now=now, processes=self.processes)
+        return self.jobs.join(frame)
 
 
 @dataclass(frozen=True)
@@ -44,6 +94,7 @@ class PrometheusServer:
     environ: Mapping[str, str] = field(default_factory=dict)
     progress: Callable[[str], None] = lambda _: None
     cached: bool = True
+    jobs: JobTable = field(default_factory=JobTable)
 
     def read(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Frame:
         """The frame of a window: `since` seconds up to `until` (None: the newest data)."""
@@ -63,7 +114,7 @@ class PrometheusServer:
                 concurrency=settings.concurrency, max_series=settings.max_series,
                 fabric_roles=load_config({}, self.environ).fabric_roles, progress=self.progress,
             )  # fmt: skip
-            return read_frame(reading, catalog, since_seconds=since, until=until)
+            return self.jobs.join(read_frame(reading, catalog, since_seconds=since, until=until))
         finally:
             client.close()
 
@@ -94,26 +145,41 @@ def add_source_choice(parser: argparse.ArgumentParser, *, required: bool = True)
         "--no-cache", action="store_true",
         help="with --prometheus: use no answers kept from earlier runs, and keep none",
     )  # fmt: skip
+    parser.add_argument(
+        "--jobs", type=Path, metavar="FILE",
+        help="Slurm's job table, as sacct --parsable2 writes it, for names, owners and times (default: slurm.jobs of "
+        "the settings)",
+    )  # fmt: skip
     return choice
 
 
 def source_of(options: argparse.Namespace, progress: Callable[[str], None], processes: int = 1) -> Source:
     """The source that the options name. Raises UsageError for a matcher that is none."""
+    jobs = job_table(options.jobs, os.environ, progress)
     if options.prometheus is None:
         if options.match:
             raise UsageError("--match narrows what a server is asked for.", "Use it with --prometheus.")
-        return Databases(tuple(options.db), processes)
+        return Databases(tuple(options.db), processes, jobs)
     for match in options.match:
         if not _MATCHER.fullmatch(match):
             raise UsageError(f"{match!r} is no label matcher.", 'Write LABEL="VALUE", or with !=, =~, !~.')
     return PrometheusServer(
-        options.prometheus, tuple(options.match), dict(os.environ), progress, cached=not options.no_cache
+        options.prometheus, tuple(options.match), dict(os.environ), progress, cached=not options.no_cache, jobs=jobs
     )
+
+
+def job_table(named: Path | None, environ: Mapping[str, str], say: Callable[[str], None]) -> JobTable:
+    """The job table that --jobs names, else the settings. Raises UsageError for settings that cannot be."""
+    from ..agent.slurm_jobs.settings import load_slurm_settings  # noqa: PLC0415
+
+    settings = load_slurm_settings(environ)
+    return JobTable(named or settings.jobs, settings.time_zone, settings.cluster, say, optional=named is None)
 
 
 def source_arguments(options: argparse.Namespace) -> str:
     """The options that name the source again, for a command line that somebody may copy."""
+    jobs = [] if options.jobs is None else [f"--jobs {shlex.quote(str(options.jobs))}"]
     if options.prometheus is None:
-        return " ".join(f"--db {shlex.quote(str(path))}" for path in options.db)
+        return " ".join([*(f"--db {shlex.quote(str(path))}" for path in options.db), *jobs])
     matches = [f"--match {shlex.quote(match)}" for match in options.match]
-    return " ".join([f"--prometheus {shlex.quote(options.prometheus)}", *matches])
+    return " ".join([f"--prometheus {shlex.quote(options.prometheus)}", *matches, *jobs])

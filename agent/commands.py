@@ -59,6 +59,9 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
             service.add_argument(
                 "--with-report", action="store_true", help="also the weekly report, on the host where advice is read"
             )
+            service.add_argument(
+                "--with-slurm", action="store_true", help="also the import of Slurm's job table, where sacct works"
+            )
     for name, text, function in (
         ("pause", "let go of the GPUs for a while: for a reset, a MIG change or a profiler", _pause),
         ("resume", "take the GPUs up again", _resume),
@@ -235,7 +238,10 @@ def _install(options: argparse.Namespace) -> int:
     from .service import install  # noqa: PLC0415
 
     installation = install.Installation.current()
-    files = install.plan(installation, options.root, with_environ=options.with_environ, with_report=options.with_report)
+    files = install.plan(
+        installation, options.root, with_environ=options.with_environ, with_report=options.with_report,
+        with_slurm=options.with_slurm,
+    )  # fmt: skip
     if not options.dry_run:
         install.refuse_what_others_can_write(installation)
         install.refuse_scripts_that_others_can_write(options.root)

@@ -122,7 +122,7 @@ _ENVIRONMENT = {f"{ENVIRONMENT_PREFIX}{key.upper()}": key for key in _KEYS if ke
 # Read by the NVML stub of the test suite, not by the agent.
 _STUB_PREFIX = "SKUWISE_NVML_"
 # Tables of the files, and beginnings of variables, that are the advisor's: it reads them itself.
-ADVISOR_SECTIONS = frozenset({"prices", "prometheus", "report", "serve"})
+ADVISOR_SECTIONS = frozenset({"prices", "prometheus", "report", "serve", "slurm"})
 _ADVISOR_PREFIXES = tuple(f"{ENVIRONMENT_PREFIX}{name.upper()}_" for name in ADVISOR_SECTIONS)
 
 

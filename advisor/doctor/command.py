@@ -50,10 +50,12 @@ def run_doctor(options: argparse.Namespace) -> int:
 
 def examine(source: Source, book: Rulebook, *, since: float, until: float | None, now: float) -> Told:
     """What a source tells of a window: `since` seconds up to `until` (None: the newest data)."""
+    from .slurm import with_table  # noqa: PLC0415
+
     if isinstance(source, Databases):
         from .sqlite import read_databases  # noqa: PLC0415
 
-        return read_databases(source.paths, since_seconds=since, until=until, now=now)
+        return with_table(read_databases(source.paths, since_seconds=since, until=until, now=now), source.jobs)
     from ...agent.config import load_config  # noqa: PLC0415
     from ..telemetry.prometheus.client import Client  # noqa: PLC0415
     from ..telemetry.prometheus.settings import load_settings  # noqa: PLC0415
@@ -64,7 +66,7 @@ def examine(source: Source, book: Rulebook, *, since: float, until: float | None
     try:
         roles = load_config({}, source.environ).fabric_roles
         asked = Asked(client, source.matches, now, settings.concurrency, roles)
-        return read_server(asked, book.catalog, since_seconds=since, until=until)
+        return with_table(read_server(asked, book.catalog, since_seconds=since, until=until), source.jobs)
     finally:
         client.close()
 

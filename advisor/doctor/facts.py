@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from ..frame import Window
 
 if TYPE_CHECKING:
-    from ...rules.catalog_loader import Catalog
+    from ...agent.slurm_job import SlurmJob
+from ...rules.catalog_loader import Catalog
 
 Scope = Literal["gpu", "node"]
 
@@ -108,13 +109,33 @@ class Exporter:
     nodes: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """A job of Slurm that held GPUs between two moments. `named`: its name or owner is known beside its number."""
+
+    job_id: str
+    first: float
+    last: float
+    named: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmTold:
+    """Jobs of Slurm that held GPUs, how many of them have names, and how many Slurm's job table tells."""
+
+    jobs: int = 0
+    named: int = 0
+    in_table: int = 0
+
+
 @dataclass(frozen=True)
 class Told:
     """All that a source tells in a window. `begin`: where its telemetry of GPUs begins, Unix seconds.
 
     `observed_hours`: hours of the window with any telemetry of GPUs. `sampled`: at how many moments of the window the
     source was looked at, None where all of it was. `slack_seconds`: how exact first and last moments are.
-    `resolution`: measure -> seconds between samples. `kubernetes`: whether pods are named.
+    `resolution`: measure -> seconds between samples. `kubernetes`: whether pods are named. `jobs_seen`: of Slurm;
+    `job_table`: the source's own of them; `slurm`: the two and --jobs together, counted.
     """
 
     source: Mapping[str, object]
@@ -128,6 +149,9 @@ class Told:
     slack_seconds: float = 3600.0
     kubernetes: bool = False
     notes: tuple[str, ...] = ()
+    jobs_seen: tuple[JobSeen, ...] = ()
+    job_table: tuple[SlurmJob, ...] = ()
+    slurm: SlurmTold = field(default_factory=SlurmTold)
 
 
 def applies(measure: str, gpu: GpuTold, catalog: Catalog) -> bool:

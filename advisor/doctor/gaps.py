@@ -19,6 +19,8 @@ _COARSE_SECONDS = 90.0
 WINDOW_SHARE = 0.9
 # Of busy GPU-hours: so many may be without a label before a line is written.
 _UNLABELED_SHARE = 0.1
+# Of Slurm's jobs: so many may be without a name before a line is written.
+_UNNAMED_SHARE = 0.1
 # In a line that people copy.
 _SKUS_SHOWN = 3
 _DOCTOR = "run skuwise agent doctor on these nodes"
@@ -40,6 +42,7 @@ def gaps_of(  # noqa: PLR0917
         *_networks(told, catalog, nodes),
         *_host(told),
         *_labels(told, labels),
+        *_slurm(told),
         *_money(told, catalog, nodes),
         *_exporters(told, metrics),
     )
@@ -218,6 +221,22 @@ def _labels(told: Told, labels: Labels) -> Iterator[Gap]:
         "Whose work that is remains unknown: it gets no verdict by workload and no recommendation to its team.",
         where, add, nodes,
     )  # fmt: skip
+
+
+def _slurm(told: Told) -> Iterator[Gap]:
+    slurm = told.slurm
+    unnamed = slurm.jobs - slurm.named
+    if unnamed > _UNNAMED_SHARE * slurm.jobs:
+        is_server = told.source.get("kind") == "prometheus"
+        yield Gap(
+            "slurm-jobs-unnamed",
+            f"{unnamed} of {_counted(slurm.jobs, 'Slurm job')} are known by number only.",
+            "No name, user or account; runs of one job script are not one series, and requeued runs are one workload.",
+            "where Slurm's commands are",
+            "skuwise slurm import --since 14d --output jobs.txt, then --jobs jobs.txt"
+            if is_server
+            else "skuwise slurm import --since 14d on each node, or skuwise agent install --with-slurm",
+        )
 
 
 def _money(told: Told, catalog: Catalog, nodes: Sequence[NodeState]) -> Iterator[Gap]:

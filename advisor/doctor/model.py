@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..frame import Window
 from ..model import Unobserved
-from .facts import Exporter
+from .facts import Exporter, SlurmTold
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,7 @@ class Diagnosis:
     readiness: Readiness
     gaps: tuple[Gap, ...]
     notes: tuple[str, ...]
+    slurm: SlurmTold = field(default_factory=SlurmTold)
 
     @property
     def expected(self) -> int:

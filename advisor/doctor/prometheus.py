@@ -24,6 +24,7 @@ from .facts import GPU_MEASURES, GpuTold, NodeTold, Told
 from .identity import Described, described, identity_queries
 from .moments import HOUR, MOMENTS, Asker, first, newest, spread
 from .presence import Look
+from .slurm import seen_on_server
 
 _NAMES = (
     "DCGM_FI_.+|skuwise_.+|node_infiniband_(port_data_transmitted_bytes_total|rate_bytes_per_second)"
@@ -135,6 +136,7 @@ def read_server(asked: Asked, catalog: Catalog, *, since_seconds: float, until: 
         sampled=MOMENTS,
         slack_seconds=step_hours * HOUR,
         kubernetes=about.kubernetes or any(one in spelling.work for one in presence.PODS),
+        jobs_seen=seen_on_server(asker, known, moments, span),
         notes=tuple(asker.notes),
     )
 

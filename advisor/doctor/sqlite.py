@@ -7,14 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...agent.slurm_job import SlurmJob
 from ...agent.store import coverage, queries
 from ...agent.store.coverage import FAMILIES, GPU_METRICS
 from ...agent.store.reader import Reader, open_reader
+from ...agent.store.slurm_rows import SLURM_JOBS_SINCE
 from ...rules.errors import NothingToDo, SkuwiseError
 from ..frame import Window
 from ..moments import minute
 from ..telemetry.sqlite import CLOCK_TOLERANCE_SECONDS, database_files, spans_of
-from .facts import BUSY_LEVEL, Absent, Exporter, GpuTold, NodeTold, Told
+from .facts import BUSY_LEVEL, Absent, Exporter, GpuTold, JobSeen, NodeTold, Told
 
 HOUR = 3600.0
 
@@ -40,6 +42,8 @@ class _Found:
     hosts: dict[str, float] = field(default_factory=dict)
     absences: dict[str, dict[Absent, None]] = field(default_factory=dict)
     uses: dict[tuple[str, str], float] = field(default_factory=dict)
+    jobs: list[JobSeen] = field(default_factory=list)
+    job_table: dict[tuple[str, str, int], SlurmJob] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -97,11 +101,32 @@ def _read(reader: Reader, window: Window, found: _Found) -> None:
         key = (str(row[1]), str(row[2]))
         start, end = max(_number(row[4]), window.start), min(_number(row[5]), window.end)
         found.uses[key] = found.uses.get(key, 0.0) + max(end - start, 0.0)
+    _read_jobs(reader, bounds, found)
     for node, _, metric, reason, detail, remedy, scope, device in reader.fetch(coverage.ABSENCES, bounds):
         # A source that cannot be read at all says so of everything it would tell; only NVML's is all of the GPUs.
         whole = metric == "*" and not (scope == "gpu" or (scope == "source" and device in (None, "nvml")))
         said = Absent("-" if whole else str(metric), str(reason), str(detail or ""), str(remedy or ""))
         found.absences.setdefault(str(node), {})[said] = None
+
+
+def _read_jobs(reader: Reader, bounds: dict[str, float], found: _Found) -> None:
+    """Slurm's workloads, and the runs of the job table."""
+    query = queries.workloads_query(reader.version)
+    for row in reader.fetch(query.sql, bounds):
+        about = dict(zip(query.columns, row, strict=True))
+        job = about["job_id"]
+        if about["scheduler"] == "slurm" and job:
+            named = about["name"] not in (None, "slurm_script", f"job {job}")
+            found.jobs.append(JobSeen(str(job), _number(about["first_seen"]), _number(about["last_seen"]), named))
+    if reader.version >= SLURM_JOBS_SINCE:
+        for row in reader.fetch(queries.SLURM_JOBS.sql, bounds):
+            about = dict(zip(queries.SLURM_JOBS.columns, row, strict=True))
+            ended = about["ended_at"]
+            job = SlurmJob(
+                str(about["job_id"]), _number(about["started_at"]), None if ended is None else _number(ended),
+                array_job_id=_text(about["array_job_id"]), array_task_id=_text(about["array_task_id"]),
+            )  # fmt: skip
+            found.job_table[job.key] = job
 
 
 def _read_family(reader: Reader, family: str, part: dict[str, float], found: _Found) -> None:
@@ -135,6 +160,8 @@ def _told(found: _Found, window: Window, files: list[Path]) -> Told:
         nodes=tuple(_node(name, row, found) for name, row in sorted(found.nodes.items())),
         exporters=(Exporter("skuwise agent", versions, len(found.nodes)),),
         resolution=_resolution(found.seen.values()),
+        jobs_seen=tuple(dict.fromkeys(found.jobs)),
+        job_table=tuple(found.job_table.values()),
         notes=tuple(found.notes),
     )
 

@@ -49,6 +49,12 @@ def _head(console: Console, found: Diagnosis) -> None:
     if found.mig_instances:
         parents = sum(1 for node in found.nodes if node.mig_instances)
         line(console, f"MIG: {found.mig_instances} instances on {parents} of {nodes}.")
+    if found.slurm.jobs:
+        told = found.slurm
+        line(
+            console,
+            f"Slurm jobs: {told.jobs} observed, {told.named} with a name ({told.in_table} from Slurm's job table).",
+        )
     for note in found.notes:
         line(console, f"Note: {note}")
     console.print()

@@ -69,6 +69,12 @@ class SqliteLanguage:
         )  # fmt: skip
 
     def how_to_run(self, advice: Advice, answers: Sequence[Answer]) -> tuple[str, ...]:
+        if advice.source.get("slurm_runs"):
+            return (
+                "Slurm's job table was joined: the uses of GPUs are cut to the runs of jobs. To have these rows,"
+                " name a file: --query --rows rows.db",
+                "Then save a query as query.sql, and: sqlite3 -readonly -line rows.db < query.sql",
+            )
         databases = advice.source.get("databases")
         files = [str(name) for name in databases] if isinstance(databases, list | tuple) else []
         if len(files) < 2:

@@ -11,6 +11,7 @@ import pandas as pd
 from ...agent.store import queries
 from ...agent.store.queries import Query
 from ...agent.store.reader import Reader, open_reader
+from ...agent.store.slurm_rows import SLURM_JOBS_SINCE
 from ...rules.errors import SkuwiseError
 from ..frame import Window
 from . import resolve
@@ -102,6 +103,8 @@ def read_database(connection: Reader, window: Window, refined: int) -> Parts:
     parts.add("absences", listing(queries.ABSENCES, bounds))
     if connection.version >= queries.SERVING_SINCE:
         parts.add("serving", listing(queries.SERVING, bounds))
+    if connection.version >= SLURM_JOBS_SINCE:
+        parts.add("jobs", listing(queries.SLURM_JOBS, bounds))
     history = {"level": FABRIC_ACTIVE_LEVEL, "end": window.end}
     parts.add("fabric_history", listing(queries.FABRIC_HISTORY, history))
     return parts

@@ -168,6 +168,7 @@ def _join(parts: Parts, window: Window, files: list[Path]) -> Frame:
         notes=tuple(notes),
         fabric_history=history.sort_values("hours").drop_duplicates(["node", "device", "port"], keep="last"),
         serving=joined("serving", queries.SERVING),
+        jobs=joined("jobs", queries.SLURM_JOBS),
     )
 
 

@@ -26,7 +26,7 @@ MAX_TEXT = 4096
 MAX_BINS_TEXT = 32 * WIDTH
 _MOMENTS = frozenset(
     {"ts", "first_seen", "last_seen", "ts_start", "ts_end", "valid_from", "valid_to", "since", "until",
-     "last_active_ts", "first_ts"}
+     "last_active_ts", "first_ts", "submitted_at", "started_at", "ended_at"}
 )  # fmt: skip
 _IDENTITY = frozenset({"node", "workload_id", "port", "ts", "interval_seconds", "ts_start", "ts_end"})
 

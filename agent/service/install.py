@@ -43,8 +43,15 @@ _REPORT = {
     "skuwise-report.service": "etc/systemd/system/skuwise-report.service",
     "skuwise-report.timer": "etc/systemd/system/skuwise-report.timer",
 }
+# Written only where it is asked for: it talks to slurmdbd or slurmrestd over the network.
+_SLURM = {
+    "skuwise-slurm.service": "etc/systemd/system/skuwise-slurm.service",
+    "skuwise-slurm.timer": "etc/systemd/system/skuwise-slurm.timer",
+}
 _SCRIPTS = "etc/skuwise/slurm"
 _UNITS = (
+    "skuwise-slurm.timer",
+    "skuwise-slurm.service",
     "skuwise-report.timer",
     "skuwise-report.service",
     "skuwise-snapshot.timer",
@@ -87,11 +94,13 @@ class Written:
 
 
 def plan(
-    installation: Installation, root: Path, *, with_environ: bool = False, with_report: bool = False
-) -> tuple[Written, ...]:
+    installation: Installation, root: Path, *, with_environ: bool = False, with_report: bool = False,
+    with_slurm: bool = False,
+) -> tuple[Written, ...]:  # fmt: skip
     """The files of this installation under `root`; `with_environ`: also the helper that reads environments;
-    `with_report`: also the weekly report."""
+    `with_report`: also the weekly report; `with_slurm`: also the import of Slurm's job table."""
     wanted = _FILES | (_ENVIRON if with_environ else {}) | (_REPORT if with_report else {})
+    wanted |= _SLURM if with_slurm else {}
     folder = resources.files("skuwise").joinpath("systemd")
     python = _quoted(installation.python)
     files: list[Written] = []
@@ -231,6 +240,8 @@ def _next_steps(files: tuple[Written, ...]) -> list[str]:
     names = {file.path.name for file in files}
     if "skuwise-environ.service" in names:
         steps.append("Slurm's environments, where no prolog can be had: systemctl enable --now skuwise-environ.service")
+    if "skuwise-slurm.timer" in names:
+        steps.append("Names and owners of Slurm's jobs, every ten minutes: systemctl enable --now skuwise-slurm.timer")
     if "skuwise-report.timer" in names:
         steps.append("The weekly report, once the settings say to whom: systemctl enable --now skuwise-report.timer")
     return steps
@@ -238,7 +249,7 @@ def _next_steps(files: tuple[Written, ...]) -> list[str]:
 
 def uninstall(root: Path, say: Callable[[str], None], *, dry_run: bool) -> int:
     """Stop the units and remove what `install` wrote. The database, the settings and the user stay. Returns files."""
-    paths = [root / place for place in (_FILES | _ENVIRON | _REPORT).values()]
+    paths = [root / place for place in (_FILES | _ENVIRON | _REPORT | _SLURM).values()]
     ours = [path for path in paths if path.exists() and _is_ours(path)]
     systemd = _systemd_runs(root)
     if systemd and ours:

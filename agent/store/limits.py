@@ -24,6 +24,7 @@ class Limits:
     max_uses: int = 200_000
     max_absences: int = 50_000
     max_events: int = 50_000
+    max_slurm_jobs: int = 200_000
 
     @property
     def log_bytes(self) -> int:

@@ -34,6 +34,7 @@ _STEPS: tuple[tuple[int, tuple[str, ...]], ...] = (
     (1003, ("0004_events",)),
     (1004, ("0005_bursts",)),
     (1005, ("0006_scheduler",)),
+    (1006, ("0007_slurm_jobs",)),
 )
 SCHEMA_VERSION = _STEPS[-1][0]
 

@@ -196,6 +196,15 @@ def workloads_query(version: int) -> Query:
 
 
 WORKLOADS = workloads_query(SCHEDULED_SINCE)
+# The runs of Slurm's job table that any of a window may be.
+SLURM_JOBS = Query(
+    "SELECT cluster, job_id, name, user, account, partition, qos, array_job_id, array_task_id, state, nodes, restarts,"
+    " submitted_at, started_at, ended_at, gpus, cpus, mem_bytes FROM slurm_jobs"
+    " WHERE started_at < :end AND (ended_at IS NULL OR ended_at > :start)",
+    ("cluster", "job_id", "name", "user", "account", "partition", "qos", "array_job_id", "array_task_id", "state",
+     "nodes"),
+    ("restarts", "submitted_at", "started_at", "ended_at", "gpus", "cpus", "mem_bytes"),
+)  # fmt: skip
 ABSENCES = Query(
     "SELECT node, gpu_uuid, device, scope, metric, reason, detail, remedy, since, until FROM absences"
     " WHERE since < :end AND (until IS NULL OR until > :start)",

@@ -175,7 +175,9 @@ class RetentionJob:
         self._drop_by_id(connection, "workload_use", "ts_end < ?", (oldest,))
         self._drop_by_id(connection, "absence", "until < ?", (oldest,))
         self._drop_by_id(connection, "event", "last_ts < ?", (oldest,))
+        self._drop_by_id(connection, "slurm_job", "coalesce(ended_at, imported_at) < ?", (oldest,))
         for table, end, most in (
+            ("slurm_job", "ended_at", limits.max_slurm_jobs),
             ("workload_use", "ts_end", limits.max_uses),
             ("absence", "until", limits.max_absences),
             ("event", "last_ts", limits.max_events),

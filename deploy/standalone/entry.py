@@ -12,7 +12,7 @@ import sys
 
 from skuwise.__main__ import COMMANDS, main
 
-HELD = ("agent", "rules")
+HELD = ("agent", "rules", "slurm")
 
 
 def restore_library_path() -> None:

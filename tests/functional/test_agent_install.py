@@ -180,8 +180,32 @@ def test_systemd_understands_every_line_of_the_reports_units() -> None:
     assert faults == []
 
 
+def test_the_import_of_slurms_jobs_is_written_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    said: list[str] = []
+    installation = Installation(Path("/srv/skuwise/bin/python"), ())
+    units = [tmp_path / "etc/systemd/system" / f"skuwise-slurm.{kind}" for kind in ("service", "timer")]
+    install(plan(installation, tmp_path), tmp_path, said.append, dry_run=False)
+    assert not any(unit.exists() for unit in units)
+    install(plan(installation, tmp_path, with_slurm=True), tmp_path, said.append, dry_run=False)
+    assert "\nExecStart=/srv/skuwise/bin/python -m skuwise slurm import\n" in units[0].read_text()
+    assert "enable --now skuwise-slurm.timer" in said[-1]
+    uninstall(tmp_path, said.append, dry_run=False)
+    assert not any(unit.exists() for unit in units)
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-@pytest.mark.parametrize("name", ["skuwise-agent.service", "skuwise-snapshot.service", "skuwise-report.service"])
+def test_systemd_understands_every_line_of_the_imports_units() -> None:
+    units = [str(UNITS / f"skuwise-slurm.{kind}") for kind in ("service", "timer")]
+    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
+    faults = [line for line in done.stderr.splitlines() if "skuwise-slurm" in line and "is not executable" not in line]
+    assert faults == []
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize(
+    "name",
+    ["skuwise-agent.service", "skuwise-snapshot.service", "skuwise-report.service", "skuwise-slurm.service"],
+)
 def test_systemd_rates_the_units_at_two_or_better(name: str) -> None:
     command = ["systemd-analyze", "security", "--offline=yes", "--threshold=20", "--no-pager", str(UNITS / name)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

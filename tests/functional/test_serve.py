@@ -16,6 +16,7 @@ import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
 from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.advisor.serve import Children, Job, ServeSettings, Serving, jobs, load_serve_settings
+from skuwise.agent.slurm_jobs.settings import SlurmSettings
 from skuwise.rules.errors import UsageError
 
 SUNDAY = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -51,6 +52,19 @@ def test_what_is_run_and_when() -> None:
     assert set(named(jobs(ServeSettings(), ReportSettings(db=(Path("/a.db"),))))) == {"report"}
     with pytest.raises(UsageError, match="nothing to do"):
         jobs(ServeSettings(), ReportSettings())
+
+
+def test_slurms_job_table_is_kept_where_the_settings_name_it() -> None:
+    slurm = SlurmSettings(jobs=Path("/jobs.txt"), scheduled=True)
+    (job,) = jobs(ServeSettings(), ReportSettings(), slurm)
+    assert job.arguments == ("slurm", "import", "--output", "/jobs.txt") and job.at_start
+    now = datetime(2026, 11, 15, 12, tzinfo=UTC)
+    first = job.trigger.get_next_fire_time(None, now)
+    assert job.trigger.get_next_fire_time(first, first) == first + timedelta(minutes=10)
+    with pytest.raises(UsageError, match="needs a file"):
+        jobs(ServeSettings(), ReportSettings(), SlurmSettings(scheduled=True))
+    with pytest.raises(UsageError, match="nothing to do"):
+        jobs(ServeSettings(), ReportSettings(), SlurmSettings(jobs=Path("/jobs.txt")))
 
 
 def test_a_report_is_run_at_the_start_and_again_while_it_fails(scheduler: BackgroundScheduler) -> None:

@@ -32,6 +32,7 @@ VIEWS = [
     "host_samples",
     "nodes",
     "serving_samples",
+    "slurm_jobs",
     "workload_gpus",
     "workloads",
 ]

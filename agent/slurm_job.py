@@ -1,0 +1,39 @@
+"""One run of a Slurm job, as Slurm's accounting tells it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """A run that began. A job that was requeued, and one that was given a recycled id, are several of these.
+
+    `job_id`: the id that cgroups and ``SLURM_JOB_ID`` bear (sacct's JobIDRaw); where only ``22_7`` is told, that.
+    Times are Unix seconds; `ended` None: it runs, or its end is not told. `node_list`: as Slurm writes it
+    (``gpu-[001-004]``). `gpus`, `cpus`, `mem_bytes`: what was allocated, else what was requested. None: not told.
+    """
+
+    job_id: str
+    started: float
+    ended: float | None = None
+    submitted: float | None = None
+    cluster: str | None = None
+    name: str | None = None
+    user: str | None = None
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    array_job_id: str | None = None
+    array_task_id: str | None = None
+    state: str | None = None
+    restarts: int | None = None
+    node_list: str | None = None
+    gpus: int | None = None
+    cpus: int | None = None
+    mem_bytes: float | None = None
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What tells a run from every other: cluster, id and start."""
+        return self.cluster or "", self.job_id, int(self.started)

@@ -1,0 +1,123 @@
+"""Reads the jobs of slurmrestd's ``/slurmdb/vX/jobs`` and of ``sacct --json``, which print the same.
+
+The versions of its data differ (https://slurm.schedmd.com/rest.html): a number is a number, or
+``{"set": true, "infinite": false, "number": 5}`` from v0.0.40 on; a state is a word or a list of words. What is spelled
+in a way that is not known here is not told.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import BinaryIO
+
+from ...rules.errors import NothingToDo, UsageError
+from ..slurm_job import SlurmJob
+from .fields import (
+    NOT_BEGUN,
+    Resources,
+    first_told,
+    parse_moments,
+    parse_name,
+    parse_node_list,
+    parse_state,
+    parse_text,
+)
+from .reading import MAX_JOBS, Keep, Reading, everything
+
+MAX_JSON_BYTES = 256 * 1024 * 1024
+
+
+def read_json(file: BinaryIO, *, keep: Keep = everything, what: str = "the answer") -> Reading:
+    """The runs that a document holds. Raises NothingToDo where it is empty, UsageError for what is no such document."""
+    text = file.read(MAX_JSON_BYTES + 1)
+    if len(text) > MAX_JSON_BYTES:
+        raise UsageError(f"{what} is larger than {MAX_JSON_BYTES >> 20} MiB.", "Ask for a shorter time.")
+    if not text.strip():
+        raise NothingToDo(f"{what} is empty.", "Ask for a longer time.")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        raise UsageError(f"{what} is not JSON, or was cut.", "Write it again with sacct --json.") from None
+    jobs = document.get("jobs") if isinstance(document, dict) else None
+    if not isinstance(jobs, list):
+        raise UsageError(f"{what} has no list of jobs.", "Use sacct --json, or /slurmdb/vX/jobs of slurmrestd.")
+    if len(jobs) > MAX_JOBS:
+        raise UsageError(f"{what} holds more than {MAX_JOBS} jobs.", "Ask for a shorter time.")
+    found = Reading()
+    for job in jobs:
+        _take(job, found, keep)
+    return found
+
+
+def _take(said: object, found: Reading, keep: Keep) -> None:
+    job = _table(said)
+    job_id, time, array = _number(job.get("job_id")), _table(job.get("time")), _table(job.get("array"))
+    state = _state(job.get("state"))
+    if not job_id or job_id < 0:
+        found.refused += 1
+        return
+    start, end, submitted = (_moment(time.get(name)) for name in ("start", "end", "submission"))
+    if start is None or state in NOT_BEGUN:
+        found.not_begun += 1
+        return
+    if end is not None and end < start:
+        found.refused += 1
+        return
+    array_id, task = _number(array.get("job_id")), _number(array.get("task_id"))
+    of_array = bool(array_id) and task is not None
+    tres, association = _table(job.get("tres")), _table(job.get("association"))
+    given = first_told(_resources(tres.get("allocated")), _resources(tres.get("requested")))
+    restarts = _number(job.get("restart_cnt"))
+    run = SlurmJob(
+        job_id=str(job_id), started=start, ended=end, submitted=submitted,
+        cluster=_text(job.get("cluster")) or _text(association.get("cluster")),
+        name=parse_name(name) if isinstance(name := job.get("name"), str) else None,
+        user=_text(job.get("user")) or _text(association.get("user")), account=_text(job.get("account")),
+        partition=_text(job.get("partition")), qos=_text(job.get("qos")),
+        array_job_id=str(array_id) if of_array else None, array_task_id=str(task) if of_array else None, state=state,
+        restarts=restarts if restarts is not None and restarts >= 0 else None,
+        node_list=parse_node_list(nodes) if isinstance(nodes := job.get("nodes"), str) else None,
+        gpus=given.gpus, cpus=given.cpus, mem_bytes=given.mem_bytes,
+    )  # fmt: skip
+    found.add(run, keep)
+
+
+def _table(said: object) -> dict[str, object]:
+    return said if isinstance(said, dict) else {}
+
+
+def _text(said: object) -> str | None:
+    return parse_text(said) if isinstance(said, str) else None
+
+
+def _number(said: object) -> int | None:
+    if isinstance(said, dict):
+        if said.get("set") is not True or said.get("infinite") is True:
+            return None
+        said = said.get("number")
+    return said if isinstance(said, int) and not isinstance(said, bool) and abs(said) < 2**62 else None
+
+
+def _moment(said: object) -> float | None:
+    number = _number(said)
+    return next(iter(parse_moments(str(number), None)), None) if number else None
+
+
+def _state(said: object) -> str | None:
+    said = _table(said).get("current") if isinstance(said, dict) else said
+    first = next(iter(said), None) if isinstance(said, list) else said
+    return parse_state(first) if isinstance(first, str) else None
+
+
+def _resources(said: object) -> Resources:
+    """Of a list of ``{"type": "gres", "name": "gpu:h100", "count": 4}``; memory is counted in MiB."""
+    if not isinstance(said, list) or not said:
+        return Resources()
+    counts: dict[str, int] = {}
+    for one in map(_table, said):
+        kind, name, count = one.get("type"), one.get("name"), _number(one.get("count"))
+        if isinstance(kind, str) and count is not None and count >= 0:
+            counts[f"{kind}/{name}" if name else kind] = count
+    typed = [count for name, count in counts.items() if name.startswith("gres/gpu:")]
+    memory = counts.get("mem")
+    return Resources(counts.get("gres/gpu", sum(typed)), counts.get("cpu"), memory * 1024.0**2 if memory else None)

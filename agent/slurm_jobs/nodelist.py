@@ -1,0 +1,26 @@
+"""The nodes of a job, as sacct's NodeList names them: ``gpu-[001-004,007],login1``."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from ..inventory.hostlist import expand
+
+# No cluster has more nodes; a list of more is refused before it is written out.
+MAX_NODES = 65_536
+# Slurm's names have a few dimensions at most; a list made to be costly has thousands of brackets.
+_MAX_DIMENSIONS = 8
+_OUTSIDE = re.compile(r",(?![^\[]*\])")  # a comma that stands outside brackets
+_LIST = re.compile(r"[A-Za-z0-9._\-\[\],]{1,4096}", re.ASCII)
+
+
+@lru_cache(maxsize=4096)
+def expanded(node_list: str) -> frozenset[str] | None:
+    """The nodes of a list; None for what is none, or names more than `MAX_NODES`."""
+    if not _LIST.fullmatch(node_list):
+        return None
+    if max(one.count("[") for one in _OUTSIDE.split(node_list)) > _MAX_DIMENSIONS:
+        return None
+    found = expand(node_list, MAX_NODES)
+    return frozenset(found) if found and all(found) else None

@@ -1,0 +1,126 @@
+"""Asks slurmrestd for the jobs of slurmdbd, over a socket of this machine, loopback or https.
+
+The token (JWT) comes from a file and goes nowhere but to the address that the settings name; redirects are not
+followed. https://slurm.schedmd.com/rest.html, ``/slurmdb/vX/jobs``: `start_time` is in Unix seconds.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import ipaddress
+import socket
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ...rules.errors import SkuwiseError, UsageError
+from .json_jobs import MAX_JSON_BYTES, read_json
+from .reading import Keep, Reading, everything
+from .settings import SlurmSettings
+
+TIMEOUT_SECONDS = 120.0
+# Newest first; a server has some three of them at a time, and answers 404 for another.
+_VERSIONS = tuple(f"v0.0.{n}" for n in range(44, 37, -1))
+_MAX_TOKEN = 16 * 1024
+
+
+def ask_slurmrestd(
+    settings: SlurmSettings, since: float, *, keep: Keep = everything, timeout_seconds: float = TIMEOUT_SECONDS
+) -> Reading:
+    """The runs that did anything since `since` (Unix seconds). Raises SkuwiseError where the server cannot tell."""
+    headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "skuwise"}
+    if settings.slurmrestd_user:
+        headers["X-SLURM-USER-NAME"] = settings.slurmrestd_user
+    if settings.slurmrestd_token_file is not None:
+        headers["X-SLURM-USER-TOKEN"] = _token(settings.slurmrestd_token_file)
+    for version in (settings.slurmrestd_version,) if settings.slurmrestd_version else _VERSIONS:
+        connection = _connection(settings.slurmrestd, timeout_seconds)
+        try:
+            path = f"{_prefix(settings.slurmrestd)}/slurmdb/{version}/jobs?start_time={since:.0f}&skip_steps=true"
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            body = answer.read(MAX_JSON_BYTES + 1)
+        except (OSError, http.client.HTTPException) as error:
+            what = getattr(error, "strerror", None) or type(error).__name__
+            raise SkuwiseError(
+                f"slurmrestd at {settings.slurmrestd} cannot be asked: {what}.", "Check slurm.slurmrestd."
+            ) from error
+        finally:
+            connection.close()
+        if answer.status == http.client.NOT_FOUND and not settings.slurmrestd_version:
+            continue
+        if answer.status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
+            raise SkuwiseError(
+                f"slurmrestd refuses the token (status {answer.status}).", "Renew slurm.slurmrestd_token_file."
+            )
+        if answer.status != http.client.OK:
+            raise SkuwiseError(f"slurmrestd answers with status {answer.status}.", "See its log.")
+        try:
+            return read_json(io.BytesIO(body), keep=keep, what="slurmrestd's answer")
+        except UsageError as error:
+            raise SkuwiseError(error.message, "See slurmrestd's log.") from error
+    raise SkuwiseError(
+        f"slurmrestd knows no version of its data from {_VERSIONS[-1]} to {_VERSIONS[0]}.",
+        "Set slurm.slurmrestd_version, and load its plugin openapi/slurmdbd.",
+    )
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def _prefix(address: str) -> str:
+    return "" if address.startswith("unix:") else urlsplit(address).path.rstrip("/")
+
+
+def _connection(address: str, timeout: float) -> http.client.HTTPConnection:
+    if address.startswith("unix:"):
+        return _UnixConnection(address.removeprefix("unix:").removeprefix("//"), timeout)
+    wrong = UsageError(
+        f"Invalid slurm.slurmrestd: {address!r}.", "Use https://HOST:PORT, http://127.0.0.1:PORT or unix:/PATH."
+    )
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise wrong from None
+    if not host or parts.username or parts.password or parts.query or not (address.isascii() and address.isprintable()):
+        raise wrong
+    if parts.scheme == "https":
+        try:
+            import ssl  # noqa: PLC0415 - the self-contained build has none
+        except ImportError:
+            raise UsageError(
+                "This build of skuwise has no TLS.", "Use http on loopback, unix:/PATH, or an installation with pip."
+            ) from None
+        return http.client.HTTPSConnection(host, port, timeout=timeout, context=ssl.create_default_context())
+    if parts.scheme != "http" or not _is_loopback(host):
+        raise wrong  # a token must not cross a network in the clear
+    return http.client.HTTPConnection("127.0.0.1" if host == "localhost" else host, port, timeout=timeout)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _token(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MAX_TOKEN + 1)
+        token = raw.decode("ascii").strip().removeprefix("SLURM_JWT=")  # as scontrol token prints it
+    except (OSError, UnicodeDecodeError) as error:
+        what = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UsageError(f"{path} cannot be read: {what}.", "Check slurm.slurmrestd_token_file.") from error
+    if not token or len(raw) > _MAX_TOKEN or not token.isprintable() or " " in token:
+        raise UsageError(f"{path} holds no token.", "Write one there with scontrol token.")
+    return token

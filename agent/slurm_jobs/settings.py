@@ -1,0 +1,108 @@
+"""Where Slurm's job table comes from: the section ``[slurm]`` of the settings files, then ``SKUWISE_SLURM_*``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from ...rules.errors import UsageError
+from ...rules.fields import suggest
+from ..config import ENVIRONMENT_PREFIX, SYSTEM_FILE, parse_flag, read_sections
+from ..durations import parse_duration
+
+SECTION = "slurm"
+_VERSION = re.compile(r"v0\.0\.\d{1,3}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmSettings:
+    """`jobs`: the job table that advice joins to jobs, where --jobs names none. `sacct`: the program. `slurmrestd`: its
+    address (http on loopback, https, or ``unix:/PATH``), which is asked instead of sacct; `slurmrestd_token_file` holds
+    the JWT, `slurmrestd_user` is sent with it; `slurmrestd_version`: of its data, None: found out.
+
+    `cluster`: Slurm's name of this cluster, where the agent's is another. `time_zone`: where sacct wrote times of a
+    file (None: this machine's). `scheduled`: whether ``skuwise serve`` brings
+    `jobs` up to date every `every_seconds`; runs that ended longer ago than `keep_seconds` leave it.
+    """
+
+    jobs: Path | None = None
+    sacct: str = "sacct"
+    slurmrestd: str = ""
+    slurmrestd_token_file: Path | None = None
+    slurmrestd_user: str = ""
+    slurmrestd_version: str | None = None
+    cluster: str | None = None
+    time_zone: ZoneInfo | None = None
+    scheduled: bool = False
+    every_seconds: float = 600.0
+    keep_seconds: float = field(default=90 * 86400.0)
+
+
+def load_slurm_settings(
+    environ: Mapping[str, str], *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
+) -> SlurmSettings:
+    """Every layer over the one before. Raises `UsageError` for an unknown key or a value that cannot be."""
+    prefix = f"{ENVIRONMENT_PREFIX}{SECTION.upper()}_"
+    layers = read_sections(SECTION, environ, system_file=system_file, config_home=config_home)
+    own = {name.removeprefix(prefix).lower(): value for name, value in environ.items() if name.startswith(prefix)}
+    found: dict[str, object] = {}
+    for origin, table in (*layers, ("the environment", own)):
+        for key, value in table.items():
+            if key not in _READERS:
+                raise UsageError(
+                    f"Unknown setting {key!r} of {SECTION} in {origin}.",
+                    suggest(key, _READERS) or f"Known are {', '.join(sorted(_READERS))}.",
+                )
+            name, read = _READERS[key]
+            found[name] = read(value, f"{SECTION}.{key} in {origin}")
+    return SlurmSettings(**found)  # type: ignore[arg-type] - each reader gives its field's type
+
+
+def parse_zone(value: object, what: str) -> ZoneInfo:
+    """A time zone by its name. Raises UsageError for what is none."""
+    try:
+        return ZoneInfo(_text(value, what))
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise UsageError(
+            f"Invalid time zone {str(value)[:80]!r} ({what}).", "Use a name as in Europe/Berlin, or UTC."
+        ) from None
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise UsageError(f"{what} must be text.", "Put it in quotes.")
+    return value
+
+
+def _path(value: object, what: str) -> Path:
+    return Path(_text(value, what))
+
+
+def _version(value: object, what: str) -> str:
+    if not _VERSION.fullmatch(_text(value, what)):
+        raise UsageError(f"Invalid data version {str(value)[:40]!r} ({what}).", "Use one as in v0.0.40.")
+    return str(value)
+
+
+def _span(least: float, most: float, said: str) -> Callable[[object, str], float]:
+    def read(value: object, what: str) -> float:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        span = float(value) if is_number else parse_duration(str(value))  # type: ignore[arg-type]
+        if not least <= span <= most:
+            raise UsageError(f"{what} is outside {said}.", "Choose one inside.")
+        return span
+
+    return read
+
+
+_READERS: Mapping[str, tuple[str, Callable[[object, str], object]]] = {
+    "jobs": ("jobs", _path), "sacct": ("sacct", _text), "slurmrestd": ("slurmrestd", _text),
+    "slurmrestd_token_file": ("slurmrestd_token_file", _path), "slurmrestd_user": ("slurmrestd_user", _text),
+    "slurmrestd_version": ("slurmrestd_version", _version), "time_zone": ("time_zone", parse_zone),
+    "cluster": ("cluster", _text),
+    "scheduled": ("scheduled", parse_flag), "every": ("every_seconds", _span(60, 86400, "1 min to a day")),
+    "keep": ("keep_seconds", _span(86400, 730 * 86400, "1 to 730 days")),
+}  # fmt: skip

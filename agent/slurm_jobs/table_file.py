@@ -1,0 +1,86 @@
+"""A job table as a file: opened, whatever wrote it, and kept up to date where several readings come together."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import tempfile
+from collections.abc import Iterable
+from datetime import tzinfo
+from pathlib import Path
+
+from ...rules.errors import SkuwiseError, UsageError
+from ..slurm_job import SlurmJob
+from .json_jobs import read_json
+from .reading import Keep, Reading, everything
+from .sacct import read_sacct
+
+# No cleaned name holds it (`clean_text`), so what is written here needs no escaping.
+_DELIMITER = "\x1f"
+_COLUMNS = (
+    "JobID", "JobIDRaw", "Cluster", "JobName", "User", "Account", "Partition", "QOS", "State", "Submit", "Start", "End",
+    "Restarts", "NodeList", "AllocTRES",
+)  # fmt: skip
+_MODE = 0o640
+
+
+def read_table(path: Path | None, *, zone: tzinfo | None = None, keep: Keep = everything) -> Reading:
+    """The runs of a file that sacct wrote, as text or JSON, or that `write_table` wrote. None: of stdin.
+
+    Raises NothingToDo for an empty one, UsageError for what is no job table or cannot be read.
+    """
+    if path is None:
+        with open(0, "rb", closefd=False) as file:
+            return _read(file, "stdin", zone, keep)
+    try:
+        with path.open("rb") as file:
+            return _read(file, str(path), zone, keep)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", "Name a file that sacct wrote.") from error
+
+
+def _read(file: io.BufferedReader, what: str, zone: tzinfo | None, keep: Keep) -> Reading:
+    if file.peek(1).lstrip()[:1] == b"{":
+        return read_json(file, keep=keep, what=what)
+    return read_sacct(file, zone=zone, keep=keep, what=what)
+
+
+def write_table(path: Path, jobs: Iterable[SlurmJob]) -> None:
+    """Write a table that `read_table` reads back, all or nothing. Raises SkuwiseError."""
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise SkuwiseError(f"Cannot write {path}: {error.strerror}.", "Name a folder you can write to.") from error
+    partial = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(f"{_DELIMITER.join(_COLUMNS)}\n")
+            for job in sorted(jobs, key=lambda job: (job.started, job.job_id)):
+                file.write(f"{_DELIMITER.join(_fields(job))}\n")
+            os.fchmod(file.fileno(), _MODE)  # it names people
+        partial.replace(path)
+    except OSError as error:
+        raise SkuwiseError(f"Cannot write {path}: {error.strerror}.", "Free some space on its disk.") from error
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            partial.unlink()
+
+
+def _fields(job: SlurmJob) -> tuple[str, ...]:
+    array = f"{job.array_job_id}_{job.array_task_id}" if job.array_job_id and job.array_task_id else job.job_id
+    raw = job.job_id if job.job_id.isdigit() else ""
+    counts = (("cpu", job.cpus), ("gres/gpu", job.gpus))
+    tres = [f"{name}={count}" for name, count in counts if count is not None]
+    if job.mem_bytes is not None:
+        tres.append(f"mem={job.mem_bytes / 1024**2:.6f}M")
+    told = (
+        array, raw, job.cluster, job.name, job.user, job.account, job.partition, job.qos, job.state,
+        _moment(job.submitted), _moment(job.started), _moment(job.ended),
+        None if job.restarts is None else str(job.restarts), job.node_list, ",".join(tres),
+    )  # fmt: skip
+    return tuple(one or "" for one in told)
+
+
+def _moment(moment: float | None) -> str:
+    return "Unknown" if moment is None else f"{moment:.0f}"
