@@ -9,19 +9,21 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from skuwise.tests.system.machine import PYTHON, Cgroups, Machine, minimal_debian, must, put_agent, until
+from skuwise.tests.system.machine import DATABASE, PYTHON, Cgroups, Machine, minimal_debian, must, put_agent, until
 
 CLUSTER = "lab"
 USERS: Mapping[str, str] = {"alice": "vision", "bob": "nlp"}  # and their accounts
 GPUS = 8
 TRUTH = "/opt/truth"
 PAYLOAD = "/opt/payload.py"
+FAULTS = "/opt/slurm_faults.py"
 PROLOG, EPILOG = "/etc/skuwise/slurm/prolog.sh", "/etc/skuwise/slurm/epilog.sh"
 _PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "slurmdbd", "mariadb-server", "iproute2")
 _SERVICES = ("munge", "mariadb", "slurmdbd", "slurmctld", "slurmd")
@@ -136,13 +138,14 @@ def _install_slurm(root: Path) -> None:
 def _install_agent(root: Path, factory: pytest.TempPathFactory) -> None:
     """As an operator does it before the machine is booted; with the stub driver and the jobs' program."""
     put_agent(root, factory)
-    said = must("chroot", root, PYTHON, "-m", "skuwise", "agent", "install")
+    said = must("chroot", root, PYTHON, "-m", "skuwise", "agent", "install", "--with-slurm")
     assert "wrote /etc/systemd/system/skuwise-agent.service" in said, said
     _write(root, "etc/systemd/system/skuwise-agent.service.d/stub.conf", _AGENT_DROP_IN)
     scenario = [f"[gpu {minor}]\nuuid = {uuid_of(minor)}\ngpu_util = 0.5\n" for minor in range(GPUS)]
     _write(root, "opt/nvml/scenario", "".join(scenario))
     program = (_HERE / "slurm_payload.py").read_text()
     _write(root, PAYLOAD.lstrip("/"), f"#!/usr/bin/python3\n{program}").chmod(0o755)
+    shutil.copy(_HERE / "slurm_faults.py", root / FAULTS.lstrip("/"))
     must("chmod", "-R", "a+rX", root / "opt/nvml")
     for name in (TRUTH, "/opt/nvml/processes"):
         (root / name.lstrip("/")).mkdir(exist_ok=True)
@@ -311,6 +314,22 @@ class SlurmMachine(Machine):
                 ended = float(end) if end.isdigit() else None
                 found.append(AccountedJob(raw, job, name, user, account, partition, qos, state, float(start), ended))
         return found
+
+    def import_jobs(self, copy: Path) -> None:
+        """Slurm's job table into the agent's database, as its timer does it; and a copy of that."""
+        self.run("systemctl", "start", "skuwise-slurm.service")
+        with (
+            contextlib.closing(sqlite3.connect(f"file:{self.inside(DATABASE)}?mode=ro", uri=True)) as own,
+            contextlib.closing(sqlite3.connect(copy)) as other,
+        ):
+            own.backup(other)
+
+    def reconfigure(self, layout: Layout) -> None:
+        """Start Slurm's daemons anew with this layout."""
+        self.run("systemctl", "stop", "slurmd", "slurmctld")
+        self.configure(layout)
+        self.run("systemctl", "start", "slurmctld", "slurmd")
+        self.wait_for_node()
 
     def truth(self) -> dict[str, list[Mapping[str, object]]]:
         """What the jobs' processes wrote down, by raw job id, in the order they started."""
