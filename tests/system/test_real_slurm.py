@@ -114,7 +114,7 @@ class Runner:
         time.sleep(2)
         machine.run("systemctl", "start", "skuwise-agent.service")
         cancelled = self.batch("cancel", "alice", "to cancel; here", 1, f"exec {PAYLOAD} 60")
-        requeued = self.batch("requeue", "bob", "again", 1, f"exec {PAYLOAD} 7", "--requeue", "-p", "debug")
+        requeued = self.batch("requeue", "bob", "again", 1, f"exec {PAYLOAD} 12", "--requeue", "-p", "debug")
         self.batch("1 GPU", "alice", "one", 1, f"exec {PAYLOAD} 12", "--qos=high")
         self.batch("two jobs on the node", "bob", "other", 1, f"exec {PAYLOAD} 12")
         machine.wait_running(cancelled)
