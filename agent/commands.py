@@ -198,10 +198,12 @@ def _impact(options: argparse.Namespace, config: AgentConfig) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from .service import doctor  # noqa: PLC0415
+    from .inventory.slurm_conf import SlurmSettings  # noqa: PLC0415
+    from .service import doctor, slurm_checks  # noqa: PLC0415
     from .service.look import look  # noqa: PLC0415
     from .service.privileges import read_privileges  # noqa: PLC0415
     from .store.place import place_line  # noqa: PLC0415
+    from .store.recent import recent_allocations  # noqa: PLC0415
 
     config = _settings(options)
     if options.impact:
@@ -209,9 +211,21 @@ def _doctor(options: argparse.Namespace) -> int:
     if options.work is not None or options.work_prints:
         raise UsageError("--work is for the measurement.", "Add --impact.")
     looked = look(config, os.environ, SystemClock(), _LOOK_SECONDS, with_costs=True)
+    survey = looked.agent.survey
+    recorded = recent_allocations(config.db)
+    slurm = slurm_checks.slurm_lines(
+        slurm_checks.read_config(slurm_checks.ask_scontrol, slurm_checks.config_folders(config.slurm_conf)),
+        SlurmSettings(config.slurm_conf),
+        config.allocations,
+        survey.gpus,
+        recorded,
+        procfs=config.procfs,
+        cgroups=config.sysfs / "fs/cgroup",
+    )
     found = (
-        *doctor.examine(looked.agent.survey, looked.sampled, read_privileges(config.procfs)),
-        *doctor.not_asked(config, looked.agent.survey),
+        *doctor.examine(survey, looked.sampled, read_privileges(config.procfs)),
+        *doctor.not_asked(config, survey),
+        *doctor.not_said(slurm, looked.sampled),
         place_line(config.db, config.procfs),
     )
     if options.format == "json":

@@ -28,40 +28,25 @@ A Slurm job whose name nobody told is called ``job 42`` and is a series of its o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ..model import Absence, Gpu, GpuProcess, Workload, WorkloadUse
 from .allocation import Allocations, Granted, controller_of
 from .cgroups import PLAIN, Origin, origin_of
 from .claims import Claim
-from .frameworks import framework_of, program_of
-from .ids import series_id, slurm_parts, unnamed_series_id, workload_id
-from .procfs import Process, read_process, read_start_ticks, read_variables
-from .redact import redact_command, redact_text
+from .frameworks import framework_of
+from .ids import series_id, workload_id
+from .leaders import MAX_CLIMB, Context, name_of_work
+from .procfs import Process, read_start_ticks, read_variables
+from .redact import redact_command
 from .slurm_files import JobFile
+from .slurm_run import SlurmRun
 from .slurm_variables import filled, job_of, of_claim
 from .stepd import stepd_job
 from .text import clean_text
 from .uses import Given, Holdings, uses
-
-_MAX_CLIMB = 64
-_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "tcsh", "csh", "ash"})
-_NOT_WORK = frozenset(
-    {
-        "init", "systemd", "(sd-pam)", "launchd", "runit", "runsv", "supervisord", "s6-supervise", "cron", "crond",
-        "atd", "sshd", "sshd-session", "login", "su", "sudo", "dropbear", "tmux: server", "tmux", "screen", "SCREEN",
-        "zellij", "containerd-shim", "containerd-shim-runc-v2", "conmon", "dockerd", "containerd", "tini",
-        "dumb-init", "docker-init", "catatonit", "kubelet", "crio", "slurmd", "slurmstepd", "srun", "pbs_mom",
-        "condor_starter", "sge_shepherd", "jupyter-lab", "jupyter-noteboo", "jupyter-server", "jupyterhub-singl",
-        "jupyterhub", "code-server",
-    }
-)  # fmt: skip
-# The kernel cuts names to 15 characters.
-_NOT_WORK_CUT = frozenset(name[:15] for name in _NOT_WORK)
-
 
 # PIDs that are looked at again at one scan: all of them on an ordinary node. A node with more processes on its GPUs is
 # gone through in turn, so that a scan never takes more than some milliseconds.
@@ -178,16 +163,16 @@ class Attribution:
 
         None where they belong to none that `attribute` found last, or to more than one.
         """
-        context = _Context(self._procfs)
+        context = Context(self._procfs)
         found: set[str] = set()
-        for pid in sorted(pids)[:_MAX_CLIMB]:
+        for pid in sorted(pids)[:MAX_CLIMB]:
             held = self._known.get(pid) or self._server(pid, context)
             workload = self._named.get(held.workload.workload_id) if held is not None else None
             if workload is not None:
                 found.add(workload.workload_id)
         return found.pop() if len(found) == 1 else None
 
-    def _server(self, pid: int, context: _Context) -> _Known | None:
+    def _server(self, pid: int, context: Context) -> _Known | None:
         held = self._servers.get(pid)
         if held is not None and read_start_ticks(str(self._procfs), pid) == held.start_ticks:
             return held
@@ -238,7 +223,7 @@ class Attribution:
 
     def _meet(self, due: frozenset[int]) -> bool:
         """Describe the processes that are not known; whether there were any."""
-        context = _Context(self._procfs)
+        context = Context(self._procfs)
         met = False
         for pid in self._pids:
             if pid in self._known or (pid in self._failed and pid not in due):
@@ -331,46 +316,9 @@ class Attribution:
     def _job(
         self, workload: Workload | None, claim: Claim | None, origin: Origin | None, told: JobFile | None
     ) -> Workload:
-        """A run of a Slurm job: by the prolog, which root wrote, before what its processes tell."""
-        by_path = origin.job_id if origin is not None else None
-        sluid = (claim.sluid if claim else None) or (origin.key if origin is not None and not by_path else None)
-        claimed = claim.job_id if claim else None
-        job_id = by_path or claimed or (told.job_id if told is not None else None)
-
-        def known(name: str) -> Any:  # noqa: ANN401 - fields of several types
-            first = getattr(claim, name) if claim is not None else None
-            return first if first is not None else getattr(told, name, None)
-
-        since = claim.since if claim is not None else None
-        parts = slurm_parts(job_id, known("start_seconds"), sluid, restarts=known("restarts"), stamp_seconds=since)
-        key = workload_id(self._cluster, "slurm", *parts)
-        earlier = self._current.get(key)  # what ran before it went quiet told more about it
-        base = workload or earlier
-        user = known("user") or (self._name_of(claim.uid) if claim is not None else None)
-        user = user or (base.user if base is not None else None)
-        kept = {
-            name: known(name) if known(name) is not None else getattr(earlier, name, None)
-            for name in ("account", "partition", "qos", "array_job_id", "array_task_id", "restarts")
-        }
-        called = f"job {job_id or sluid}"
-        name = known("name") or (earlier.name if earlier is not None else called)
-        group = kept["account"]
-        series = (
-            unnamed_series_id(self._cluster, group, user, kept["array_job_id"] or job_id or sluid or "")
-            if name == called
-            else series_id(self._cluster, group, user, name)
-        )
-        return Workload(
-            workload_id=key,
-            series_id=series,
-            name=name,
-            scheduler="slurm",
-            job_id=job_id or sluid,
-            user=user,
-            framework=base.framework if base is not None else None,
-            command=base.command if base is not None else None,
-            **kept,
-        )
+        run = SlurmRun(self._cluster, claim, origin, told, self._name_of)
+        # What ran before it went quiet told more about it.
+        return run.workload(workload, self._current.get(run.workload_id))
 
     def _claimed(self, claim: Claim, origin: Origin | None) -> Workload:
         """What was given devices, but runs nothing on them now."""
@@ -391,13 +339,13 @@ class Attribution:
             user=claim.user,
         )
 
-    def _describe(self, process: Process, context: _Context) -> _Known:
+    def _describe(self, process: Process, context: Context) -> _Known:
         origin = origin_of(process.cgroup)
         leader = context.leader(process, origin)
         if origin == PLAIN:
             origin = self._job_without_cgroup(process, context) or origin
         user = self._user(leader, origin)
-        name = _name(leader, process)
+        name = name_of_work(leader, process)
         told = None
         key: tuple[str, ...] = (origin.key,)
         if origin.scheduler == "slurm":
@@ -418,7 +366,7 @@ class Attribution:
         workload = self._first.setdefault(workload.workload_id, workload)
         return _Known(process.stat.start_ticks, origin, workload, told)
 
-    def _job_without_cgroup(self, process: Process, context: _Context) -> Origin | None:
+    def _job_without_cgroup(self, process: Process, context: Context) -> Origin | None:
         """The Slurm job of a process whose cgroup names none: by its slurmstepd, else by its environment, where that is
         told and the job is its user's."""
         for ancestor in context.ancestors(process):
@@ -442,56 +390,6 @@ class Attribution:
         if origin.scheduler == "docker" and leader.uid == 0:
             return None
         return self._name_of(leader.uid)
-
-
-class _Context:
-    """The processes looked at during one call, so that a common ancestor is read once."""
-
-    def __init__(self, procfs: Path) -> None:
-        self._procfs = procfs
-        self._read: dict[int, Process | None] = {}
-
-    def process(self, pid: int) -> Process | None:
-        if pid not in self._read:
-            self._read[pid] = read_process(self._procfs, pid) if pid > 0 else None
-        return self._read[pid]
-
-    def ancestors(self, process: Process) -> Iterator[Process]:
-        """Its parent, its parent's parent, and so on."""
-        for _ in range(_MAX_CLIMB):
-            parent = self.process(process.stat.ppid)
-            if parent is None or parent.stat.start_ticks > process.stat.start_ticks:
-                return
-            yield parent
-            process = parent
-
-    def leader(self, process: Process, origin: Origin) -> Process:
-        for _ in range(_MAX_CLIMB):
-            parent = self.process(process.stat.ppid)
-            if parent is None or not _belongs(parent, process, origin):
-                break
-            process = parent
-        return process
-
-
-def _belongs(parent: Process, child: Process, origin: Origin) -> bool:
-    """Whether `parent` is part of the work that `child` belongs to."""
-    if parent.stat.pid == 1 or parent.stat.start_ticks > child.stat.start_ticks or parent.uid != child.uid:
-        return False
-    if parent.stat.comm in _NOT_WORK_CUT or _is_interactive_shell(parent):
-        return False
-    return origin_of(parent.cgroup) == origin
-
-
-def _is_interactive_shell(process: Process) -> bool:
-    if process.stat.comm.lstrip("-") not in _SHELLS:
-        return False
-    return all(word.startswith("-") and word != "-c" for word in process.argv[1:])
-
-
-def _name(leader: Process, process: Process) -> str:
-    name = program_of(leader.argv) or program_of(process.argv) or leader.stat.comm or process.stat.comm
-    return clean_text(redact_text(name)) or "unnamed"
 
 
 _HIDDEN = Absence(

@@ -106,12 +106,12 @@ class SlurmSettings:
 
 def read_gres(folder: Path, node: str) -> Gres:
     """The settings in `folder` for the node of that name."""
-    slurm, cgroup = _lines(folder / "slurm.conf"), _lines(folder / "cgroup.conf")
+    slurm, cgroup = read_settings(folder / "slurm.conf"), read_settings(folder / "cgroup.conf")
     constrained = _is_constrained(slurm, cgroup)
     wanted = _wanted(slurm, node) if slurm is not None else None
     count = sum(number for _, number in wanted) if wanted is not None else None
     base = Gres(count=count, is_constrained=constrained, folder=folder)
-    lines = _lines(folder / "gres.conf")
+    lines = read_settings(folder / "gres.conf")
     path = folder / "gres.conf"
     if lines is None:
         return _but(base, f"{path} is not there or cannot be read")
@@ -247,7 +247,7 @@ def _is_constrained(slurm: Sequence[Line] | None, cgroup: Sequence[Line] | None)
     return "cgroup" in plugin.lower() and devices.lower() in ("yes", "true", "1", "up")
 
 
-def _lines(path: Path) -> list[Line] | None:
+def read_settings(path: Path) -> list[Line] | None:
     """The settings of a file, one mapping a line, keys in lower case; None: it cannot be read."""
     try:
         with path.open("rb") as file:

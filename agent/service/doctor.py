@@ -59,6 +59,17 @@ def not_asked(config: AgentConfig, survey: Survey) -> tuple[Capability, ...]:
     return tuple(lines)
 
 
+def not_said(lines: Iterable[Capability], sampled: Sampled) -> tuple[Capability, ...]:
+    """`lines` without those whose reason doctor's own look gave already."""
+    said = {(absence.subject, absence.metric, absence.reason) for absence in sampled.absences}
+    kept = (line for line in lines if line.absence is None or _reason(line.absence) not in said)
+    return tuple(kept)
+
+
+def _reason(absence: Absence) -> tuple[str, str, str]:
+    return absence.subject, absence.metric, absence.reason
+
+
 def _switched_off(source: str, detail: str, remedy: str) -> Capability:
     absence = Absence("source", source, "*", "not-configured", detail, remedy)
     return Capability(source, "source", source, "*", "", absence)

@@ -234,12 +234,14 @@ def _next_steps(files: tuple[Written, ...]) -> list[str]:
         "On a Slurm node, so that it is known which job was given which GPU, in slurm.conf (scontrol reconfigure):",
         f"  Prolog=/{_SCRIPTS}/prolog.sh",
         f"  Epilog=/{_SCRIPTS}/epilog.sh",
-        "  Where slurm.conf names a prolog and an epilog already, call these two from them.",
+        "  PrologFlags=Alloc,Contain",
+        "  Where slurm.conf names a prolog and an epilog already, call these two from them (not with '.').",
+        "  skuwise agent doctor says what is still missing, and which GPU each of Slurm's indices means.",
         f"Whoever takes this node out of service: /{_SCRIPTS}/drained.sh REASON, and --clear afterwards.",
     ]
     names = {file.path.name for file in files}
     if "skuwise-environ.service" in names:
-        steps.append("Slurm's environments, where no prolog can be had: systemctl enable --now skuwise-environ.service")
+        steps.append("Names of Slurm's jobs, from environments: systemctl enable --now skuwise-environ.service")
     if "skuwise-slurm.timer" in names:
         steps.append("Names and owners of Slurm's jobs, every ten minutes: systemctl enable --now skuwise-slurm.timer")
     if "skuwise-report.timer" in names:

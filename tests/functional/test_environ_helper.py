@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from skuwise.agent.inventory.device_cgroup import read_majors
 from skuwise.agent.inventory.environ_helper import HelperVariables, answer, listen, serve
-from skuwise.tests.trees import Procfs
+from skuwise.agent.inventory.procfs import read_open_minors
+from skuwise.tests.trees import Procfs, put
 
 SLURM = "0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0"
 ENVIRON = {"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "0,1", "SLURM_JOB_NAME": "a\x1b[31m\tb", "HF_TOKEN": "hf_secret"}
@@ -40,6 +42,23 @@ def test_allow_listed_variables_of_a_slurm_process_and_no_others(proc: Procfs) -
     assert answer(proc.root, b"700\n") == (
         b'{"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "0,1", "SLURM_JOB_NAME": "a[31m b"}\n'
     )
+
+
+def test_gpus_that_a_process_of_slurm_holds_open(proc: Procfs, path: Path, tmp_path: Path) -> None:
+    assert answer(proc.root, b"gpus 700\n") == b'{"gpus": []}\n'
+    assert answer(proc.root, b"gpus 701\n") == answer(proc.root, b"gpus\n") == b"{}\n"
+    put(proc.root / "devices", "Character devices:\n  1 mem\n510 nvidia-frontend")
+    devices = {"3": (510, 3), "4": (510, 255), "5": (1, 3), "6": None}
+    for name in devices:
+        put(proc.root / "700/fd" / name, "")
+
+    def number_of(where: str) -> tuple[int, int] | None:
+        return devices[Path(where).name]
+
+    found = read_open_minors(proc.root, 700, read_majors(proc.root).gpus, number_of)
+    assert found == {3, 255}
+    assert read_open_minors(proc.root, 999, frozenset({510}), number_of) == frozenset()
+    assert HelperVariables(tmp_path, path).open_minors(700) == frozenset()
 
 
 @pytest.mark.parametrize(

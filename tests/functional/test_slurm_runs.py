@@ -232,10 +232,11 @@ def test_a_run_that_slurm_began_without_a_prolog_is_not_the_one_before(node: Slu
     first = node.see((2, 700))[0] if is_seen_before else ()
     node.epilog(22, T0 + 5)
     node.job(22, 701)
-    for _ in range(2):
-        workloads, uses = node.see((7, 701))
+    scans = [node.see((7, 701)) for _ in range(2)]
+    (second,) = scans[-1][0]
+    for _, uses in scans:
         (process,) = (use for use in uses if use.basis == "process")
-        (second,) = (one for one in workloads if one.workload_id == process.workload_id)
+        assert process.workload_id == second.workload_id
         assert (process.gpu_uuid, second.job_id, second.restarts) == ("GPU-7", "22", None)
         assert (second.account, second.partition, second.user) == ("nlp", "gpu", "ada")
         assert [use.gpu_uuid for use in uses if use.workload_id != second.workload_id] in (["GPU-2"], [])
@@ -257,10 +258,9 @@ def test_processes_that_outlive_the_epilog_stay_their_jobs(node: SlurmNode) -> N
     node.job(22, 700)
     (before,), _ = node.see((3, 700))
     node.epilog(22, T0 + 50)
-    for _ in range(2):
-        (after,), uses = node.see((3, 700))
-        assert after.workload_id == before.workload_id
-    assert [use.basis for use in uses] == ["process"]
+    scans = [node.see((3, 700)) for _ in range(2)]
+    assert all(after.workload_id == before.workload_id for (after,), _ in scans)
+    assert [use.basis for use in scans[-1][1]] == ["process"]
 
 
 def test_two_jobs_without_names_have_no_series_in_common_and_an_arrays_tasks_have(node: SlurmNode) -> None:
