@@ -20,7 +20,9 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:  # noqa: A
 
     choice = add_source_choice(parser)
     choice.add_argument("--demo", action="store_true", help="a small simulated fleet, the same every time")
-    parser.add_argument("--workload", metavar="ID", help="open this workload: its id, the id's beginning, or its name")
+    parser.add_argument(
+        "--workload", metavar="ID", help="open this workload: its id, the id's beginning, its name, or a Slurm job id"
+    )
     parser.add_argument("--rules", type=Path, metavar="DIR", help="your own rules, laid out like ours, over ours")
     add_prices(parser)
     add_ledger(parser)

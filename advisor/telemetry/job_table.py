@@ -8,7 +8,7 @@ at another time keeps its number, and a use that goes on far beyond its run is n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -30,13 +30,17 @@ _OPEN = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A run of the table. `end`: inf where it is not told. `nodes`: None where not told."""
+    """A run of the table. `end`: inf where it is not told. `nodes`: None where not told. `cluster`: None where it is
+    not told, or no node is of a cluster of this name."""
 
     job: SlurmJob
     end: float
     nodes: frozenset[str] | None
+    cluster: str | None
 
-    def is_on(self, node: str) -> bool:
+    def is_on(self, node: str, cluster: str) -> bool:
+        if self.cluster is not None and cluster and cluster != self.cluster:
+            return False
         return self.nodes is None or short_name(node) in self.nodes
 
     def common(self, start: float, end: float) -> float:
@@ -83,13 +87,19 @@ def with_jobs(frame: Frame, jobs: Iterable[SlurmJob] = (), *, cluster: str | Non
 
     Workloads that are joined get the ids that `ids.slurm_parts` makes of the job's id and exact start, on every road.
     """
-    table = {job.key: job for job in (*jobs_of(frame.jobs), *jobs)}
+    own, more = jobs_of(frame.jobs), list(jobs)
     slurm = frame.workloads[frame.workloads["scheduler"] == SLURM] if not frame.workloads.empty else frame.workloads
-    if not table or slurm.empty or frame.uses.empty:
+    if not (own or more) or slurm.empty or frame.uses.empty:
         return frame
     clusters = {str(node): _text(name) or "" for node, name in zip(frame.nodes["node"], _clusters(frame), strict=True)}
     joined = _Joined()
-    runs = _runs(table.values(), {name for name in clusters.values() if name}, cluster, joined)
+    known = {name for name in clusters.values() if name}
+    for job in more:
+        if of_cluster(job, known, cluster):
+            own.append(job)
+        else:
+            joined.other_cluster.add(job.cluster or "")
+    runs = _runs(own, known)
     at = frame.uses.groupby("workload_id", sort=False).indices
     touched: set[str] = set()
     edge = max(EDGE_SECONDS, _row_seconds(frame))
@@ -155,30 +165,46 @@ def _row_seconds(frame: Frame) -> float:
     return float(seconds) if isinstance(seconds, (int, float)) else 0.0
 
 
-def _runs(
-    jobs: Iterable[SlurmJob], clusters: set[str], cluster: str | None, joined: _Joined
-) -> dict[str, tuple[_Run, ...]]:
-    """The runs by job id, in order of their starts, without those of another cluster."""
+def _runs(jobs: Iterable[SlurmJob], clusters: set[str]) -> dict[str, tuple[_Run, ...]]:
+    """The runs by what they may be called, in order of their starts. The jobs are of these nodes' clusters: those of a
+    database were chosen when they were imported."""
     by_id: dict[str, list[SlurmJob]] = {}
     for job in jobs:
-        if of_cluster(job, clusters, cluster):
-            for number in numbers_in(job):
-                by_id.setdefault(number, []).append(job)
-        else:
-            joined.other_cluster.add(job.cluster or "")
+        for number in numbers_in(job):
+            by_id.setdefault(number, []).append(job)
     found: dict[str, tuple[_Run, ...]] = {}
-    for job_id, own in by_id.items():
-        own.sort(key=lambda job: job.started)
-        ends = [job.ended if job.ended is not None else _OPEN for job in own]
+    for number, several in by_id.items():
+        own = _once(several)
         # A run whose end is not told was over when the next one of its id began.
-        ends = [
-            min(end, own[n + 1].started) if own[n].ended is None and n + 1 < len(own) else end
-            for n, end in enumerate(ends)
-        ]
-        found[job_id] = tuple(
-            _Run(job, max(end, job.started + 1.0), nodes_of(job)) for job, end in zip(own, ends, strict=True)
+        after = [*(job.started for job in own[1:]), _OPEN]
+        ends = [job.ended if job.ended is not None else begun for job, begun in zip(own, after, strict=True)]
+        found[number] = tuple(
+            _Run(job, max(end, job.started + 1.0), nodes_of(job), job.cluster if job.cluster in clusters else None)
+            for job, end in zip(own, ends, strict=True)
         )
     return found
+
+
+def _once(jobs: list[SlurmJob]) -> list[SlurmJob]:
+    """Each run once, in order of their starts: two tables may tell the same, one of them less."""
+    found: list[SlurmJob] = []
+    for job in sorted(jobs, key=lambda job: job.started):
+        last = found[-1] if found else None
+        if last is not None and int(last.started) == int(job.started) and _agree(last, job):
+            told = {f.name: getattr(job, f.name) for f in fields(job) if getattr(last, f.name) is None}
+            if job.ended is not None and job.ended != last.ended:
+                told |= {"ended": job.ended, "state": job.state or last.state}
+            found[-1] = replace(last, **told)
+        else:
+            found.append(job)
+    return found
+
+
+def _agree(one: SlurmJob, other: SlurmJob) -> bool:
+    if one.cluster and other.cluster and one.cluster != other.cluster:
+        return False
+    nodes = nodes_of(one), nodes_of(other)
+    return nodes[0] is None or nodes[1] is None or not nodes[0].isdisjoint(nodes[1])
 
 
 def _join(  # noqa: PLR0917
@@ -189,7 +215,7 @@ def _join(  # noqa: PLR0917
     old = str(row["workload_id"])
     for use in uses:
         node, start, end = str(use["node"]), float(use["ts_start"]), float(use["ts_end"])
-        here = [run for run in runs if run.is_on(node)]
+        here = [run for run in runs if run.is_on(node, clusters.get(node, ""))]
         fits = [run for run in here if run.common(start, end) > 0] or _nearest(here, start, end, edge)
         if len(fits) > 1 and any(a.end > b.job.started + 1.0 for a, b in pairwise(fits)):
             joined.doubtful.add(str(row.get("job_id")))

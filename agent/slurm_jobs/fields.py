@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
 from typing import Any
 
 from ..inventory.text import clean_text
@@ -56,12 +57,14 @@ def parse_job_id(text: str) -> JobId | None:
     return JobId(found["job"], found["task"], found["waiting"] is not None, found["step"] is not None, found["part"])
 
 
+@lru_cache(maxsize=16_384)  # few users, accounts, partitions and names, on very many lines
 def parse_text(text: str | None) -> str | None:
     """A name on one line without control characters; None where there is none."""
     cleaned = clean_text(text) if text else ""
     return None if cleaned.lower() in _NOTHING else cleaned
 
 
+@lru_cache(maxsize=16_384)
 def parse_name(text: str | None) -> str | None:
     """A job's name: a job may well be called ``none``."""
     return (clean_text(text) or None) if text else None
@@ -95,10 +98,20 @@ def parse_moments(text: str | None, zone: tzinfo | None) -> tuple[float, ...]:
     found = _LOCAL.fullmatch(text)
     if found is None:
         return ()
+    if found["zone"]:
+        try:
+            return _plausible(datetime.fromisoformat(text).timestamp())
+        except (ValueError, OverflowError):
+            return ()
+    minutes, seconds = int(text[15:16]), int(text[17:19])
+    return tuple(begin + 60.0 * minutes + seconds for begin in _ten_minutes(text[:15], zone)) if seconds < 60 else ()
+
+
+@lru_cache(maxsize=65_536)
+def _ten_minutes(text: str, zone: tzinfo | None) -> tuple[float, ...]:
+    """The beginning of ten minutes of local time (``2026-09-21T12:3``), no part of which a clock's change cuts."""
     try:
-        said = datetime.fromisoformat(text)
-        if said.tzinfo is not None:
-            return _plausible(said.timestamp())
+        said = datetime.fromisoformat(f"{text}0:00")
         both = {_seconds(said.replace(fold=fold), zone) for fold in (0, 1)}
     except (ValueError, OverflowError, OSError):
         return ()
@@ -148,6 +161,7 @@ class Resources:
     mem_bytes: float | None = None
 
 
+@lru_cache(maxsize=16_384)
 def parse_tres(*texts: str | None) -> Resources:
     """``billing=8,cpu=8,gres/gpu=4,gres/gpu:h100=4,mem=32G,node=1``; what one text does not tell, the next may.
 

@@ -111,8 +111,9 @@ class _Table:
     def take(self, fields: Sequence[str], found: Reading, keep: Keep) -> None:
         """One whole record into the reading."""
 
-        def told(*names: str) -> str | None:
-            return next((fields[self.at[name]] for name in names if name in self.at), None)
+        def told(name: str) -> str | None:
+            at = self.at.get(name)
+            return None if at is None else fields[at]
 
         shown, raw = (parse_job_id(told(name) or "") for name in ("jobid", "jobidraw"))
         known = shown or raw
@@ -122,7 +123,7 @@ class _Table:
         if known.step or (raw is not None and raw.step):
             return
         state = parse_state(told("state"))
-        start, end = parse_span(told("start"), told("end"), told("elapsedraw", "elapsed"), self.zone)
+        start, end = parse_span(told("start"), told("end"), told("elapsedraw") or told("elapsed"), self.zone)
         if known.waiting or state in NOT_BEGUN or (start is None and _no_time(told("start"))):
             found.not_begun += 1
             return

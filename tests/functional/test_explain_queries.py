@@ -22,10 +22,13 @@ from skuwise.advisor.moves.groups import Group, groups_of
 from skuwise.advisor.moves.waste.too_many_gpus import peak_use
 from skuwise.advisor.queries.answer import Answer, SqliteLanguage
 from skuwise.advisor.queries.features import FEATURES
+from skuwise.advisor.queries.rows import write_rows
 from skuwise.advisor.queries.subject import subject_of
 from skuwise.advisor.render.queried import TOLERANCE, render_queries
+from skuwise.advisor.telemetry.job_table import with_jobs
 from skuwise.advisor.telemetry.sqlite import read_frame
 from skuwise.advisor.verdicts.verdict import judge
+from skuwise.agent.slurm_job import SlurmJob
 from skuwise.rules.catalog_loader import load_catalog
 from skuwise.rules.thresholds import load_bottleneck_thresholds, load_waste_rules
 
@@ -202,3 +205,29 @@ def test_a_wrong_number_would_be_noticed(idle) -> None:
     wrong = tuple(replace(e, value=e.value * 1.05 + 1.0) for e in finding.evidence if isinstance(e.value, float))
     answer = answer_of(advice, replace(finding, evidence=wrong, gpu_hours=finding.gpu_hours * 1.01))
     assert {metric for metric, *_ in differing(database, answer)} >= {e.metric for e in wrong} | {"gpu_hours"}
+
+
+@pytest.mark.slow
+def test_the_queries_run_on_rows_that_slurms_job_table_cut(fleets, tmp_path: Path) -> None:
+    """Each Slurm job of the fleet requeued in its middle, and started two minutes before it was observed."""
+    bare = read_frame([fleets("small", 4)], now=LATER)
+    slurm = bare.workloads[(bare.workloads["scheduler"] == "slurm") & bare.workloads["job_id"].notna()]
+    table = []
+    for job, first, last in zip(slurm["job_id"], slurm["first_seen"], slurm["last_seen"], strict=True):
+        middle = round((first + last) / 2)
+        table += [
+            SlurmJob(job, round(first) - 100, middle, name="a"),
+            SlurmJob(job, middle + 90, round(last), name="a"),
+        ]
+    assert table
+    frame = with_jobs(bare, table)
+    assert len(frame.workloads) == len(bare.workloads) + len(slurm)
+    advice = advise_on(
+        judge(frame, CATALOG), CATALOG, load_waste_rules(), (), generated_at=LATER, rng=np.random.default_rng(1),
+        source=frame.source,
+    )  # fmt: skip
+    rows = tmp_path / "rows.db"
+    write_rows(frame, rows)
+    assert check(advice, rows)
+    (how, *_) = SqliteLanguage().how_to_run(advice, [])
+    assert "--rows" in how

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ def test_runs_names_owners_and_exact_times_come_from_the_table(server: str, tmp_
         job: ",".join(sorted(set(of["node"])))
         for job, of in bare.uses.merge(bare.workloads, on="workload_id").groupby("job_id")
     }
-    about = {"user": "ann", "account": "vision", "partition": "gpu", "qos": "high"}
+    about: dict[str, Any] = {"user": "ann", "account": "vision", "partition": "gpu", "qos": "high"}
     table = tmp_path / "jobs.txt"
     write_table(
         table,

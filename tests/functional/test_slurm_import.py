@@ -6,6 +6,8 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import re
+import shlex
 import socketserver
 import sqlite3
 import subprocess
@@ -14,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -24,7 +27,7 @@ from skuwise.agent.slurm_job import SlurmJob
 from skuwise.agent.slurm_jobs.ask import ask_sacct
 from skuwise.agent.slurm_jobs.rest import ask_slurmrestd
 from skuwise.agent.slurm_jobs.settings import SlurmSettings, load_slurm_settings
-from skuwise.agent.slurm_jobs.table_file import read_table
+from skuwise.agent.slurm_jobs.table_file import read_table, write_table
 from skuwise.agent.store.limits import Limits
 from skuwise.agent.store.migrations import migrate, migrations
 from skuwise.agent.store.reader import open_reader
@@ -54,12 +57,12 @@ def database(path: Path, *, node: str = "gpunode.site", cluster: str = "", secon
 
 
 def skuwise(
-    *arguments: str, environ: Mapping[str, str] | None = None, stdin: bytes = b""
+    *arguments: str, environ: Mapping[str, str] | None = None, stdin: bytes = b"", folder: Path | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     own = {name: value for name, value in os.environ.items() if not name.startswith(("SKUWISE_", "SLURM_", "SACCT_"))}
     return subprocess.run(
         [sys.executable, "-m", "skuwise", *arguments], env={**own, "TZ": "UTC", **(environ or {})}, input=stdin,
-        capture_output=True, check=False, timeout=120,
+        capture_output=True, check=False, timeout=120, cwd=folder,
     )  # fmt: skip
 
 
@@ -101,6 +104,7 @@ def test_a_table_names_the_jobs_of_a_node_and_a_second_import_changes_nothing(tm
     assert len(frame.jobs) == 11
 
 
+@pytest.mark.slow
 def test_advice_and_explain_know_the_jobs_names_from_the_database_or_the_file(tmp_path: Path) -> None:
     path = database(tmp_path / "n.db")
     of_file = skuwise(
@@ -263,12 +267,12 @@ def test_sacct_is_asked_so_that_no_name_can_break_its_answer(sacct: Path, old: b
 def test_a_sacct_that_is_missing_fails_hangs_or_prints_nonsense_is_told(sacct: Path) -> None:
     with pytest.raises(SkuwiseError, match="not on the PATH"):
         ask_sacct("sacct", 0.0, {"PATH": str(sacct.parent)})
-    for more, said in (
-        ("sys.exit('sacct: error: slurm_persist_conn_open: Connection refused\\x1b[31m')", "Connection refused"),
-        ("import time; time.sleep(30)", "took longer"),
+    for more, said, seconds in (
+        ("sys.exit('sacct: error: slurm_persist_conn_open: Connection refused\\x1b[31m')", "Connection refused", 60.0),
+        ("import time; time.sleep(30)", "took longer", 0.5),
     ):
         with pytest.raises(SkuwiseError, match=said) as raised:
-            ask_sacct("sacct", 0.0, double(sacct, more=more), timeout_seconds=2.0)
+            ask_sacct("sacct", 0.0, double(sacct, more=more), timeout_seconds=seconds)
         assert "\x1b" not in str(raised.value)
     sacct.write_text("#!/bin/sh\necho hello\n")
     with pytest.raises(SkuwiseError, match="sacct's answer"):
@@ -390,3 +394,93 @@ def test_a_year_of_jobs_is_read_within_bounded_time_and_memory(tmp_path: Path) -
             file.write(f"{n}|{n}|job-{n}|u{n % 50}|COMPLETED|{1790000000 + n}|{1790000600 + n}|gpu-[001-004]\n")
     found = read_table(table, keep=lambda job: job.job_id == "77")
     assert (len(found.jobs), found.unkept) == (1, 19_999)
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_commands_of_the_documentation_work_as_shown(sacct: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs/operations.md").read_text()
+    section = page.partition("## Names of Slurm's jobs")[2].partition("\n## ")[0]
+    (block, *_) = re.findall(r"^```\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    lines = [line.partition("  #")[0].strip() for line in block.splitlines()]
+    assert len(lines) == 4
+    (tmp_path / "jobs.txt").write_bytes((DATA / "requeued.txt").read_bytes())
+    environ = {**double(sacct), "SKUWISE_DB": str(database(tmp_path / "n.db"))}
+    for line in lines:
+        done = skuwise(*shlex.split(line)[1:], environ=environ, folder=tmp_path)
+        assert done.returncode == 0, (line, done.stderr)
+    assert {row[0] for row in rows(tmp_path / "n.db")} >= {"22", "9"}
+
+
+def test_the_example_of_settings_is_one_and_every_key_is_documented(tmp_path: Path) -> None:
+    page = (ROOT / "docs/operations.md").read_text()
+    found = re.search(r"^<!-- example: slurm -->\n```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    file = tmp_path / "skuwise.toml"
+    file.write_text(found[1])
+    settings = load_slurm_settings({}, system_file=file, config_home=tmp_path)
+    assert settings.scheduled and settings.jobs == Path("/var/lib/skuwise/jobs.txt")
+    for key in (one.name.removesuffix("_seconds") for one in fields(SlurmSettings)):
+        assert re.search(rf"\b{key}\b", page), key
+
+
+def test_an_import_needs_nothing_of_the_advisor(tmp_path: Path) -> None:
+    """It runs on GPU nodes, where neither pandas nor numpy is installed."""
+    program = (
+        "import sys; from skuwise.__main__ import main; status = main(sys.argv[1:]);"
+        " heavy = {'pandas', 'numpy', 'sklearn', 'textual'} & set(sys.modules); sys.exit(status or bool(heavy))"
+    )
+    path = str(database(tmp_path / "n.db"))
+    done = subprocess.run(
+        [sys.executable, "-c", program, "slurm", "import", str(DATA / "requeued.txt"), "--db", path],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_doctor_says_how_many_jobs_have_a_name(tmp_path: Path) -> None:
+    path = str(database(tmp_path / "n.db"))
+    bare = json.loads(skuwise("doctor", "--db", path, "--format", "json").stdout)
+    assert bare["slurm_jobs"] == {"observed": 3, "named": 0, "in_job_table": 0}
+    (gap,) = [gap for gap in bare["gaps"] if gap["code"] == "slurm-jobs-unnamed"]
+    assert "skuwise slurm import" in gap["add"]
+    told = skuwise("doctor", "--db", path, "--jobs", str(DATA / "requeued.txt"))
+    assert b"Slurm jobs: 3 observed, 3 with a name (3 from Slurm's job table)." in told.stdout
+    skuwise("slurm", "import", str(DATA / "requeued.txt"), "--db", path)
+    own = json.loads(skuwise("doctor", "--db", path, "--format", "json").stdout)
+    assert own["slurm_jobs"] == {"observed": 3, "named": 3, "in_job_table": 3}
+    assert not [gap for gap in own["gaps"] if gap["code"] == "slurm-jobs-unnamed"]
+
+
+@pytest.mark.slow
+def test_a_job_table_of_the_settings_that_is_not_there_yet_stops_nobody(tmp_path: Path) -> None:
+    path = str(database(tmp_path / "n.db"))
+    advise = ("advise", "--db", path, "--format", "json", "--no-ledger")
+    missing = {"SKUWISE_SLURM_JOBS": str(tmp_path / "none.txt")}
+    done = skuwise(*advise, environ=missing)
+    assert done.returncode == 0, done.stderr
+    assert b"job table is not used" in done.stderr
+    named = skuwise(*advise, "--jobs", str(tmp_path / "none.txt"))
+    assert named.returncode == 2
+    (tmp_path / "empty.txt").touch()
+    assert skuwise(*advise, "--jobs", str(tmp_path / "empty.txt")).returncode == 3
+
+
+@pytest.mark.slow
+def test_hostile_names_of_jobs_reach_no_terminal_page_or_query(tmp_path: Path) -> None:
+    table = tmp_path / "jobs.txt"
+    hostile = "\x1b[31m<script>alert(1)</script>'; DROP TABLE slurm_job; --\u202e=cmd()"
+    write_table(table, [SlurmJob("5", T0 + 21, T0 + 25, name=hostile, user=hostile, account=hostile, state="X")])
+    path = str(database(tmp_path / "n.db"))
+    assert skuwise("slurm", "import", str(table), "--db", path).returncode == 0
+    assert len(rows(Path(path))) == 1
+    for form in ("table", "html", "markdown", "csv"):
+        done = skuwise("advise", "--db", path, "--format", form, "--no-ledger")
+        assert done.returncode == 0, done.stderr
+        assert not {"\x1b", "\u202e"} & set(done.stdout.decode())
+        assert form != "html" or b"<script>alert" not in done.stdout
+    done = skuwise("explain", "--db", path, "5", "--no-ledger")
+    assert done.returncode == 0, done.stderr
+    assert not {"\x1b", "\u202e"} & set(done.stdout.decode())

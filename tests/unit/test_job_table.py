@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -131,6 +132,50 @@ def test_a_table_that_contradicts_names_nobody_and_it_is_said(job: SlurmJob, sai
     assert list(joined.workloads["series_id"]) == ["s-22"]
     (note,) = joined.notes
     assert said in note
+
+
+def test_two_tables_that_tell_the_same_run_are_one() -> None:
+    """A database's own table and a file without half of the columns."""
+    full = run(cluster="c", node_list="n1")
+    frame = with_jobs(
+        built(("22", "n1", 0, 10)), [full, run(user=None, account=None, gpus=None), replace(full, ended=None)]
+    )
+    assert spans(frame) == [("train-7", 0.0, 10.0)]
+    assert frame.notes == ()
+
+
+def test_a_number_is_another_job_on_another_cluster() -> None:
+    frame = built(("22", "n1", 0, 10), ("22", "n2", 0, 10), nodes=("n1", "n2"))
+    two = replace(frame, nodes=frame.nodes.assign(cluster=["c", "d"]))
+    joined = with_jobs(two, [run(cluster="c", name="of-c"), run(cluster="d", name="of-d")])
+    assert {name for name, _, _ in spans(joined)} == {"of-c", "of-d"}
+    alone = with_jobs(two, [run(cluster="c", name="of-c")])
+    assert spans(alone) == [("job 22", 0.0, 10.0), ("of-c", 0.0, 10.0)]
+
+
+def test_any_table_takes_no_use_away_and_makes_none_up() -> None:
+    """What is held stays held, but for edges: a use's seconds change by what edges are known to at most."""
+    rng = random.Random(11)
+    for round_ in range(40):
+        frame = built(
+            *(
+                (str(rng.randrange(3)), "n1", a, a + rng.uniform(0.01, 20))
+                for a in (rng.uniform(0, 40) for _ in range(3))
+            )
+        )
+        jobs = [
+            run(str(rng.randrange(4)), a, rng.choice([None, a + rng.uniform(0, 20)]), name=f"x{n}",
+                node_list=rng.choice([None, "n1", "n2", "n[1-9]", "n["]), gpus=rng.choice([None, 0, 1, 8]))
+            for n, a in enumerate(rng.uniform(-10, 48) for _ in range(rng.randrange(6)))
+        ]  # fmt: skip
+        joined = with_jobs(frame, jobs)
+        before, after = (float((one.uses["ts_end"] - one.uses["ts_start"]).sum()) for one in (frame, joined))
+        assert abs(after - before) <= 2 * 120.0 * len(joined.uses)
+        assert set(joined.uses["workload_id"]) <= set(joined.workloads["workload_id"])
+        assert not joined.workloads["workload_id"].duplicated().any()
+        assert (joined.uses["ts_end"] > joined.uses["ts_start"]).all()
+        if round_ < 1:
+            judge(joined, load_catalog())
 
 
 def test_slurms_own_name_of_the_cluster_may_be_set() -> None:
