@@ -1,33 +1,35 @@
 """The agent as an operator runs it: a real systemd, booted in a container, with the wheel and the stub driver.
 
-Needs root, debootstrap and systemd-nspawn, a package mirror (or a minimal Debian tree with systemd and python3 that
-``DEBIAN_ROOT`` names; it is copied), and an index for pip. Skipped, with the reason, where one is missing.
+Skipped, with the reason, where `machine` says what it lacks.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import sqlite3
 import stat
-import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.tests.mail_server import PASSWORD, USER, mail_server
-from skuwise.tests.nvmlstub import StubBuildError, StubClock, build
-from skuwise.tests.once import wheel
+from skuwise.tests.nvmlstub import StubClock
+from skuwise.tests.system.machine import (
+    PYTHON,
+    STATE,
+    Machine,
+    minimal_debian,
+    must,
+    put_agent,
+    skip_without,
+    until,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.system]
 
-PYTHON = "/opt/skuwise/bin/python"
-STATE = "/var/lib/skuwise"
 STATE_SIZE = "24M"
 LENT = "/opt/lent"
 SCENARIO = """
@@ -57,99 +59,25 @@ Environment=LD_LIBRARY_PATH=/opt/nvml SKUWISE_NVML_SCENARIO=/opt/nvml/scenario S
 """
 
 
-def must(*command: str | Path, skip: str = "") -> str:
-    done = subprocess.run([str(one) for one in command], capture_output=True, text=True, check=False)
-    if done.returncode != 0 and skip:
-        pytest.skip(f"{skip}: {done.stderr.strip()[-300:]}")
-    assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
-    return done.stdout
-
-
-class Machine:
-    """A booted container. `run` runs a command inside."""
+class Node(Machine):
+    """The booted container, with the advisor's libraries lent by this side: fetching them takes minutes."""
 
     def __init__(self, root: Path, log: Path) -> None:
-        self.root = root
-        self.log = log
-        command = ["systemd-nspawn", "--boot", "--register=no", "--keep-unit", "--machine=gpunode", "-D", str(root)]
-        # The advisor's libraries, lent by this side: fetching them takes minutes.
-        command.append(f"--bind-ro={sysconfig.get_paths()['platlib']}:{LENT}")
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-
-    @property
-    def leader(self) -> int:
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return int(children[0])
-
-    def run(self, *command: str, check: bool = True) -> str:
-        inside = ["nsenter", "-t", str(self.leader), "-m", "-u", "-i", "-n", "-p", "-C", "--", *command]
-        done = subprocess.run(inside, capture_output=True, text=True, check=False, timeout=120)
-        if check:
-            assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
-        return done.stdout.strip()
-
-    def inside(self, path: str) -> Path:
-        """A path of the container as this side opens it."""
-        return self.root / path.lstrip("/")
+        super().__init__(root, log, [f"--bind-ro={sysconfig.get_paths()['platlib']}:{LENT}"])
 
     def fill(self) -> None:
         """Leave no room on the disk that holds the database."""
         self.run("sh", "-c", f"cat /dev/zero >> {STATE}/fill", check=False)
 
-    def shows(self, name: str) -> str:
-        return self.run("systemctl", "show", "-P", name, "skuwise-agent.service")
-
-    def rows(self, sql: str) -> list[tuple[object, ...]]:
-        database = self.inside(f"{STATE}/skuwise.db")
-        with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)) as connection:
-            return connection.execute(sql).fetchall()
-
-    def stop(self) -> None:
-        if self.process.poll() is None:
-            with contextlib.suppress(OSError, IndexError):
-                os.kill(self.leader, 9)
-            self.process.wait(timeout=30)
-
-
-def until(true: Callable[[], bool], seconds: float = 60) -> None:
-    ends = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < ends, "it did not come about"
-        time.sleep(0.3)
-
-
-def minimal_debian(folder: Path) -> Path:
-    root = folder / "root"
-    known = os.environ.get("DEBIAN_ROOT")
-    if known:
-        must("cp", "-a", known, root)
-    else:
-        packages = "--include=systemd,systemd-sysv,dbus,python3,procps"
-        must("debootstrap", "--variant=minbase", packages, "bookworm", root, skip="debootstrap cannot make a root")
-    return root
-
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    if os.geteuid() != 0:
-        pytest.skip("booting a container needs root")
-    missing = [tool for tool in ("debootstrap", "systemd-nspawn", "nsenter") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    skip_without()
     folder = tmp_path_factory.mktemp("system")
-    root = minimal_debian(folder)
-    must("chroot", root, "/usr/bin/python3", "-m", "venv", "--without-pip", "/opt/skuwise")
-    (packages,) = (root / "opt/skuwise/lib").glob("python3*/site-packages")
-    version = packages.parent.name.removeprefix("python")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--python-version", version]
-    must(*pip, "--target", packages, wheel(tmp_path_factory), skip="pip cannot fetch what the wheel needs")
+    root = folder / "root"
+    must("cp", "-a", minimal_debian(tmp_path_factory), root)
+    put_agent(root, tmp_path_factory)
     nvml = root / "opt/nvml"
-    nvml.mkdir()
-    try:
-        shutil.copy(build() / "libnvidia-ml.so.1", nvml)
-    except StubBuildError as error:
-        pytest.skip(str(error))
     (nvml / "scenario").write_text(SCENARIO)
     StubClock(nvml / "clock").set(1.0)
     must("chmod", "-R", "a+rX", nvml)
@@ -157,11 +85,9 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     state.mkdir()
     small = ("mount", "-t", "tmpfs", "-o", f"size={STATE_SIZE},mode=0755", "tmpfs", state)
     must(*small, skip="no disk can be mounted here")  # one that is filled in a moment
-    booted = Machine(root, folder / "boot.log")
+    booted = Node(root, folder / "boot.log")
     try:
-        until(lambda: booted.process.poll() is not None or "login:" in booted.log.read_text(errors="replace"))
-        if booted.process.poll() is not None:
-            pytest.skip(f"systemd-nspawn does not boot here: {booted.log.read_text(errors='replace')[-500:]}")
+        booted.wait_for_login()
         yield booted
     finally:
         booted.stop()
@@ -169,7 +95,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         shutil.rmtree(root)  # some 400 MB
 
 
-def test_install_start_kill_hang_stall_fill_and_restart(machine: Machine) -> None:
+def test_install_start_kill_hang_stall_fill_and_restart(machine: Node) -> None:
     # An operator installs and starts it.
     said = machine.run(PYTHON, "-m", "skuwise", "agent", "install")
     assert "wrote /etc/systemd/system/skuwise-agent.service" in said and "failed" not in said
@@ -253,7 +179,7 @@ def test_install_start_kill_hang_stall_fill_and_restart(machine: Machine) -> Non
     assert database.exists()
 
 
-def test_a_host_that_was_off_on_monday_sends_the_report_when_it_is_on(machine: Machine, tmp_path: Path) -> None:
+def test_a_host_that_was_off_on_monday_sends_the_report_when_it_is_on(machine: Node, tmp_path: Path) -> None:
     lend_the_advisor(machine)
     simulate("founding", tmp_path / "fleet.db", days=14, seed=4, until=time.time(), minutes_seconds=3600)
     shutil.copy(tmp_path / "fleet.db", machine.inside("/opt/fleet.db"))
@@ -294,7 +220,7 @@ def test_a_host_that_was_off_on_monday_sends_the_report_when_it_is_on(machine: M
     )
 
 
-def lend_the_advisor(machine: Machine) -> None:
+def lend_the_advisor(machine: Node) -> None:
     """Let the container's Python find the advisor's libraries."""
     (packages,) = machine.inside("/opt/skuwise/lib").glob("python3*/site-packages")
     own = f"python{sys.version_info[0]}.{sys.version_info[1]}"
