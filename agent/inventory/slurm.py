@@ -83,7 +83,7 @@ class SlurmAllocations:
         self._number_of = number_of
         self._without_cgroup: dict[str, int] = {}
         self._had_cgroup: set[str] = set()
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[tuple[str, float | None], _Asked] = {}
         self._opened: dict[str, frozenset[int]] = {}
         self._resolved: dict[tuple[str, float | None], Resolution] = {}
         self._ended: dict[tuple[str, float | None], None] = {}
@@ -119,7 +119,7 @@ class SlurmAllocations:
         for job in running:
             if job not in stale:
                 name = self._cgroup_name(job, live)
-                jobs[name] = filled(job, self._from_steps(name, (live or {}).get(name)))
+                jobs[name] = filled(job, self._from_steps(name, (live or {}).get(name), job.since))
         told = {name for job in jobs.values() for name in (job.job_id, job.sluid) if name}
         untold: dict[str, JobFile] = {}
         for name, path in (live or {}).items():
@@ -207,16 +207,17 @@ class SlurmAllocations:
         self._superseded &= {job.run for job in running}
         self._live_before = frozenset(live)
         self._unwritten = dict(list(self._unwritten.items())[-_MAX_ENDED:])
-        self._asked = {name: asked for name, asked in self._asked.items() if name in live}
+        self._asked = {key: asked for key, asked in self._asked.items() if key[0] in live}
         self._opened = {name: minors for name, minors in self._opened.items() if name in live}
 
     # What they were given.
 
-    def _from_steps(self, name: str, path: Path | None) -> JobFile | None:
-        """What the environment of the job's own processes tells: the batch script, else a task of srun's."""
+    def _from_steps(self, name: str, path: Path | None, mark: float | None) -> JobFile | None:
+        """What the environment of the job's own processes tells: the batch script, else a task of srun's. `mark` tells
+        one run of a requeued job from the next."""
         if path is None:
             return None
-        asked = self._asked.setdefault(name, _Asked())
+        asked = self._asked.setdefault((name, mark), _Asked())
         if asked.told is not None or asked.scans < _RETRY_SCANS:
             asked.scans += 1
             return asked.told
@@ -236,8 +237,10 @@ class SlurmAllocations:
         The next run of a requeued job begins after the epilog of the one before, whose count it follows: slurmd runs an
         epilog for each run, and mostly no prolog for the second.
         """
-        job = self._from_steps(name, path) or _unknown_job(name, path)
-        before = max((one for one in jobs if one.job_id == job.job_id and one.until), key=_ended_at, default=None)
+        runs = (one for one in jobs if name in (one.job_id, one.sluid) and one.until is not None)
+        before = max(runs, key=_ended_at, default=None)
+        told = self._from_steps(name, path, before.until if before is not None else None)
+        job = told or _unknown_job(name, path)
         known = self._unwritten.get(job.job_id)
         if (
             known is not None
