@@ -30,11 +30,12 @@ def device_series(fleet: BareFleet, lived: Lived, how: How) -> list[DeviceSeries
                               np.arange(1, fleet.seconds // MINUTE + 1) * MINUTE)  # fmt: skip
         for gpu in range(GPUS):
             row = number * GPUS + gpu
-            values = [
+            util, memory, drawn = (
                 _cut(np.where(lived.seen[number], one[row], np.nan), how, offset) for one in (lived.util, used, power)
-            ]
+            )
             step = 1.0 if how == "seconds" else float(MINUTE)
-            found.append(DeviceSeries(node.name, node.uuid(gpu), ends.astype(np.float64), step, *values))
+            own = ends.astype(np.float64)
+            found.append(DeviceSeries(node.name, node.uuid(gpu), own, step, util, memory, drawn))
     return found
 
 
