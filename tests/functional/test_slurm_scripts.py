@@ -43,7 +43,13 @@ def run(
 ) -> int:
     told = {"SKUWISE_ALLOCATIONS": str(folder), **environ}
     command = [shell, str(SCRIPTS / name)]
-    return subprocess.run(command, env=told, check=False, timeout=60, preexec_fn=before, capture_output=True).returncode
+    for _ in range(100):
+        # A machine that is short of processes may refuse to start the shell itself, which is not the script's fault.
+        with contextlib.suppress(BlockingIOError):
+            done = subprocess.run(command, env=told, check=False, timeout=60, preexec_fn=before, capture_output=True)
+            return done.returncode
+        time.sleep(0.1)
+    raise BlockingIOError(f"{shell} could not be started")
 
 
 @pytest.mark.parametrize("shell", SHELLS)
