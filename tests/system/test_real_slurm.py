@@ -22,10 +22,11 @@ from typing import Any
 import pytest
 from skuwise.advisor.telemetry.job_table import with_jobs
 from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.tests.system.machine import skip_without, until
+from skuwise.tests.system.machine import PYTHON, skip_without, until
 from skuwise.tests.system.slurm_machine import (
     FAULTS,
     PAYLOAD,
+    PROLOG,
     USERS,
     AccountedJob,
     Layout,
@@ -220,6 +221,37 @@ def meet_faults(machine: SlurmMachine) -> Faults:
     return faults
 
 
+# What is wrong with the node, and the reason by which doctor names it.
+WRONG = {
+    "no Prolog": ("sed -i /^Prolog=/d /etc/slurm/slurm.conf; scontrol reconfigure", "prolog-not-configured"),
+    "no Epilog": ("sed -i /^Epilog=/d /etc/slurm/slurm.conf; scontrol reconfigure", "epilog-not-configured"),
+    "no flags": ("sed -i /^PrologFlags=/d /etc/slurm/slurm.conf; scontrol reconfigure", "prolog-flags"),
+    "no File": ("echo Name=gpu Count=8 > /etc/slurm/gres.conf", "indices-unknown"),
+    "not executable": (f"chmod 0644 {PROLOG}", "prolog-not-executable"),
+    "another's folder": ("chown alice /run/skuwise-slurm", "folder-not-roots"),
+    "no folder": ("mv /run/skuwise-slurm /run/away", "folder-missing"),
+}
+
+
+def ask_doctor(machine: SlurmMachine) -> dict[str, str]:
+    """What doctor says of Slurm on the node as it is (under ""), and with each thing in turn that is wrong."""
+
+    def said() -> str:
+        stub = ("env", "LD_LIBRARY_PATH=/opt/nvml", "SKUWISE_NVML_SCENARIO=/opt/nvml/scenario")
+        return machine.run(*stub, PYTHON, "-m", "skuwise", "agent", "doctor", check=False)
+
+    found = {"": said()}
+    for name, (command, _) in WRONG.items():
+        machine.run("sh", "-c", command)
+        found[name] = said()
+        machine.configure(machine.layout)
+        mend = (
+            f"[ ! -d /run/away ] || mv /run/away /run/skuwise-slurm; chown root /run/skuwise-slurm; chmod 0755 {PROLOG}"
+        )
+        machine.run("sh", "-c", f"{mend}; scontrol reconfigure")
+    return found
+
+
 def lines_of(seen: Seen, rows: Sequence[Row], columns: Sequence[str]) -> list[Line]:
     """The table's lines of one layout. Only `columns` can be wrong."""
     assert {one.name for one in seen.accounted} == set(seen.cases)
@@ -301,11 +333,12 @@ class Came:
     """All that came of the machines."""
 
     seen: Mapping[str, Seen]
-    faults: Faults
+    faults: Faults | None
+    doctor: Mapping[str, str]
 
 
-def on_machine(root: Path, folder: Path, layout: Layout) -> tuple[list[Seen], Faults | None]:
-    """One machine from boot to end."""
+def on_machine(root: Path, folder: Path, layout: Layout) -> Came:
+    """One machine from boot to end. The first layout's also meets faults, and what doctor is for."""
     name = layout.name.replace(" ", "-")
     with booted(root, folder / name, layout) as machine:
         try:
@@ -313,11 +346,14 @@ def on_machine(root: Path, folder: Path, layout: Layout) -> tuple[list[Seen], Fa
             runner = Runner(machine, found[0])
             runner.kinds()
             runner.restarts()
-            if layout is LAYOUTS[0]:
+            is_first = layout is LAYOUTS[0]
+            if is_first:
                 found.append(Seen(LINUXPROC))
                 Runner(machine, found[1]).without_cgroups()
             collect(machine, found, folder / f"{name}.db")
-            return found, meet_faults(machine) if layout is LAYOUTS[0] else None
+            doctor = ask_doctor(machine) if is_first else {}
+            faults = meet_faults(machine) if is_first else None
+            return Came({one.layout.name: one for one in found}, faults, doctor)
         except BaseException as error:
             with contextlib.suppress(Exception):
                 error.add_note(machine.logs())
@@ -332,8 +368,7 @@ def came(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Came]:
     try:
         with ThreadPoolExecutor(len(LAYOUTS)) as pool:
             results = list(pool.map(lambda layout: on_machine(root, folder, layout), LAYOUTS))
-        (faults,) = (met for _, met in results if met is not None)
-        yield Came({one.layout.name: one for found, _ in results for one in found}, faults)
+        yield Came({k: v for one in results for k, v in one.seen.items()}, results[0].faults, results[0].doctor)
     finally:
         with contextlib.suppress(OSError):
             shutil.rmtree(root)  # some 900 MB
@@ -358,6 +393,7 @@ def test_prolog_and_epilog_end_with_0_under_every_fault_and_drain_no_node(
     came: Came, capsys: pytest.CaptureFixture[str]
 ) -> None:
     faults = came.faults
+    assert faults is not None
     with capsys.disabled():
         print(f"\nfaults of seed {faults.seed}: {dict(Counter(kind for kind, _, _ in faults.ended))}")  # noqa: T201
         for name, seconds in faults.seconds.items():
@@ -367,6 +403,14 @@ def test_prolog_and_epilog_end_with_0_under_every_fault_and_drain_no_node(
     assert not [one for one in faults.ended if one[2] != 0], faults.seed
     assert set(faults.jobs.values()) == {"COMPLETED"}, faults.jobs
     assert set(faults.node_states) == {"idle"}
+
+
+def test_doctor_finds_nothing_wrong_with_slurm_until_something_is(came: Came) -> None:
+    assert "absent  slurm" not in came.doctor[""] and "prolog.sh" in came.doctor[""], came.doctor[""]
+    assert "7 is GPU 7" in came.doctor[""], came.doctor[""]
+    assert not {
+        name: came.doctor[name] for name, (_, reason) in WRONG.items() if f"({reason})" not in came.doctor[name]
+    }
 
 
 def test_a_container_that_is_gone_leaves_no_cgroup_behind(came: Came) -> None:
