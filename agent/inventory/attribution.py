@@ -43,7 +43,7 @@ from .procfs import Process, read_start_ticks, read_variables
 from .redact import redact_command
 from .slurm_files import JobFile
 from .slurm_run import SlurmRun
-from .slurm_variables import filled, job_of, of_claim
+from .slurm_variables import filled, job_of, of_job
 from .stepd import stepd_job
 from .text import clean_text
 from .uses import Given, Holdings, uses
@@ -300,7 +300,7 @@ class Attribution:
         if origin.scheduler == "slurm":
             told = held.told
             if claim is None and before is not None:
-                told = filled(told or JobFile(before.job_id or "", None), of_claim(before))
+                told = filled(told or JobFile(before.job_id or "", None), of_job(before))
             return self._job(workload, claim, origin, told)
         if origin.scheduler == "kubernetes" and claim is not None:
             name = controller_of(claim.pod or "") or workload.name

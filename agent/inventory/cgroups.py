@@ -10,6 +10,8 @@ from typing import Literal
 _SLURM_JOB = re.compile(r"/(?:(?:[^/]*_)?slurmstepd\.scope|slurm(?:_[^/]+)?/uid_\d+)/job_(\d{1,12})(?=/|$)")
 # Slurm 26.05 and newer name the job by its SLUID.
 _SLURM_SLUID = re.compile(r"/(?:[^/]*_)?slurmstepd\.scope/(s[0-9A-Z]{11,19})(?=/|$)")
+# What lies below is a user's own to name. Below a job's task the user may name as well: the first job in a path counts.
+_USERS_OWN = re.compile(r"/user\.slice(?=/|$)|/user@\d+\.service(?=/|$)")
 # systemd driver: ...-pod<uid with underscores>.slice; cgroupfs driver: /pod<uid>. Static pods have a plain 32-hex uid.
 # The part before is cut off where the agent's own cgroup namespace begins deeper.
 _POD = re.compile(
@@ -42,10 +44,10 @@ def origin_of(cgroup: str) -> Origin:
     """The scheduler and its key. A Slurm job inside a pod is the job; a container inside a pod is the pod."""
     paths = [line.split(":", 2)[-1] for line in cgroup.splitlines()]
     for path in paths:
-        if match := _SLURM_JOB.search(path):
+        if (match := _SLURM_JOB.search(path)) and not _USERS_OWN.search(path, 0, match.start()):
             return Origin("slurm", match.group(1), match.group(1))
     for path in paths:
-        if match := _SLURM_SLUID.search(path):
+        if (match := _SLURM_SLUID.search(path)) and not _USERS_OWN.search(path, 0, match.start()):
             return Origin("slurm", match.group(1))
     for path in paths:
         if match := _POD.search(path):

@@ -91,6 +91,15 @@ def read_start_ticks(procfs: str, pid: int) -> int | None:
         return None
 
 
+def start_seconds(procfs: Path, start_ticks: int, wall_seconds: float) -> float | None:
+    """When a process began (Unix seconds, to some hundredths); None: procfs does not tell the time since boot."""
+    words = _read(f"{procfs}/uptime", 128).split()
+    try:
+        return wall_seconds - float(words[0]) + start_ticks / os.sysconf("SC_CLK_TCK")
+    except (IndexError, ValueError):
+        return None
+
+
 def read_cgroup(procfs: Path, pid: int) -> str:
     """The process's cgroup paths; empty where they cannot be read."""
     return _read(f"{procfs}/{pid}/cgroup", 16384).decode("utf-8", "replace")

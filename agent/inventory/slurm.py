@@ -11,19 +11,20 @@ is stale when another job was given one of its GPUs and nothing of the older run
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..model import Absence
 from .cgroup_tree import slurm_jobs, step_pids
 from .claims import Claim, Devices
-from .procfs import device_number, read_stat
+from .procfs import device_number, read_stat, start_seconds
 from .slurm_absences import absences
 from .slurm_conf import SlurmSettings
 from .slurm_devices import DeviceNumber, Evidence, Resolution, Resolver
 from .slurm_files import JobFile, read_job_files
-from .slurm_variables import filled, job_of
+from .slurm_variables import filled, job_of, of_job
 from .stepd import stepd_jobs
 
 # Scans (10 s each) without a cgroup after which a job's file is stale: one minute where it had one, which covers the
@@ -69,7 +70,9 @@ class SlurmAllocations:
         settings: SlurmSettings | None = None,
         open_minors: OpenMinors | None = None,
         number_of: DeviceNumber = device_number,
+        wall: Callable[[], float] = time.time,
     ) -> None:
+        self._wall = wall
         self._folder = folder
         self._procfs = procfs
         self._cgroups = cgroups
@@ -80,12 +83,14 @@ class SlurmAllocations:
         self._number_of = number_of
         self._without_cgroup: dict[str, int] = {}
         self._had_cgroup: set[str] = set()
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[tuple[str, float | None], _Asked] = {}
         self._opened: dict[str, frozenset[int]] = {}
         self._resolved: dict[tuple[str, float | None], Resolution] = {}
         self._ended: dict[tuple[str, float | None], None] = {}
         self._superseded: set[tuple[str, float | None]] = set()
         self._extern_in_use = False
+        self._unwritten: dict[str, JobFile] = {}  # by job id: runs of which nobody wrote, while they live and after
+        self._live_before: frozenset[str] = frozenset()
 
     def owners(self) -> Mapping[str, int]:
         """Job id -> the user's number, of every job that runs here and whose prolog told it."""
@@ -109,18 +114,20 @@ class SlurmAllocations:
             live = {}  # the tree goes with its last job
         running = _running(files.jobs)
         stale = [job for job in running if self._is_stale(job, live)]
-        self._forget(running, live or {})
         resolver = Resolver(devices, self._procfs, self._cgroups, self._number_of)
         jobs: dict[str, JobFile] = {}
         for job in running:
             if job not in stale:
                 name = self._cgroup_name(job, live)
-                jobs[name] = filled(job, self._from_steps(name, (live or {}).get(name)))
+                jobs[name] = filled(job, self._from_steps(name, (live or {}).get(name), job.since))
         told = {name for job in jobs.values() for name in (job.job_id, job.sluid) if name}
         untold: dict[str, JobFile] = {}
         for name, path in (live or {}).items():
             if name not in told:
-                untold[name] = self._from_steps(name, path) or _unknown_job(name, path)
+                job = self._begun(name, path, files.jobs)
+                if job is not None:
+                    untold[name] = job
+        self._forget(running, live or {})
         found = {name: self._resolve(name, job, resolver, seen or {}, live) for name, job in (jobs | untold).items()}
         late = self._without_a_sign(jobs, found, live, seen or {})
         for name in late:
@@ -131,6 +138,12 @@ class SlurmAllocations:
             _claim(job, found[name])
             for name, job in untold.items()
             if name not in usurping and (found[name].gpu_uuids or job.devices is not None)
+        ]
+        # What it was given is not told, but which run it is: its processes are nobody else's.
+        claims += [
+            _claim(job, Resolution())
+            for name, job in untold.items()
+            if job.since is not None and (name in usurping or (job.devices is None and not found[name].gpu_uuids))
         ]
         nameless = [
             name
@@ -192,16 +205,19 @@ class SlurmAllocations:
         self._without_cgroup = {job: n for job, n in self._without_cgroup.items() if job in ids}
         self._had_cgroup &= ids
         self._superseded &= {job.run for job in running}
-        self._asked = {name: asked for name, asked in self._asked.items() if name in live}
+        self._live_before = frozenset(live)
+        self._unwritten = dict(list(self._unwritten.items())[-_MAX_ENDED:])
+        self._asked = {key: asked for key, asked in self._asked.items() if key[0] in live}
         self._opened = {name: minors for name, minors in self._opened.items() if name in live}
 
     # What they were given.
 
-    def _from_steps(self, name: str, path: Path | None) -> JobFile | None:
-        """What the environment of the job's own processes tells: the batch script, else a task of srun's."""
+    def _from_steps(self, name: str, path: Path | None, mark: float | None) -> JobFile | None:
+        """What the environment of the job's own processes tells: the batch script, else a task of srun's. `mark` tells
+        one run of a requeued job from the next."""
         if path is None:
             return None
-        asked = self._asked.setdefault(name, _Asked())
+        asked = self._asked.setdefault((name, mark), _Asked())
         if asked.told is not None or asked.scans < _RETRY_SCANS:
             asked.scans += 1
             return asked.told
@@ -213,6 +229,39 @@ class SlurmAllocations:
             if asked.told is not None:
                 break
         return asked.told
+
+    def _begun(self, name: str, path: Path, jobs: Sequence[JobFile]) -> JobFile | None:
+        """A living job without a file of its own, with its start by its first process; None: it is a run that ended,
+        whose last processes are still there.
+
+        The next run of a requeued job begins after the epilog of the one before, whose count it follows: slurmd runs an
+        epilog for each run, and mostly no prolog for the second.
+        """
+        runs = (one for one in jobs if name in (one.job_id, one.sluid) and one.until is not None)
+        before = max(runs, key=_ended_at, default=None)
+        told = self._from_steps(name, path, before.until if before is not None else None)
+        job = told or _unknown_job(name, path)
+        known = self._unwritten.get(job.job_id)
+        if (
+            known is not None
+            and name in self._live_before
+            and (before is None or _ended_at(before) <= (known.since or 0.0))
+        ):
+            since: float | None = known.since
+        else:
+            ticks = [stat.start_ticks for pids in step_pids(path).values() for pid in pids
+                     if (stat := read_stat(self._procfs, pid)) is not None]  # fmt: skip
+            since = start_seconds(self._procfs, min(ticks), self._wall()) if ticks else None
+        if before is not None:
+            if since is None or since <= _ended_at(before):
+                return None
+            count = None if before.restarts is None else before.restarts + 1
+            job = filled(replace(job, restarts=job.restarts if job.restarts is not None else count), of_job(before))
+        job = replace(job, since=since)
+        if job.job_id and since is not None:
+            self._unwritten.pop(job.job_id, None)  # to the end: the last ones are kept
+            self._unwritten[job.job_id] = job
+        return job
 
     def _oldest(self, pids: Iterable[int]) -> int | None:
         """The first process of a step, which Slurm itself started."""
@@ -251,7 +300,7 @@ class SlurmAllocations:
 
     def _over(self, jobs: Sequence[JobFile], resolver: Resolver, *, told: bool) -> list[Claim]:
         """What ended: its devices are named once, and then it only tells whose its last processes are."""
-        ended = [job for job in jobs if job.until is not None]
+        ended = [self._with_start(job) for job in jobs if job.until is not None]
         claims: list[Claim] = []
         for job in ended:
             if job.run in self._ended:
@@ -261,7 +310,8 @@ class SlurmAllocations:
             if found is None:
                 gres = self._settings.gres(job.conf, job.node)
                 found = resolver.resolve(job.job_id, job.devices, gres, Evidence())
-            claims.append(_claim(job, found))
+            # Without a start nothing is claimed: it was never seen to run.
+            claims.append(_claim(job, found if job.since is not None else Resolution()))
             if told:
                 self._ended[job.run] = None
         if told:
@@ -269,6 +319,18 @@ class SlurmAllocations:
             self._resolved = {run: one for run, one in self._resolved.items() if run in here}
             self._ended = {run: None for run in list(self._ended)[-_MAX_ENDED:] if run in here}
         return claims
+
+    def _with_start(self, job: JobFile) -> JobFile:
+        """A run of which the epilog alone wrote, with the start that its processes showed."""
+        seen = self._unwritten.get(job.job_id)
+        if not job.without_prolog or seen is None or seen.since is None or seen.since > _ended_at(job):
+            return job
+        restarts = seen.restarts if seen.restarts is not None else job.restarts
+        return filled(replace(job, since=seen.since, restarts=restarts), seen)
+
+
+def _ended_at(job: JobFile) -> float:
+    return job.until or 0.0
 
 
 def _running(jobs: Sequence[JobFile]) -> list[JobFile]:

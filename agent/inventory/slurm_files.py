@@ -1,9 +1,11 @@
 """The files that Slurm's prolog and epilog write, two per run of a job: a strict reader.
 
 `systemd/slurm/prolog.sh` writes ``JOB-RESTARTS.job`` into a folder that only root can write, `epilog.sh` an empty
-``JOB-RESTARTS.end`` beside it. The run's start and end are the times at which the two were written. Accounts and names
-in them were chosen by users. A file that is not exactly what the prolog writes is refused whole; one without its last
-line is still being written, or was cut off by a full disk, and is none.
+``JOB-RESTARTS.end`` beside it. The run's start and end are the times at which the two were written. Where slurmd ran no
+prolog, as it does for most runs of a requeued job, the epilog writes both, and the start is not told.
+
+Accounts and names in them were chosen by users. A file that is not exactly what the prolog writes is refused whole; one
+without its last line is still being written, or was cut off by a full disk, and is none.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _FILES_LIMIT = 4096
 _REQUIRED = frozenset({"version", "job_id", "gpus"})
 _TEXTS = ("user", "account", "name", "partition", "qos", "cluster", "node")
 _KEYS = _REQUIRED | frozenset(_TEXTS) | {
-    "restarts", "sluid", "start", "uid", "array_job_id", "array_task_id", "conf", "complete",
+    "restarts", "sluid", "start", "uid", "array_job_id", "array_task_id", "conf", "complete", "without_prolog",
 }  # fmt: skip
 _LAST = b"complete=1\n"
 _SLUID = re.compile(r"s[0-9A-Z]{11,19}")
@@ -38,7 +40,8 @@ class JobFile:
 
     `devices`: gres indices or UUIDs as Slurm gave them; empty: the job was given no GPU; None: not told.
     `start_seconds` is the scheduler's start, `since` and `until` are the prolog's and the epilog's time (Unix seconds);
-    `until` None: it runs. `conf` and `node` are what slurmd calls slurm.conf and this node. None: not told.
+    `until` None: it runs; `since` None: its epilog alone wrote of it. `conf` and `node` are what slurmd calls
+    slurm.conf and this node. None: not told.
     """
 
     job_id: str
@@ -59,11 +62,12 @@ class JobFile:
     conf: str | None = None
     since: float | None = None
     until: float | None = None
+    without_prolog: bool = False
 
     @property
     def run(self) -> tuple[str, float | None]:
         """What tells this run from every other one."""
-        return (self.job_id, self.since)
+        return (self.job_id, self.until if self.without_prolog else self.since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,7 @@ def parse_job_file(raw: bytes, job_id: str) -> JobFile | str | None:
         uid=int(numbers["uid"]) if numbers["uid"] else None,
         array_job_id=numbers["array_job_id"] or None,
         array_task_id=numbers["array_task_id"] or None,
+        without_prolog="without_prolog" in values,
         conf=conf if conf.startswith("/") and conf.isprintable() else None,
         user=text("user"),
         account=text("account"),
@@ -180,13 +185,16 @@ def read_job_files(folder: Path, trusted_uids: frozenset[int]) -> JobFiles:
             refused.append((clean_text(name, 64), parsed))
         elif parsed is not None:
             found[run] = (parsed, written)
-    jobs = [_timed(job, since, ends.get(run)) for run, (job, since) in found.items()]
-    return JobFiles(tuple(sorted(jobs, key=lambda job: (job.job_id, job.since or 0.0))), tuple(refused))
+    timed = [_timed(job, since, ends.get(run)) for run, (job, since) in found.items()]
+    jobs = [job for job in timed if not job.without_prolog or job.until is not None]
+    return JobFiles(tuple(sorted(jobs, key=lambda job: (job.job_id, job.since or job.until or 0.0))), tuple(refused))
 
 
 def _timed(job: JobFile, since: float, end: float | None) -> JobFile:
     """An end before the start is of an earlier run under the same name."""
-    return replace(job, since=since, until=end if end is not None and end >= since else None)
+    return replace(
+        job, since=None if job.without_prolog else since, until=end if end is not None and end >= since else None
+    )
 
 
 def _read(path: Path, trusted_uids: frozenset[int]) -> tuple[bytes, float] | str | None:

@@ -62,8 +62,8 @@ def filled(job: JobFile, more: JobFile | None) -> JobFile:
     return replace(job, **{name: getattr(more, name) for name in names if getattr(job, name) is None})
 
 
-def of_claim(claim: Claim) -> JobFile:
-    """What a claim on another run of the same job says of the job, and nothing that is the run's own."""
+def of_job(claim: Claim | JobFile) -> JobFile:
+    """What is told of another run of the same job says of the job, and nothing that is the run's own."""
     return JobFile(
         claim.job_id or "",
         None,

@@ -145,6 +145,16 @@ def test_a_slurm_job_is_the_same_on_every_node_and_step(proc: Procfs, cgroup: st
     assert only(proc, on(0, 900)).workload_id == found.workload_id
 
 
+def test_a_user_does_not_name_himself_into_another_job(proc: Procfs) -> None:
+    task = "0::/system.slice/n1_slurmstepd.scope/job_24/step_batch/user/task_0"
+    proc.process(700, argv=["python", "t.py"], cgroup=f"{task}/slurmstepd.scope/job_99")
+    assert only(proc, on(0, 700)).job_id == "24"
+    own = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/slurmstepd.scope"
+    for pid, name in ((701, "job_99"), (702, "s8FXKTA79XAR00")):
+        proc.process(pid, argv=["python", "t.py"], cgroup=f"{own}/{name}/step_0")
+        assert only(proc, on(0, pid)).scheduler == "process"
+
+
 def test_slurm_variables_name_the_job_and_nothing_else_is_read_of_them(proc: Procfs) -> None:
     variables = {
         "SLURM_JOB_ID": "42", "SLURM_JOB_NAME": "llama-7b\x1b[31m", "SLURM_JOB_ACCOUNT": "nlp", "HF_TOKEN": "hf_secret",

@@ -50,7 +50,7 @@ class SlurmNode:
 
         slurm = SlurmAllocations(
             self.folder, procfs, self.root / "cgroup", variables, TRUSTED,
-            settings=SlurmSettings(self.root / "etc", host="n1"), number_of=lambda _: None,
+            settings=SlurmSettings(self.root / "etc", host="n1"), number_of=lambda _: None, wall=lambda: T0 + 100,
         )  # fmt: skip
         allocations = Allocations(
             slurm, PodResources(self.root / "kubelet.sock"), self.root / "cgroup", self.root / "drained"
@@ -83,6 +83,10 @@ class SlurmNode:
         path = f"9:freezer:/slurm_n1/uid_1000/job_{job_id}/step_batch\n0::/system.slice/slurmd.service"
         for pid in pids:
             self.proc.process(pid, argv=["python", "train.py"], cgroup=path)
+
+    def clock(self) -> None:
+        """The node booted at T0: a process with a start of 500 ticks began at T0 + 5, if the tick is 1/100 s."""
+        put(self.proc.root / "uptime", "100.00 50.00")
 
     def over(self, job_id: int) -> None:
         home = self.root / f"cgroup/freezer/slurm_n1/uid_1000/job_{job_id}"
@@ -241,6 +245,44 @@ def test_a_run_that_slurm_began_without_a_prolog_is_not_the_one_before(node: Slu
         assert (second.account, second.partition, second.user) == ("nlp", "gpu", "ada")
         assert [use.gpu_uuid for use in uses if use.workload_id != second.workload_id] in (["GPU-2"], [])
     assert all(one.workload_id != second.workload_id and one.series_id == second.series_id for one in first)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_requeued_run_of_which_the_epilog_alone_wrote_has_its_gpu_start_and_end(
+    node: SlurmNode, restarted: bool
+) -> None:
+    node.clock()
+    tick = os.sysconf("SC_CLK_TCK")
+    node.prolog(22, "2", T0 + 1, account="nlp", partition="gpu")
+    node.job(22)
+    ((first,), _) = node.see()
+    node.epilog(22, T0 + 5)
+    home = node.root / "cgroup/freezer/slurm_n1/uid_1000/job_22/step_batch"
+    put(home / "cgroup.procs", "600\n701")
+    path = "9:freezer:/slurm_n1/uid_1000/job_22/step_batch"
+    node.proc.process(600, comm="slurmstepd", argv=["slurmstepd: [22.batch]"], uid=0, cgroup=path, start=8 * tick)
+    node.proc.process(701, ppid=600, argv=["python", "t.py"], cgroup=path, start=9 * tick)
+    if restarted:
+        node.attribution = node.agent()
+    live = node.see((7, 701))[0]
+    (second,) = (one for one in live if one.restarts == 1)
+    assert (second.account, second.partition, second.series_id) == ("nlp", "gpu", first.series_id)
+    assert "allocation-unknown" in node.reasons()
+    node.over(22)
+    (node.root / "proc/701/stat").unlink()
+    node.prolog(22, "7", T0 + 50, restarts=1, account="nlp", partition="gpu", without_prolog="1")
+    node.epilog(22, T0 + 50, restarts=1)
+    workloads, uses = node.see()
+    assert [(use.workload_id, use.gpu_uuid, use.until) for use in uses] == [(second.workload_id, "GPU-7", T0 + 50)]
+    assert uses[0].since == pytest.approx(T0 + 8, abs=0.05)
+    assert node.see() == ((), ()) and {one.workload_id for one in workloads} == {second.workload_id}
+
+
+def test_a_run_that_nobody_saw_and_only_the_epilog_wrote_of_is_not_given_a_start(node: SlurmNode) -> None:
+    node.clock()
+    node.prolog(22, "7", T0 + 50, without_prolog="1")
+    node.epilog(22, T0 + 50)
+    assert node.see() == ((), ())
 
 
 def test_an_id_that_comes_back_after_months_is_another_run_and_nodes_agree(tmp_path: Path) -> None:
