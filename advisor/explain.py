@@ -26,7 +26,7 @@ from .commands import (
 from .compare import asked_gpu
 from .hour_settings import said_prices
 from .model import Advice, Finding, Owner, Recommendation, WorkloadVerdict
-from .source import source_of
+from .source import Databases, source_of
 
 if TYPE_CHECKING:
     from ..rules.catalog import GpuSku
@@ -77,6 +77,9 @@ def run_explain(options: argparse.Namespace) -> int:
 
     if options.rows is not None and not options.query:
         raise UsageError("--rows goes with --query.", "Add --query.")
+    source = source_of(options, say)
+    if options.rows is not None and isinstance(source, Databases) and not source.has_jobs():
+        raise UsageError("--rows goes with --prometheus or Slurm's job table.", "A database holds its rows itself.")
     catalog = load_catalog(options.rules)
     asked = [asked_gpu(catalog, name) for name in options.against]
     now = time.time()
@@ -84,7 +87,7 @@ def run_explain(options: argparse.Namespace) -> int:
     ledger.check()
     say("reading telemetry ...")
     frame, advice = read_and_advise(
-        source_of(options, say), since=options.since, until=options.until, rules_dir=options.rules,
+        source, since=options.since, until=options.until, rules_dir=options.rules,
         prices=options.prices, hourly=said_prices(options, os.environ), now=now, ledger=ledger,
     )  # fmt: skip
     subject = find(advice, options.id)
@@ -94,8 +97,6 @@ def run_explain(options: argparse.Namespace) -> int:
         say(f"Slurm job {options.id} ran {len(runs)} times in this window; this is the newest run (others: {others})")
     columns = min(shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns, _TEXT_WIDTH_MAX)
     if options.query:
-        if options.rows is not None and not (options.prometheus or advice.source.get("slurm_runs")):
-            raise UsageError("--rows goes with --prometheus, or --jobs.", "A database holds its rows itself.")
         if options.rows is not None:
             write_rows(frame, options.rows)
         write_stdout(queries_of(advice, subject, catalog, options.rules, width=columns))

@@ -83,6 +83,20 @@ class Databases:
         frame = read_frame(self.paths, since_seconds=since, until=until, now=now, processes=self.processes)
         return self.jobs.join(frame)
 
+    def has_jobs(self) -> bool:
+        """Whether a job table is joined: a file's, or one that was imported into any of the databases."""
+        from ..agent.store.reader import open_reader  # noqa: PLC0415
+        from .telemetry.sqlite import database_files  # noqa: PLC0415
+
+        def imported(path: Path) -> bool:
+            try:
+                with open_reader(path) as reader:
+                    return "slurm_jobs" in reader.views() and bool(reader.fetch("SELECT 1 FROM slurm_jobs LIMIT 1"))
+            except SkuwiseError:
+                return False
+
+        return self.jobs.path is not None or any(map(imported, database_files(self.paths)))
+
 
 @dataclass(frozen=True)
 class PrometheusServer:

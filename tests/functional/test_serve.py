@@ -60,7 +60,7 @@ def test_slurms_job_table_is_kept_where_the_settings_name_it() -> None:
     assert job.arguments == ("slurm", "import", "--output", "/jobs.txt") and job.at_start
     now = datetime(2026, 11, 15, 12, tzinfo=UTC)
     first = job.trigger.get_next_fire_time(None, now)
-    assert job.trigger.get_next_fire_time(first, first) == first + timedelta(minutes=10)
+    assert first is not None and job.trigger.get_next_fire_time(first, first) == first + timedelta(minutes=10)
     with pytest.raises(UsageError, match="needs a file"):
         jobs(ServeSettings(), ReportSettings(), SlurmSettings(scheduled=True))
     with pytest.raises(UsageError, match="nothing to do"):
