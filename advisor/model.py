@@ -28,6 +28,8 @@ Action = Literal[
 Realisation = Literal["cash-now", "cash-at", "capacity-freed", "energy"]
 Risk = Literal["very-low", "low", "medium", "high"]
 DecisionState = Literal["proposed", "accepted", "snoozed", "dismissed", "done", "regressed", "expired"]
+# The basis of work that was found by what its GPUs do alone: nobody is named as its owner.
+INFERRED = "activity"
 COUNTED_RISKS: tuple[Risk, ...] = ("very-low", "low")
 UNUSED_RULES = ("idle", "held-idle", "too-many-gpus")  # findings of GPU-hours that nobody used
 

@@ -117,6 +117,7 @@ class PrometheusServer:
         from .telemetry.prometheus.client import Client  # noqa: PLC0415
         from .telemetry.prometheus.frame import Reading, read_frame  # noqa: PLC0415
         from .telemetry.prometheus.settings import load_settings  # noqa: PLC0415
+        from .telemetry.teams import load_team_labels  # noqa: PLC0415
 
         settings = load_settings(self.environ)
         client = Client(self.url, settings, self.environ)
@@ -126,7 +127,8 @@ class PrometheusServer:
             reading = Reading(
                 client, Cache(folder, scope), self.matches, now,
                 concurrency=settings.concurrency, max_series=settings.max_series,
-                fabric_roles=load_config({}, self.environ).fabric_roles, progress=self.progress,
+                fabric_roles=load_config({}, self.environ).fabric_roles, team_labels=load_team_labels(self.environ),
+                progress=self.progress,
             )  # fmt: skip
             return self.jobs.join(read_frame(reading, catalog, since_seconds=since, until=until))
         finally:

@@ -7,6 +7,7 @@ flags. Unknown keys are errors: a filter that nothing reads is worse than none.
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -30,6 +31,8 @@ MIN_BURST_EVERY_SECONDS = 10.0
 MIN_BURST_SECONDS, MAX_BURST_SECONDS = 5.0, 60.0
 MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 0.1, 60.0
 ENVIRONMENT_PREFIX = "SKUWISE_"
+# kube-state-metrics exports a label that a site lists, and nothing but a team is called so.
+DEFAULT_TEAM_LABELS = ("team",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,12 @@ class AgentConfig:
     slurm_conf: Path | None = None
     drained_marker: Path = Path("/run/skuwise/drained")
     environ_socket: Path = Path("/run/skuwise-environ/environ.sock")
+
+    # [kubernetes]: what kubectl get ... -o json wrote of pods and of ResourceSlices (None: nothing), and the labels of
+    # pods and namespaces that name a team, the best first.
+    pods_file: Path | None = None
+    resource_slices_file: Path | None = None
+    team_labels: tuple[str, ...] = DEFAULT_TEAM_LABELS
 
     # Bursts of readings at 10 Hz: one in each `burst_every_seconds` (0: none), for `burst_seconds`.
     burst_every_seconds: float = 300.0
@@ -114,13 +123,19 @@ _KEYS: Mapping[str, str] = {
     "slurm_conf": "slurm_conf",
     "drained_marker": "drained_marker",
     "environ_socket": "environ_socket",
+    "kubernetes_pods_file": "pods_file",
+    "kubernetes_resource_slices_file": "resource_slices_file",
+    "kubernetes_team_labels": "team_labels",
 }
 _PAGE_SETTINGS = frozenset({"dcgm_url", "serving_endpoints", "serving_discover", "scrape_remote"})
+_LABEL = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _YES_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _MAX_ENDPOINTS = 16  # one thread reads them all in turn, each for up to 3 s
 _ENVIRONMENT = {f"{ENVIRONMENT_PREFIX}{key.upper()}": key for key in _KEYS if key != "fabric_roles"}
 # Read by the NVML stub of the test suite, not by the agent.
 _STUB_PREFIX = "SKUWISE_NVML_"
+# The table [kubernetes] is the agent's and the advisor's; its keys have this before them.
+KUBERNETES = "kubernetes"
 # Tables of the files, and beginnings of variables, that are the advisor's: it reads them itself.
 ADVISOR_SECTIONS = frozenset({"prices", "prometheus", "report", "serve", "slurm"})
 _ADVISOR_PREFIXES = tuple(f"{ENVIRONMENT_PREFIX}{name.upper()}_" for name in ADVISOR_SECTIONS)
@@ -206,6 +221,10 @@ def _nearest(word: str, known: Mapping[str, object]) -> str:
 
 def _apply(config: AgentConfig, values: Mapping[str, Any], origin: str) -> AgentConfig:
     changes: dict[str, Any] = {}
+    own = values.get(KUBERNETES)
+    if isinstance(own, dict):
+        values = {key: value for key, value in values.items() if key != KUBERNETES}
+        values |= {f"{KUBERNETES}_{key}": value for key, value in own.items()}
     for key, value in values.items():
         if key in ADVISOR_SECTIONS and isinstance(value, dict):
             continue
@@ -223,6 +242,8 @@ def _apply(config: AgentConfig, values: Mapping[str, Any], origin: str) -> Agent
 def _convert(name: str, key: str, value: Any, origin: str) -> Any:  # noqa: ANN401 - files hold anything
     if name in _PAGE_SETTINGS:
         return _page_setting(name, key, value, origin)
+    if name == "team_labels":
+        return parse_labels(value, f"{key} in {origin}")
     if name in (
         "interval_seconds",
         "duration_seconds",
@@ -277,6 +298,15 @@ def parse_flag(value: object, what: str) -> bool:
     if chosen is None:
         raise UsageError(f"{what} is neither true nor false.", "Choose one.")
     return chosen
+
+
+def parse_labels(value: object, what: str) -> tuple[str, ...]:
+    """Labels of Kubernetes, as a file (a list) or the environment (with commas) has them. `what` names the setting in
+    the error (UsageError)."""
+    labels = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    if not isinstance(labels, list) or not all(isinstance(one, str) and _LABEL.fullmatch(one) for one in labels):
+        raise UsageError(f"{what} must be labels of Kubernetes.", 'Write ["team", "example.com/team"].')
+    return tuple(labels)
 
 
 def _urls(key: str, value: Any, origin: str) -> tuple[str, ...]:  # noqa: ANN401 - files hold anything

@@ -32,7 +32,8 @@ def diagnose(told: Told, catalog: Catalog, book: PriceBook, floor_hours: float, 
         generated_at=generated_at, source=told.source, window=told.window, begin=told.begin,
         observed_hours=told.observed_hours, sampled=told.sampled, nodes=nodes, metrics=metrics,
         exporters=told.exporters, labels=labels, readiness=readiness,
-        gaps=gaps_of(told, catalog, nodes, metrics, labels, readiness), notes=told.notes, slurm=told.slurm,
+        gaps=gaps_of(told, catalog, nodes, metrics, labels, readiness), notes=told.notes, pods=told.pods,
+        slurm=told.slurm,
     )  # fmt: skip
 
 

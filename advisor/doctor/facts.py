@@ -110,6 +110,16 @@ class Exporter:
 
 
 @dataclass(frozen=True, slots=True)
+class PodsTold:
+    """Pods that hold GPUs at the end of the window, and of how many kube-state-metrics tells the owner. `missing`:
+    series of it that would tell more."""
+
+    on_gpus: int
+    owned: int
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class JobSeen:
     """A job of Slurm that held GPUs between two moments. `named`: its name or owner is known beside its number."""
 
@@ -134,8 +144,9 @@ class Told:
 
     `observed_hours`: hours of the window with any telemetry of GPUs. `sampled`: at how many moments of the window the
     source was looked at, None where all of it was. `slack_seconds`: how exact first and last moments are.
-    `resolution`: measure -> seconds between samples. `kubernetes`: whether pods are named. `jobs_seen`: of Slurm;
-    `job_table`: the source's own of them; `slurm`: the two and --jobs together, counted.
+    `resolution`: measure -> seconds between samples. `kubernetes`: whether pods are named; `pods`: whose they are, None
+    where no series of a GPU names one. `jobs_seen`: of Slurm; `job_table`: the source's own of them; `slurm`: the two
+    and --jobs together, counted.
     """
 
     source: Mapping[str, object]
@@ -148,6 +159,7 @@ class Told:
     sampled: int | None = None
     slack_seconds: float = 3600.0
     kubernetes: bool = False
+    pods: PodsTold | None = None
     notes: tuple[str, ...] = ()
     jobs_seen: tuple[JobSeen, ...] = ()
     job_table: tuple[SlurmJob, ...] = ()

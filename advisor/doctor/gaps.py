@@ -11,6 +11,7 @@ from ..moments import span
 from ..words import percent
 from . import remedies
 from .facts import GPU_MEASURES, NodeTold, Told, applies
+from .kubernetes import owner_gaps
 from .model import Gap, Labels, MetricCoverage, NodeState, Readiness
 
 # Samples that lie farther apart than this are worth a line: shorter turns of work and waiting are not seen.
@@ -42,6 +43,7 @@ def gaps_of(  # noqa: PLR0917
         *_networks(told, catalog, nodes),
         *_host(told),
         *_labels(told, labels),
+        *owner_gaps(told.pods),
         *_slurm(told),
         *_money(told, catalog, nodes),
         *_exporters(told, metrics),
@@ -218,7 +220,8 @@ def _labels(told: Told, labels: Labels) -> Iterator[Gap]:
         where, add = "", _DOCTOR
     yield Gap(
         "no-workload-labels", f"{percent(share)} of the busy GPU-hours name no pod and no job.",
-        "Whose work that is remains unknown: it gets no verdict by workload and no recommendation to its team.",
+        "Whose work that is remains unknown: it is found by its activity alone ('unattributed on NODE'), its verdicts "
+        "are less sure, and its recommendations wait until somebody asked who uses the node.",
         where, add, nodes,
     )  # fmt: skip
 

@@ -73,6 +73,9 @@ def to_dict(found: Diagnosis) -> dict[str, Any]:
             {"name": one.name, "versions": list(one.versions), "nodes": one.nodes} for one in found.exporters
         ],
         "workload_labels": {name: _rounded(value) for name, value in asdict(found.labels).items()},
+        "pods": (
+            None if found.pods is None else {"on_gpus": found.pods.on_gpus, "owned": found.pods.owned}
+        ),
         "slurm_jobs": {
             "observed": found.slurm.jobs, "named": found.slurm.named, "in_job_table": found.slurm.in_table,
         },

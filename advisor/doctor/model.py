@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..frame import Window
 from ..model import Unobserved
-from .facts import Exporter, SlurmTold
+from .facts import Exporter, PodsTold, SlurmTold
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,7 @@ class Diagnosis:
     readiness: Readiness
     gaps: tuple[Gap, ...]
     notes: tuple[str, ...]
+    pods: PodsTold | None = None
     slurm: SlurmTold = field(default_factory=SlurmTold)
 
     @property

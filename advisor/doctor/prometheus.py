@@ -22,6 +22,7 @@ from . import presence
 from .exporters import exporters_of, exporters_queries
 from .facts import GPU_MEASURES, GpuTold, NodeTold, Told
 from .identity import Described, described, identity_queries
+from .kubernetes import SERIES, pods_told
 from .moments import HOUR, MOMENTS, Asker, first, newest, spread
 from .presence import Look
 from .slurm import seen_on_server
@@ -31,6 +32,7 @@ _NAMES = (
     "|node_network_transmit_bytes_total|node_uname_info|node_dmi_info|node_cpu_seconds_total|node_exporter_build_info"
     "|kube_node_labels|kube_node_info|kube_node_status_capacity|kube_pod_info|kube_pod_container_info"
     "|kube_pod_container_resource_requests|kube_pod_status_phase|kube_state_metrics_build_info"
+    f"|{'|'.join(SERIES)}"
 )
 # A sample counts as now for so many intervals: one may be missed.
 _INTERVALS = 2.5
@@ -136,6 +138,7 @@ def read_server(asked: Asked, catalog: Catalog, *, since_seconds: float, until: 
         sampled=MOMENTS,
         slack_seconds=step_hours * HOUR,
         kubernetes=about.kubernetes or any(one in spelling.work for one in presence.PODS),
+        pods=pods_told(asker, known, end, span),
         jobs_seen=seen_on_server(asker, known, moments, span),
         notes=tuple(asker.notes),
     )

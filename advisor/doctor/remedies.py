@@ -35,6 +35,12 @@ LOSES: Mapping[str, str] = {
     "pcie": "Work that waits for PCIe is not found.",
 }
 ALLOW_LIST = "--metric-labels-allowlist=nodes=[topology.kubernetes.io/region,node.kubernetes.io/instance-type]"
+KUBE_FILE = "the scrape configuration of kube-state-metrics (and its --metric-allowlist, where one is set)"
+KUBE_SERIES = (
+    "metric_relabel_configs: [{source_labels: [__name__], action: keep, regex: "
+    "kube_pod_(owner|info|created|start_time|labels|container_info|container_resource_requests|status_phase)"
+    "|kube_(replicaset|job|deployment)_owner|kube_job_spec_parallelism|kube_namespace_labels|kube_node_.+}]"
+)
 NODE_LABELS = 'topology.kubernetes.io/region="REGION"\nnode.kubernetes.io/instance-type="INSTANCE-TYPE"'
 INFINIBAND_FLAG = "--collector.infiniband"
 ETHERNET_FLAG = "--collector.netdev --collector.netclass"

@@ -143,6 +143,11 @@ def _around(console: Console, found: Diagnosis) -> None:
         )
     elif found.observed:
         line(console, "Workload labels: no GPU worked at the moments looked at")
+    if found.pods is not None:
+        line(
+            console,
+            f"Pod owners: kube-state-metrics tells those of {found.pods.owned} of {found.pods.on_gpus} pods on GPUs",
+        )
     with_ports = [node for node in found.nodes if node.fabric_ports]
     if with_ports:
         line(console, f"Fabric: ports observed on {_names([node.node for node in with_ports])}")

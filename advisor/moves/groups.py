@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ...rules.exceptions import RuleException
-from ..model import WorkloadVerdict
+from ..model import INFERRED, WorkloadVerdict
 from ..verdicts.facts import NodeFacts, Verdicts
 from .prediction import EXPOSED, Array, Phase, Use, demand
 
@@ -267,7 +267,8 @@ def _group(
         nodes=nodes,
         alone=frozenset(n for n in names if others_on.get(n, set()) <= {key}),
         current=live,
-        recurs=live or (len(members) > 1 and not moved),
+        # The same GPUs at work again are no proof of the same work.
+        recurs=live or (len(members) > 1 and not moved and lead.basis != INFERRED),
         shared=any(w.shared or w.gpu_part < 1 for w in now),
         sliced=any(w.gpu_part < 1 for w in now) and not any(w.shared for w in now),
         use=use,

@@ -14,6 +14,7 @@ from .evidence import Gate, gated, with_gap
 from .found import Found
 from .groups import Group
 from .mend import mend, mend_first
+from .owner import ask_owners
 from .placement import swaps_of
 from .prediction import percentiles
 from .repack import repacked
@@ -64,6 +65,7 @@ def enumerate_options(
         options += _ways_out(scene, verdicts, group, mine, swaps.get(group.series_id))
     options += consolidate(scene, groups, found)
     options += repacked(verdicts)
+    options = ask_owners(options, groups)
     gate = Gate(verdicts, scene.floor_hours)
     return _exclusive([_through(gate, option) for option in options]), tuple(notes)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...rules.catalog import GpuSku, Price
 from ...rules.catalog_loader import Catalog
-from ..model import Advice, Finding, WorkloadVerdict
+from ..model import INFERRED, Advice, Finding, WorkloadVerdict
 from ..moves.groups import group_keys, holding_now
 from ..verdicts.rest import shipped_resting_power
 from .literals import number, rows, text, texts
@@ -58,6 +58,7 @@ class Subject:
             "fault_power": number(self.levels["fault_power_share_min"]),
             "node_usd": number(self.price.usd_per_hour if self.price else None),
             "never_worked": "1" if self.lead is not None and self.lead.kind.label == "idle" else "0",
+            "held": _held(w for w in self.advice.workloads if w.basis == INFERRED and set(nodes) & set(w.nodes)),
             "part": _parts("gpu_uuid", self.finding.parts),
             "held_part": _parts("u.workload_id", {w.id: w.gpu_part for w in self.workloads if w.gpu_part < 1}),
             "link": "u_i" if shares.get("network", 0.0) >= wired else "u_p",
@@ -78,6 +79,22 @@ def subject_of(advice: Advice, finding: Finding, catalog: Catalog, levels: Mappi
     keys = group_keys(advice.workloads)
     members = sorted((w for w in advice.workloads if keys[w.id] == keys[lead.id]), key=lambda w: (w.end, w.start, w.id))
     return Subject(advice, finding, skus, tuple(members), holding_now(members, advice.end), levels)
+
+
+def _held(inferred: Iterable[WorkloadVerdict]) -> str:
+    """The uses of GPUs: the view's, and those of work that the advisor inferred, which no database holds."""
+    found = [f"({text(w.id)}, {text(uuid)}, {number(w.start)}, {number(w.end)})" for w in inferred for uuid in w.gpus]
+    if not found:
+        return "workload_gpus"
+    told = ",\n        ".join(found)
+    return (
+        "(SELECT workload_id, node, gpu_uuid, ts_start, ts_end, shared FROM workload_gpus\n"
+        "    UNION ALL\n"
+        "    SELECT column1, g.node, column2, column3, column4, 0\n"
+        f"    FROM (VALUES\n        {told}\n"
+        "    ) JOIN (SELECT DISTINCT node, gpu_uuid FROM gpus) g ON g.gpu_uuid = column2\n"
+        "    WHERE column1 NOT IN (SELECT workload_id FROM workload_gpus))"
+    )
 
 
 def _parts(column: str, parts: Mapping[str, float]) -> str:

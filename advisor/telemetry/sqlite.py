@@ -18,6 +18,7 @@ from ..frame import Frame, Window
 from ..moments import minute
 from ..words import listed
 from . import resolve
+from .activity.databases import with_unnamed_work
 from .beside import read_beside
 from .database import Parts, span_of
 
@@ -78,7 +79,7 @@ def read_frame(
             f"from {minute(first)} to {minute(last)}.",
             "Choose another window with --since and --until.",
         )
-    return frame
+    return with_unnamed_work(frame, wanted)
 
 
 def database_files(paths: Sequence[Path]) -> list[Path]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from ..model import KindVerdict, WorkloadVerdict
+from ..model import INFERRED, KindVerdict, WorkloadVerdict
 from ..moments import span
 from .phase_verdicts import Ask
 from .workloads import Session
@@ -58,6 +58,8 @@ def with_series(
     """
     runs: dict[str, list[WorkloadVerdict]] = {}
     for verdict in verdicts:
+        if verdict.basis == INFERRED:
+            continue  # what shares the same GPUs is not the same work
         runs.setdefault(verdict.series_id, []).append(verdict)
     kinds: dict[str, KindVerdict] = {}
     for members in runs.values():

@@ -14,11 +14,12 @@ from ...rules.kind_model import KindModel
 from ...rules.thresholds import Threshold, load_bottleneck_thresholds, load_kind_thresholds
 from ..blind import blind_nodes
 from ..frame import Frame
-from ..model import BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
+from ..model import INFERRED, BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
 from ..moments import minute, span
 from .bottlenecks import label_rows
 from .facts import BareGpu, FabricFacts, NodeFacts, Verdicts
 from .features import Columns, FlatRule, columns_of, features
+from .inferred import inferred
 from .instances import instances
 from .inventory import inventory_of
 from .kinds import judge_kind, shipped_model
@@ -251,6 +252,8 @@ def _judged(session: Session, mine: pd.DataFrame, context: _Context) -> Judgemen
         context.labels, context.rows, mine, kind=kind.label, coverage=_fraction(session, mine),
         dominant=context.dominant_share,
     )  # fmt: skip
+    if session.basis == INFERRED:
+        kind, bottleneck = inferred(kind, bottleneck, t["abstain_below"].value)
     return Judgement(found, kind, bottleneck)
 
 

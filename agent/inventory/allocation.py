@@ -6,9 +6,8 @@ processes that run: those are another basis.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..model import Absence, Gpu
@@ -16,14 +15,9 @@ from .cgroup_tree import pod_uids
 from .cgroups import Origin
 from .claims import Claim, Devices, join
 from .drained import drained
+from .kubernetes_files import KubernetesFacts, KubernetesFiles
 from .podresources import PodResources
 from .slurm import SlurmAllocations
-
-# A ReplicaSet's hash and a pod's suffix use this alphabet (k8s.io/apimachinery/pkg/util/rand), which has no vowels.
-_SAFE = "bcdfghjklmnpqrstvwxz2456789"
-_REPLICA_SET = re.compile(rf"(.+)-[{_SAFE}]{{6,10}}-[{_SAFE}]{{5}}")
-_SUFFIX = re.compile(rf"(.+?)(?:-\d{{1,10}})?-[{_SAFE}]{{5}}")
-_ORDINAL = re.compile(r"(.+)-\d{1,5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +26,24 @@ class Granted:
 
     claims: tuple[Claim, ...] = ()
     absences: frozenset[Absence] = frozenset()
+    kubernetes: KubernetesFacts = field(default_factory=KubernetesFacts)
 
 
 class Allocations:
-    """Asks Slurm's files and the kubelet at each scan. `cgroups` is ``/sys/fs/cgroup``."""
+    """Asks Slurm's files and the kubelet at each scan. `cgroups` is ``/sys/fs/cgroup``. `kubernetes`: what the API
+    server said of pods and devices; None: nobody wrote it down."""
 
-    def __init__(self, slurm: SlurmAllocations, kubelet: PodResources, cgroups: Path, drained_marker: Path) -> None:
+    def __init__(
+        self,
+        slurm: SlurmAllocations,
+        kubelet: PodResources,
+        cgroups: Path,
+        drained_marker: Path,
+        kubernetes: KubernetesFiles | None = None,
+    ) -> None:
+        self._files = kubernetes
+        self._kubernetes = KubernetesFacts()
+        self._gpus: Sequence[Gpu] = ()
         self._slurm = slurm
         self._kubelet = kubelet
         self._cgroups = cgroups
@@ -47,7 +53,8 @@ class Allocations:
 
     def set_gpus(self, gpus: Sequence[Gpu]) -> None:
         """The devices that are here now, so that minor numbers and MIG names can be turned into UUIDs."""
-        self._devices = Devices(gpus)
+        self._gpus = gpus
+        self._devices = Devices(gpus, self._kubernetes.slices)
 
     def job_owners(self) -> Mapping[str, int]:
         """Slurm's jobs that run here -> the number of their user, where the prolog told it."""
@@ -59,17 +66,21 @@ class Allocations:
         `seen`: origins of running processes and the GPUs they are on, which must agree with what was given. None:
         nobody looked; what ended meanwhile is told at the next call.
         """
+        facts = self._files.read() if self._files is not None else self._kubernetes
+        if facts.slices is not self._kubernetes.slices:
+            self._devices = Devices(self._gpus, facts.slices)
+        self._kubernetes = facts
         by_job = None
         if seen is not None:
             by_job = {origin.key: gpus for origin, gpus in seen.items() if origin.scheduler == "slurm"}
         slurm, kubelet = self._slurm.read(self._devices, by_job), self._kubelet.read(self._devices)
-        absences = slurm.absences | kubelet.absences
+        absences = slurm.absences | kubelet.absences | facts.absences
         if not (slurm.present or kubelet.present):
             absences |= {_NO_SCHEDULER}
         marker = drained(self._marker)
         if marker is not None:
             absences |= {marker}
-        return Granted((*slurm.claims, *kubelet.claims), absences)
+        return Granted((*slurm.claims, *kubelet.claims), absences, facts)
 
     def match(
         self, claims: Sequence[Claim], seen: Mapping[Origin, frozenset[str]], job_ids: Mapping[Origin, str]
@@ -96,11 +107,20 @@ class Allocations:
             if origin not in taken and not named:  # what has a name of its own is not somebody else's
                 matched[claim] = origin
         self._remember(claims, matched, frozenset(seen))
+        for claim in claims:
+            fact = self._kubernetes.by_name.get((claim.namespace or "", claim.pod or ""))
+            if claim.scheduler == "kubernetes" and fact is not None and fact.pod.uid:
+                # The API server knows a pod's UID. Where another pod of the name runs by now, what runs counts.
+                origin = Origin("kubernetes", fact.pod.uid)
+                if origin in seen or claim not in matched:
+                    matched[claim] = origin
         return matched
 
     def close(self) -> None:
-        """End the child process that asks the kubelet."""
+        """End the child processes that ask the kubelet and read files."""
         self._kubelet.close()
+        if self._files is not None:
+            self._files.close()
 
     def _remember(self, claims: Sequence[Claim], matched: dict[Claim, Origin], seen: frozenset[Origin]) -> None:
         pods = {claim.key: claim for claim in claims if claim.scheduler == "kubernetes"}
@@ -113,15 +133,6 @@ class Allocations:
             if origin.key in living and not _contested(claim, pods.values()):
                 matched[claim] = origin
         self._pods = {c.key: (c, o) for c, o in matched.items() if c.scheduler == "kubernetes"}
-
-
-def controller_of(pod: str) -> str:
-    """The name of what made the pod, as far as its own name shows: Deployment, Job, DaemonSet or StatefulSet."""
-    for pattern in (_REPLICA_SET, _SUFFIX, _ORDINAL):
-        match = pattern.fullmatch(pod)
-        if match is not None:
-            return match.group(1)
-    return pod
 
 
 def _contested(claim: Claim, claims: Iterable[Claim]) -> bool:

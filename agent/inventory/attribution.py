@@ -33,12 +33,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..model import Absence, Gpu, GpuProcess, Workload, WorkloadUse
-from .allocation import Allocations, Granted, controller_of
+from .allocation import Allocations, Granted
 from .cgroups import PLAIN, Origin, origin_of
 from .claims import Claim
 from .frameworks import framework_of
 from .ids import series_id, workload_id
+from .kubernetes_files import KubernetesFacts, PodFact
 from .leaders import MAX_CLIMB, Context, name_of_work
+from .pod_names import controller_of
 from .procfs import Process, read_start_ticks, read_variables
 from .redact import redact_command
 from .slurm_files import JobFile
@@ -110,6 +112,7 @@ class Attribution:
         self._runs: dict[str, _Known] = {}  # one process of each workload
         self._run_of: dict[tuple[int, int], tuple[str, ...]] = {}  # PID and start -> the run it was seen in
         self._cursor = 0
+        self._kubernetes = KubernetesFacts()
         self.absences: frozenset[Absence] = frozenset()
 
     def set_gpus(self, gpus: Sequence[Gpu]) -> None:
@@ -139,6 +142,7 @@ class Attribution:
         hidden = self._look(processes)
         seen = self._seen()
         granted = self._allocations.read(seen) if self._allocations is not None else Granted()
+        self._kubernetes = granted.kubernetes
         named, allocated = self._name(granted.claims, seen)
         self.absences = granted.absences | {_HIDDEN} if hidden else granted.absences
         found = uses(
@@ -302,6 +306,9 @@ class Attribution:
             if claim is None and before is not None:
                 told = filled(told or JobFile(before.job_id or "", None), of_job(before))
             return self._job(workload, claim, origin, told)
+        fact = self._kubernetes.by_uid.get(origin.key) if origin.scheduler == "kubernetes" else None
+        if fact is not None:
+            return _as_told(workload, fact)
         if origin.scheduler == "kubernetes" and claim is not None:
             name = controller_of(claim.pod or "") or workload.name
             return replace(
@@ -328,8 +335,10 @@ class Attribution:
         parts = (origin.key,) if origin is not None and known else ("pod", claim.namespace or "", claim.pod or "")
         name = controller_of(claim.pod or "") or "unnamed"
         key = workload_id(self._cluster, claim.scheduler, *parts)
-        earlier = self._current.get(key)
-        return earlier or Workload(
+        fact = self._kubernetes.by_uid.get(origin.key) if origin is not None and origin.key else None
+        key = fact.work.workload_id if fact is not None else key
+        earlier = self._current.get(key)  # what ran before it went quiet told more about it
+        made = earlier or Workload(
             workload_id=key,
             series_id=series_id(self._cluster, claim.namespace, claim.user, name),
             name=name,
@@ -338,6 +347,7 @@ class Attribution:
             pod=claim.pod,
             user=claim.user,
         )
+        return _as_told(made, fact) if fact is not None else made
 
     def _describe(self, process: Process, context: Context) -> _Known:
         origin = origin_of(process.cgroup)
@@ -390,6 +400,15 @@ class Attribution:
         if origin.scheduler == "docker" and leader.uid == 0:
             return None
         return self._name_of(leader.uid)
+
+
+def _as_told(workload: Workload, fact: PodFact) -> Workload:
+    """A pod's workload with what the API server says of it. Of a gang each node names the pod that it has."""
+    work, pod = fact.work, fact.pod
+    return replace(
+        workload, workload_id=work.workload_id, series_id=work.series_id, name=work.name, namespace=pod.namespace,
+        pod=pod.name, controller_kind=work.kind, image=pod.image, team=fact.team,
+    )  # fmt: skip
 
 
 _HIDDEN = Absence(

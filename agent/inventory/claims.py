@@ -13,6 +13,7 @@ from typing import Literal
 
 from ..model import Gpu
 from .cgroups import Origin
+from .dra import DraDevices, SliceDevice
 
 _REPLICA = re.compile(r"(.+)::\d{1,4}")  # the NVIDIA device plugin's time-slicing and MPS replicas
 _MINOR = re.compile(r"(?:nvidia)?(\d{1,4})")
@@ -60,11 +61,12 @@ class Claim:
 
 
 class Devices:
-    """The devices of this node, by every name that a scheduler may give them."""
+    """The devices of this node, by every name that a scheduler may give them. `slices`: see `dra.DraDevices`."""
 
-    def __init__(self, gpus: Sequence[Gpu] = ()) -> None:
+    def __init__(self, gpus: Sequence[Gpu] = (), slices: Mapping[str, SliceDevice] | None = None) -> None:
         self.uuids = tuple(gpu.uuid for gpu in gpus)
         self.whole = tuple(gpu for gpu in gpus if gpu.kind == "gpu")
+        self._dra = DraDevices(gpus, slices)
         self._uuids = frozenset(gpu.uuid for gpu in gpus)
         self._minors = {gpu.minor: gpu.uuid for gpu in gpus if gpu.kind == "gpu" and gpu.minor is not None}
         self._parts: dict[str, list[Gpu]] = {}
@@ -88,7 +90,13 @@ class Devices:
                 found[uuid] = None
         return tuple(found), tuple(unknown)
 
+    def doubt(self, name: str) -> str:
+        """Why a name that DRA gave fits no device; empty for any other."""
+        return self._dra.find(name.removeprefix("dra:"))[1] if name.startswith("dra:") else ""
+
     def _uuid(self, name: str) -> str | None:
+        if name.startswith("dra:"):
+            return self._dra.find(name.removeprefix("dra:"))[0]
         if (replica := _REPLICA.fullmatch(name)) is not None:
             name = replica.group(1)
         if name in self._uuids:

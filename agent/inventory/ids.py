@@ -53,6 +53,15 @@ def unnamed_series_id(cluster: str, group: str | None, user: str | None, job_id:
     return "s-" + _digest("series", cluster, group or "", user or "", "job", job_id)
 
 
+def gang_id(cluster: str, namespace: str, kind: str, name: str, run: str) -> str:
+    """The identity of one run of pods that work together (`pods.works_of`): `kind` and `name` are what owns them all.
+
+    `run`: the UID of the oldest of its pods, or when that was created in whole Unix seconds; empty where neither is
+    known: then all that ever had the name is one run.
+    """
+    return workload_id(cluster, "kubernetes", "gang", namespace, kind, name, *([run] if run else []))
+
+
 def series_id(cluster: str, group: str | None, user: str | None, name: str) -> str:
     """The identity of what recurs: `group` is the namespace or the account; digits in `name` are folded."""
     return "s-" + _digest("series", cluster, group or "", user or "", fold_digits(name))

@@ -84,7 +84,7 @@ class PodResources:
             remedy = _GRPC_REMEDY if self._fault == _NO_GRPC else _ANSWER_REMEDY
             return Kubelet(True, absences=frozenset({_unknown(self._fault or "it does not answer", remedy)}))
         claims = tuple(_claim(pod, devices) for pod in self._pods)
-        return Kubelet(True, claims, _unresolved(claims))
+        return Kubelet(True, claims, _unresolved(claims, devices))
 
     def close(self) -> None:
         """End the child."""
@@ -195,13 +195,26 @@ def _claim(pod: PodDevices, devices: Devices) -> Claim:
     return Claim("kubernetes", found, unknown, namespace=pod.namespace, pod=pod.pod)
 
 
-def _unresolved(claims: Sequence[Claim]) -> frozenset[Absence]:
-    names = [f"{claim.namespace}/{claim.pod}: {name}" for claim in claims for name in claim.unresolved]
-    if not names:
-        return frozenset()
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    detail = f"The kubelet gave devices that the driver does not name ({', '.join(names[:3])}{more})."
-    return frozenset({Absence("source", "allocation", "kubernetes", "allocation-unresolved", detail, _DEVICE_REMEDY)})
+def _unresolved(claims: Sequence[Claim], devices: Devices) -> frozenset[Absence]:
+    """What fits no device here: names that the driver does not know, and names of DRA that fit none or several."""
+    found: dict[bool, list[str]] = {}
+    for claim in claims:
+        for name in claim.unresolved:
+            doubt = devices.doubt(name)
+            told = f"{claim.namespace}/{claim.pod}: {name}"
+            found.setdefault(bool(doubt), []).append(f"{told} ({doubt})" if doubt else told)
+    return frozenset(
+        Absence(
+            "source", "allocation", "kubernetes-dra" if is_dra else "kubernetes", "allocation-unresolved",
+            f"{_DRA_UNKNOWN if is_dra else _DEVICE_UNKNOWN} ({', '.join(names[:3])}{_more(names)}).",
+            _DRA_REMEDY if is_dra else _DEVICE_REMEDY,
+        )
+        for is_dra, names in found.items()
+    )  # fmt: skip
+
+
+def _more(names: Sequence[str]) -> str:
+    return f" and {len(names) - 3} more" if len(names) > 3 else ""
 
 
 def _unknown(why: str, remedy: str) -> Absence:
@@ -214,3 +227,9 @@ _GRPC_REMEDY = "Install it beside the agent: pip install 'skuwise[kubernetes]'."
 _ANSWER_REMEDY = "Check the kubelet, and that its pod-resources v1 is enabled (Kubernetes 1.20 and newer)."
 _PERMISSION_REMEDY = "Run the agent's pod as root with /var/lib/kubelet/pod-resources mounted; it only reads."
 _DEVICE_REMEDY = "Let the device plugin name devices by UUID (its default); what it gave by other names stays unknown."
+_DEVICE_UNKNOWN = "The kubelet gave devices that the driver does not name"
+_DRA_UNKNOWN = "Dynamic resource allocation gave devices of which it is not known which GPU they are"
+_DRA_REMEDY = (
+    "Write kubectl get resourceslices -o json to a file whenever they change, and name it in [kubernetes] "
+    "resource_slices_file."
+)

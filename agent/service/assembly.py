@@ -15,6 +15,7 @@ from ..inventory.allocation import Allocations
 from ..inventory.attribution import Attribution
 from ..inventory.environ_helper import HelperVariables
 from ..inventory.identity import identify
+from ..inventory.kubernetes_files import KubernetesFiles
 from ..inventory.listeners import Listeners
 from ..inventory.podresources import PodResources
 from ..inventory.slurm import SlurmAllocations
@@ -146,7 +147,11 @@ def _attribution(config: AgentConfig, node: Node) -> Attribution:
         settings=SlurmSettings(config.slurm_conf),
         open_minors=variables.open_minors,
     )
-    allocations = Allocations(slurm, PodResources(config.pod_resources), cgroups, config.drained_marker)
+    kubernetes = KubernetesFiles(
+        node.cluster, node.node, config.pods_file, config.resource_slices_file, config.team_labels
+    )
+    kubelet = PodResources(config.pod_resources)
+    allocations = Allocations(slurm, kubelet, cgroups, config.drained_marker, kubernetes)
     return Attribution(
         config.procfs,
         node.boot_id,

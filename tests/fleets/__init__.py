@@ -7,13 +7,13 @@ truth about them: written from documented facts alone, apart from the code that 
 """
 
 from .blocks import Part, compose, only
-from .description import Fleet, Hold, Node, Observed, Slice, Workload
+from .description import Fleet, Hold, KubeState, Node, Observed, Slice, Workload
 from .generate import series
 from .ready import FLEETS
 from .removal import Removal, removals
 from .truth import Truth, truth
 
 __all__ = [
-    "FLEETS", "Fleet", "Hold", "Node", "Observed", "Part", "Removal", "Slice", "Truth", "Workload", "compose",
-    "only", "removals", "series", "truth",
+    "FLEETS", "Fleet", "Hold", "KubeState", "Node", "Observed", "Part", "Removal", "Slice", "Truth", "Workload",
+    "compose", "only", "removals", "series", "truth",
 ]  # fmt: skip

@@ -149,13 +149,18 @@ def daily(clock: Clock, rng: np.random.Generator, low: float, high: float, peak_
 
 def _serving(
     low: float, high: float, sm: float, tensor: float, dram: float, *, nvlink: float = 0.05, memory: float = 0.9,
+    own: float = 0.05,
 ) -> Maker:  # fmt: skip
-    """Sustained requests: the levels are those at full load; memory is allocated once."""
+    """Sustained requests: the levels are those at full load; memory is allocated once. `own`: how much of the noise is
+    each device's; under tensor parallelism every token takes all of them."""
 
     def make(clock: Clock, span: Span, rng: np.random.Generator) -> Activity:
         shape = (span.devices, clock.count)
         load = daily(clock, rng, low, high)
-        each = np.clip(load * (1 + 0.05 * rng.standard_normal(shape)), 0.0, 1.0)
+        noise = own * rng.standard_normal(shape)
+        if own < 0.05:
+            noise = noise + 0.05 * rng.standard_normal(clock.count)
+        each = np.clip(load * (1 + noise), 0.0, 1.0)
         # A batch that is half full keeps the engine nearly as busy: each token reads all weights.
         engine = np.clip(each**0.35, 0, 0.99) * (each > 0.01)
         return Activity(
@@ -234,6 +239,9 @@ BEHAVIORS: Mapping[str, Behavior] = {
         "fine-tuning", "compute", _training(0.96, 0.74, 0.41, 0.42, nvlink=0.1, wire=0.0, checkpoint_h=1.0, memory=0.6),
     ),
     "decode": Behavior("online-inference", "hbm-bandwidth", _serving(0.3, 0.95, 0.55, 0.07, 0.72)),
+    "decode_together": Behavior(
+        "online-inference", "hbm-bandwidth", _serving(0.3, 0.95, 0.55, 0.07, 0.72, own=0.004)
+    ),
     "prefill": Behavior("online-inference", "compute", _serving(0.45, 0.97, 0.8, 0.52, 0.34)),
     "light": Behavior("online-inference", "latency", _light(0.06, 0.28, 0.12, 0.35), also=("idle",)),
     "batch_decode": Behavior("batch-inference", "hbm-bandwidth", _training(

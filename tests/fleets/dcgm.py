@@ -16,8 +16,9 @@ import numpy as np
 from skuwise.advisor.simulate.series import Series
 
 from .behaviors import Activity, Floats
-from .description import Hold, Node, Slice, generated
+from .description import Hold, Node, Slice
 from .device import Readings, nothing, readings, together, utilization
+from .names import generated
 from .world import Held, Mask, Target, World, address, target
 
 RESET_S = 420.0
@@ -155,7 +156,7 @@ def _profiled(device: _Device, activity: Activity, rng: np.random.Generator) -> 
     return {**links, **{name: np.where(device.stuck, 0.0, each) for name, each in values.items()}}
 
 
-def _base(node: Node, index: int) -> dict[str, str]:
+def base_labels(node: Node, index: int) -> dict[str, str]:
     hostname = node.name if node.observed.hostname == "node" else exporter_pod(node)
     return {
         "gpu": str(index), "UUID": node.uuid(index), "pci_bus_id": f"00000000:{0x18 + 0x11 * index:02X}:00.0",
@@ -167,7 +168,7 @@ def _base(node: Node, index: int) -> dict[str, str]:
 def _labeled(device: _Device) -> Iterator[tuple[dict[str, str], Mask]]:
     """The label sets of a device and when each holds: one for each holder, one for the time without any."""
     observed = device.node.observed
-    base = _base(device.node, device.index)
+    base = base_labels(device.node, device.index)
     if device.slice:
         base |= {"GPU_I_ID": str(device.slice.instance), "GPU_I_PROFILE": device.slice.profile}
     prefix = "exported_" if observed.pods == "exported" else ""
@@ -202,4 +203,4 @@ def _parent(
     activity = together(world.clock.count, parts) if parts else nothing(world.clock.count)
     values = {**_common(device), **_memory(device, activity)}
     for name in ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_RESERVED"):
-        yield at.series(name, _base(node, index), values[name], sliced)
+        yield at.series(name, base_labels(node, index), values[name], sliced)

@@ -8,27 +8,15 @@ documentation.
 
 from __future__ import annotations
 
-import hashlib
-import uuid
 from dataclasses import dataclass, field
 
+from . import owners
 from .hardware import GpuModel, Machine
+from .names import unique
 
 DAY = 86400.0
 START = 1780272000.0
 """Monday, 2026-06-01, 00:00 UTC."""
-_GENERATED = "bcdfghjklmnpqrstvwxz2456789"
-
-
-def generated(length: int, *parts: object) -> str:
-    """A generated part of a Kubernetes name, the same for the same parts."""
-    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
-    return "".join(_GENERATED[byte % len(_GENERATED)] for byte in digest[:length])
-
-
-def unique(*parts: object) -> str:
-    """A UUID, the same for the same parts."""
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, "/".join(map(str, parts))))
 
 
 @dataclass(frozen=True)
@@ -121,34 +109,65 @@ class Workload:
     begin_day: float = 0.0
     end_day: float | None = None
 
+    called_by: str = ""
+    """The controller's name, where several entries (revisions, runs, groups) are of one; empty: `name`."""
+    revision: int = 0
+    """Of a controller: a rolling update makes pods of another ReplicaSet, others are made anew under their names."""
+    first: int = 0
+    """The number of its first pod: replicas that come later are entries of their own."""
+    group: int = 0
+    """Of a LeaderWorkerSet: which of its groups."""
+    team: str = ""
+    """What the pod's label `team` says, where kube-state-metrics' allow-list has it."""
+
+    @property
+    def called(self) -> str:
+        return self.called_by or self.name
+
+    @property
+    def series(self) -> str:
+        """What recurs: the controller, whatever its revisions, runs, groups and replicas."""
+        return f"{self.namespace}/{self.called}"
+
+    @property
+    def gang(self) -> bool:
+        """Whether its pods are one piece of work together."""
+        return self.owner in owners.GANGS
+
     @property
     def pods(self) -> tuple[str, ...]:
         """The pod of each hold; empty texts outside Kubernetes."""
         if not self.namespace:
             return ("",) * len(self.holds)
-        places = [hold if self.pod_per == "hold" else hold.node for hold in self.holds]
-        order = {place: number for number, place in enumerate(dict.fromkeys(places))}
-        return tuple(self._pod(order[place]) for place in places)
-
-    def _pod(self, number: int) -> str:
-        if self.owner in ("StatefulSet", "Notebook"):
-            return f"{self.name}-{number}"
-        if self.owner in ("PyTorchJob", "MPIJob"):
-            return f"{self.name}-master-0" if number == 0 else f"{self.name}-worker-{number - 1}"
-        if self.owner == "Deployment":
-            return f"{self.replica_set}-{generated(5, self.namespace, self.name, number)}"
-        if self.owner == "Pod":
-            return self.name if number == 0 else f"{self.name}-{number}"
-        return f"{self.job}-{generated(5, self.namespace, self.name, number)}"
+        return tuple(owners.pod_name(self, number) for number in self.numbers)
 
     @property
-    def replica_set(self) -> str:
-        return f"{self.name}-{generated(10, self.namespace, self.name)}"
+    def numbers(self) -> tuple[int, ...]:
+        """The number of the pod of each hold."""
+        places = [hold if self.pod_per == "hold" else hold.node for hold in self.holds]
+        order = {place: number for number, place in enumerate(dict.fromkeys(places))}
+        return tuple(self.first + order[place] for place in places)
+
+    def uid(self, pod: str) -> str:
+        """The UID of one of its pods: a pod that is made anew under its name has another."""
+        return unique("pod", self.namespace, pod, *([self.revision] if self.revision else []))
 
     @property
     def job(self) -> str:
         """Of a Job its name; of a CronJob the name of its Job, which ends in minutes since 1970."""
-        return f"{self.name}-{int((START + self.begin_day * DAY) // 60)}" if self.owner == "CronJob" else self.name
+        return f"{self.called}-{int((START + self.begin_day * DAY) // 60)}" if self.owner == "CronJob" else self.called
+
+
+@dataclass(frozen=True)
+class KubeState:
+    """How kube-state-metrics runs. `replicas`: two scrapes tell everything twice. `labels`: --metric-labels-allowlist
+    has pods and namespaces. `exported`: honor_labels is not set, so that the target's own labels take the names
+    namespace, pod and container. `nobody`: what stands where there is no owner ("<none>" in old versions)."""
+
+    replicas: int = 1
+    labels: bool = False
+    exported: bool = False
+    nobody: str = ""
 
 
 @dataclass(frozen=True)
@@ -161,6 +180,7 @@ class Fleet:
     start: float = START
     missed: float = 0.002
     """Share of scrapes that fail."""
+    kube: KubeState = KubeState()
     _by_name: dict[str, Node] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

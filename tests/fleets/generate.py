@@ -28,5 +28,18 @@ def series(fleet: Fleet, rng: np.random.Generator) -> list[Series]:
 
 
 def by_name(found: Iterable[Series]) -> list[Series]:
-    """Without empty series, in the order in which promtool takes them."""
-    return sorted((one for one in found if len(one.ts)), key=attrgetter("name"))
+    """Without empty series, in the order in which promtool takes them. What has the same name and labels at several
+    times (a pod made anew under its name, the ReplicaSet of replicas that came later) is one series."""
+    parts: dict[tuple[str, frozenset[tuple[str, object]]], list[Series]] = {}
+    for one in found:
+        if len(one.ts):
+            parts.setdefault((one.name, frozenset(one.labels.items())), []).append(one)
+    return sorted(map(_joined, parts.values()), key=attrgetter("name"))
+
+
+def _joined(parts: list[Series]) -> Series:
+    if len(parts) == 1:
+        return parts[0]
+    ts, values = (np.concatenate([getattr(one, name) for one in parts]) for name in ("ts", "values"))
+    ts, first = np.unique(ts, return_index=True)
+    return Series(parts[0].name, parts[0].labels, ts, values[first])

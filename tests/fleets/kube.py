@@ -1,21 +1,25 @@
-"""kube-state-metrics, without any configuration (kube_node_labels apart, which needs an allow-list).
+"""kube-state-metrics, without any configuration (labels of nodes, pods and namespaces apart: they need an allow-list).
 
-Rests on: kube-state-metrics' docs/metrics (pod, replicaset, job, node): names and labels; resources named
+Rests on: kube-state-metrics' docs/metrics (pod, replicaset, job, node, namespace): names and labels; resources named
 nvidia_com_gpu and nvidia_com_mig_1g_10gb with unit "integer"; Kubernetes' provider ids; label names as its
-allow-list turns them (label_topology_kubernetes_io_region). Simplified: of phases those that occur, and Pending at 0.
+allow-list turns them (label_topology_kubernetes_io_region); Prometheus' documentation of honor_labels: without it a
+label that the target has too is kept as exported_*. Simplified: of phases those that occur, and Pending at 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from skuwise.advisor.simulate.series import Series
 
 from .behaviors import Floats
 from .dcgm import container_of, exporter_pod
-from .description import Node, Workload, generated, unique
+from .description import Fleet, Node, Workload
+from .names import generated, unique
 from .node import host_address
+from .owners import FINITE, Owned, launcher, owned
 from .world import Mask, Target, World, address, target
 
 AFTERWARDS_S = 3600.0
@@ -23,15 +27,42 @@ AFTERWARDS_S = 3600.0
 
 
 def kube_state_metrics(world: World, rng: np.random.Generator) -> Iterator[Series]:
-    nodes = [node for node in world.fleet.nodes if node.observed.kube]
-    if not nodes:
+    if not any(node.observed.kube for node in world.fleet.nodes):
         return
-    at = target(world.fleet, world.clock, "kube-state-metrics", f"{address('ksm', world.fleet.name)}:8080", rng)
-    for node in nodes:
-        yield from _node(world, node, at)
+    own, where = world.fleet.kube, f"{address('ksm', world.fleet.name)}:8080"
+    told: list[Series] = []
+    for number in range(own.replicas):
+        instance = where if number == 0 else f"{address('ksm', world.fleet.name, number)}:8080"
+        at = target(world.fleet, world.clock, "kube-state-metrics", instance, rng if number == 0 else rng.spawn(1)[0])
+        told += _everything(world, at)
+    yield from map(_kept_apart, told) if own.exported else told
+
+
+_CLASHING = ("namespace", "pod", "container")
+
+
+def _kept_apart(one: Series) -> Series:
+    """As Prometheus keeps a series whose target has labels of these names itself (the pod of kube-state-metrics)."""
+    named = {f"exported_{name}" if name in _CLASHING else name: value for name, value in one.labels.items()}
+    own = {"namespace": "monitoring", "pod": f"kube-state-metrics-{generated(10, 'ksm')}-{generated(5, 'ksm')}",
+           "container": "kube-state-metrics"}  # fmt: skip
+    return replace(one, labels=named | own)
+
+
+def _everything(world: World, at: Target) -> Iterator[Series]:
+    for node in world.fleet.nodes:
+        if node.observed.kube:
+            yield from _node(world, node, at)
+    spaces: dict[str, str] = {}
     for workload in world.fleet.workloads:
         if workload.namespace:
+            spaces.setdefault(workload.namespace, workload.team)
             yield from _workload(world, workload, at)
+    if world.fleet.kube.labels:
+        for space, team in spaces.items():
+            label = {"label_team": team} if team else {}
+            name = {"namespace": space, "label_kubernetes_io_metadata_name": space}
+            yield at.series("kube_namespace_labels", name | label, 1.0)
 
 
 def _node(world: World, node: Node, at: Target) -> Iterator[Series]:
@@ -85,17 +116,19 @@ def _resource(profile: str | None) -> str:
 
 
 def _workload(world: World, workload: Workload, at: Target) -> Iterator[Series]:
-    finite = workload.owner in ("Job", "CronJob", "PyTorchJob", "MPIJob")
+    finite = workload.owner in FINITE
     running = world.during(workload.begin_day, workload.end_day)
     end = np.inf if workload.end_day is None else world.fleet.at(workload.end_day)
     finished = (world.clock.ts >= end) & (world.clock.ts < end + AFTERWARDS_S) & finite
     listed = running | finished
     holds = list(zip(workload.holds, workload.pods, strict=True))
+    numbers = dict(zip(workload.pods, workload.numbers, strict=True))
     for pod in dict.fromkeys(workload.pods):
         mine = [hold for hold, its in holds if its == pod]
         node = world.fleet.node(mine[0].node)
-        key = {"namespace": workload.namespace, "pod": pod, "uid": unique("pod", workload.namespace, pod)}
-        for name, labels in _pod(workload, node, pod).items():
+        key = {"namespace": workload.namespace, "pod": pod, "uid": workload.uid(pod)}
+        above = owned(workload, numbers[pod])
+        for name, labels in _pod(workload, node, pod, above, world.fleet).items():
             yield at.series(name, key | labels, 1.0, listed)
         yield at.series("kube_pod_start_time", key, np.floor(world.fleet.at(workload.begin_day)) - 45.0, listed)
         phases = {"Running": running, "Pending": np.zeros(len(running)), **({"Succeeded": finished} if finite else {})}
@@ -112,39 +145,50 @@ def _workload(world: World, workload: Workload, at: Target) -> Iterator[Series]:
                 yield at.series(name, labels | {"resource": resource, "unit": "integer"}, amount, listed)
         cpu = labels | {"resource": "cpu", "unit": "core"}
         yield at.series("kube_pod_container_resource_requests", cpu, wanted_cpu, listed)
-    yield from _owners(workload, at, listed)
+    beside = launcher(workload)
+    if beside is not None:
+        pod, above = beside
+        key = {"namespace": workload.namespace, "pod": pod, "uid": workload.uid(pod)}
+        node = world.fleet.node(workload.holds[0].node)
+        for name, labels in _pod(workload, node, pod, above, world.fleet).items():
+            yield at.series(name, key | labels, 1.0, listed)
+        yield at.series("kube_pod_status_phase", key | {"phase": "Running"}, running.astype(float), listed)
+    yield from _owners(world, workload, at, listed)
 
 
-def _pod(workload: Workload, node: Node, pod: str) -> dict[str, dict[str, str]]:
-    kind, name = {
-        "Deployment": ("ReplicaSet", workload.replica_set),
-        "CronJob": ("Job", workload.job),
-        "Job": ("Job", workload.job),
-        "Notebook": ("StatefulSet", workload.name),
-        "Pod": ("", ""),
-    }.get(workload.owner, (workload.owner, workload.name))
+def _pod(workload: Workload, node: Node, pod: str, above: Owned, fleet: Fleet) -> dict[str, dict[str, str]]:
     container = {
         "container": container_of(workload.image), "image": workload.image, "image_spec": workload.image,
         "container_id": f"containerd://{unique('container', pod).replace('-', '')}",
     }  # fmt: skip
-    return {
+    nobody = fleet.kube.nobody
+    kind, name = above.kind or nobody, above.name or nobody
+    told = {
         "kube_pod_info": {
             "node": node.name, "host_ip": host_address(node), "pod_ip": address("pod", pod),
             "created_by_kind": kind, "created_by_name": name, "host_network": "false", "priority_class": "",
         },
-        "kube_pod_owner": {"owner_kind": kind, "owner_name": name, "owner_is_controller": "true" if kind else ""},
+        "kube_pod_owner": {
+            "owner_kind": kind, "owner_name": name, "owner_is_controller": "true" if above.kind else nobody,
+        },
         "kube_pod_container_info": container,
     }  # fmt: skip
+    if fleet.kube.labels:
+        label = {"label_team": workload.team} if workload.team else {}
+        told["kube_pod_labels"] = {"label_app_kubernetes_io_name": workload.called, **label}
+    return told
 
 
-def _owners(workload: Workload, at: Target, listed: Mask) -> Iterator[Series]:
-    owned = {"namespace": workload.namespace, "owner_is_controller": "true"}
-    if workload.owner == "Deployment":
-        labels = {"replicaset": workload.replica_set, "owner_kind": "Deployment", "owner_name": workload.name}
-        yield at.series("kube_replicaset_owner", owned | labels, 1.0, listed)
-    if workload.owner == "CronJob":
-        labels = {"job_name": workload.job, "owner_kind": "CronJob", "owner_name": workload.name}
-        yield at.series("kube_job_owner", owned | labels, 1.0, listed)
-    if workload.owner == "Job":
-        labels = {"namespace": workload.namespace, "job_name": workload.job, "owner_kind": "", "owner_name": ""}
-        yield at.series("kube_job_owner", labels | {"owner_is_controller": ""}, 1.0, listed)
+def _owners(world: World, workload: Workload, at: Target, listed: Mask) -> Iterator[Series]:
+    nobody = world.fleet.kube.nobody
+    found = {owned(workload, number) for number in workload.numbers}
+    beside = launcher(workload)
+    found |= {beside[1]} if beside else set()
+    for own in sorted(one.above for one in found if one.above is not None):
+        metric, name, kind, above = own
+        label = "replicaset" if metric == "kube_replicaset_owner" else "job_name"
+        labels = {
+            "namespace": workload.namespace, label: name, "owner_kind": kind or nobody, "owner_name": above or nobody,
+            "owner_is_controller": "true" if kind else nobody,
+        }  # fmt: skip
+        yield at.series(metric, labels, 1.0, listed)

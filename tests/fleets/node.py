@@ -15,7 +15,8 @@ import numpy as np
 from skuwise.advisor.simulate.series import Series
 
 from .behaviors import Activity, Floats
-from .description import Node, unique
+from .description import Node
+from .names import unique
 from .world import Target, World, address, target
 
 CORES = 8
@@ -32,7 +33,7 @@ def node_exporter(world: World, node: Node, rng: np.random.Generator) -> Iterato
     instance = f"{host_address(node) if node.observed.kube else node.name}:9100"
     at = target(world.fleet, world.clock, "node-exporter" if node.observed.kube else "node", instance, rng)
     busy = _busy(world, node)
-    yield from _identity(node, at)
+    yield from identity(node, at)
     yield from _host(world, node, at, busy, rng)
     yield from _ethernet(world, node, at, busy, rng)
     if node.machine.fabric == "infiniband":
@@ -51,7 +52,7 @@ def _busy(world: World, node: Node) -> dict[str, Floats]:
     return total
 
 
-def _identity(node: Node, at: Target) -> Iterator[Series]:
+def identity(node: Node, at: Target) -> Iterator[Series]:
     uname = {
         "nodename": node.name, "sysname": "Linux", "machine": "x86_64", "release": "5.15.0-1066-generic",
         "version": "#75-Ubuntu SMP", "domainname": "(none)",

@@ -234,7 +234,7 @@ def test_shared_gpus_and_unlabelled_time_are_told_apart() -> None:
 
     with FakePrometheus(DcgmServer(series=[held, GPU], by_query={"count_over_time(": counts})).running() as fake:
         frame = read(fake)
-    (use,) = frame.uses.itertuples()
+    (use,) = frame.uses[frame.uses["basis"] == "allocation"].itertuples()
     assert (use.ts_start, use.ts_end) == (NOW - 86400, NOW)
     assert np.isclose(frame.gpu["observed_seconds"], 3600).all()
 

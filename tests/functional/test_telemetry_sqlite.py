@@ -123,7 +123,8 @@ def test_hours_that_a_use_cuts_are_read_as_minutes(tmp_path: Path) -> None:
     with Writer.open(path) as writer:
         node = _node(writer)
         _hours(node, 4)
-        minutes = [(T0 + 60 * (n + 1), "GPU-n1", 60.0, 0.4) for n in range(240)]
+        # At rest before somebody uses it: what works then would be somebody's, too.
+        minutes = [(T0 + 60 * (n + 1), "GPU-n1", 60.0, 0.4 if n >= 90 else 0.0) for n in range(240)]
         node.put_rollups("gpu_minute", ("ts", "device", "observed_seconds", "sm_active_mean"), minutes)
         _used(node, T0 + 1.5 * HOUR, T0 + 4 * HOUR)
     frame = read_frame([path])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from skuwise.agent.inventory.allocation import controller_of
 from skuwise.agent.inventory.cgroups import Origin
 from skuwise.agent.inventory.claims import Claim, Devices, join
+from skuwise.agent.inventory.pod_names import controller_of
 from skuwise.agent.inventory.podresources_child import WireError, decode
 from skuwise.agent.model import Gpu
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from skuwise.advisor.model import WorkloadVerdict
+from skuwise.advisor.model import Scheduled, WorkloadVerdict
+from skuwise.advisor.verdicts.kind_metadata import metadata_clues
 from skuwise.advisor.verdicts.verdict import judge
+from skuwise.advisor.verdicts.workloads import Session
 from skuwise.rules.catalog_loader import Catalog, load_catalog
 from skuwise.tests.frames import DECODE, FREE, GIB, TRAINING, FrameBuilder
 
@@ -159,3 +161,44 @@ def test_reasons_come_strongest_first_and_what_speaks_against_it_last(catalog: C
     assert reasons
     assert against
     assert max(reasons) < min(against)
+
+
+@pytest.mark.parametrize(
+    ("image", "kind", "label"),
+    [
+        ("vllm/vllm-openai:v0.6.4", "Deployment", "online-inference"),
+        ("docker.io/lmsysorg/sglang@sha256:00", None, "online-inference"),
+        ("ghcr.io/huggingface/text-generation-inference:2.4", "StatefulSet", "online-inference"),
+        ("nvcr.io/nim/meta/llama-3.1-8b-instruct:1.3", None, "online-inference"),
+        ("nvcr.io/nvidia/tritonserver:24.10-py3", None, "online-inference"),
+        ("quay.io/jupyter/pytorch-notebook:latest", "StatefulSet", "interactive"),
+        ("acme/kubeflow-notebook-pytorch", "Notebook", "interactive"),
+        ("axolotlai/axolotl:main", "Job", "fine-tuning"),
+        ("acme/internal:1", "PyTorchJob", "training"),
+        ("acme/internal:1", "InferenceService", "online-inference"),
+    ],
+)
+def test_an_image_and_its_owner_tell_what_it_is_made_for(image: str, kind: str | None, label: str) -> None:
+    scores = _told_by(image, kind)
+    assert max(scores, key=lambda name: scores[name]) == label
+    assert scores[label] >= 2
+
+
+@pytest.mark.parametrize(
+    "image", ["nvcr.io/nvidia/pytorch:24.10-py3", "pytorch/pytorch:2.5", "acme/app:vllm", "", "a\n<b>"]
+)
+def test_an_image_that_runs_anything_says_little(image: str) -> None:
+    assert all(abs(weight) <= 0.5 for weight in _told_by(image, None).values())
+
+
+def _told_by(image: str, kind: str | None) -> dict[str, float]:
+    scheduled = Scheduled("kubernetes", controller_kind=kind, image=image or None)
+    session = Session(
+        "w", "s", "acme", "kubernetes", "ml", "acme-0", None, None, None, None, (("n", "g"),), ("n",), 0.0, 1.0, 0.0,
+        1.0, "allocation", False, 1.0, 1.0, scheduled=scheduled,
+    )  # fmt: skip
+    scores: dict[str, float] = {}
+    for clue in metadata_clues(session):
+        for name, weight in clue.weights.items():
+            scores[name] = scores.get(name, 0.0) + weight
+    return scores

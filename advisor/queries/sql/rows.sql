@@ -25,7 +25,7 @@ FROM (
 
 -- block uses needs span: who held which GPU
 SELECT workload_id, node, gpu_uuid, ts_start, max(ts_end) AS ts_end, max(shared) AS shared
-FROM workload_gpus, span
+FROM {held}, span
 WHERE ts_start < stop AND ts_end > start AND ts_end > ts_start
 GROUP BY workload_id, node, gpu_uuid, ts_start
 

@@ -6,7 +6,6 @@ them: those of one metric first, and of others where that one is missing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,8 +25,7 @@ from .probe import Probe
 
 NodeOf = Callable[[Labels], str | None]
 KeyOf = Callable[[Labels], str | None]
-# Ids of GPUs, as a pattern that needs no escaping; so many of them make one query, more are asked for all.
-_PLAIN_UUID = re.compile(r"[A-Za-z0-9-]{1,64}")
+# So many ids of GPUs make one query, more are asked for all.
 _MOST_UUIDS = 200
 _RATIOS = ("sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp64_active", "fp32_active", "engine")
 # Means of two exporters for one GPU and row that lie further apart than this contradict one another.
@@ -243,7 +241,7 @@ def _masks(name: str, answer: Answer) -> dict[str, npt.NDArray[np.bool_]]:
 def _uuids(devices: Iterable[str]) -> tuple[str, ...]:
     """The whole GPUs of some devices; none where they are too many, or too odd, to be named in a query."""
     wholes = tuple(sorted({device.partition("/gi")[0] for device in devices}))
-    return wholes if len(wholes) <= _MOST_UUIDS and all(map(_PLAIN_UUID.fullmatch, wholes)) else ()
+    return wholes if len(wholes) <= _MOST_UUIDS and all(map(queries.is_plain_id, wholes)) else ()
 
 
 def _clipped(answer: Answer) -> Answer:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,20 +17,24 @@ from ....rules.catalog_loader import Catalog
 from ....rules.errors import NothingToDo, SourceError
 from ...frame import Frame, Window
 from ...moments import minute, span
+from ..activity.apply import with_activity
 from ..resolve import concat
 from . import ethernet, nodes, queries
 from .answers import Answer, Grid, Labels
 from .cache import Cache
 from .cells import Cells
 from .client import Client, RefusedError
-from .dcgm import Asking, read_dcgm
+from .dcgm import Asking, KeyOf, read_dcgm
 from .fabric import PortRows, agent_hosts, agent_ports, beside, exporter_hosts, exporter_ports, merged
 from .gpus import GpuRows, agent_rows, combined, scrape_seconds
 from .identity import Past, external_labels, past_of
 from .kube import KubeState, declared_gpus, read_kube
 from .names import NODE_LABELS, Hosts, NodeNames, agent_node, gpu_of
+from .owned import holders_of, owned, pods_held
+from .owners import read_owners
 from .plan import DAY, Ask, Log, Runner
 from .probe import MAX_CORE_SERIES, Probe, advice_notes, lacking_fields, probe
+from .unnamed import Fine
 from .work import agent_uses, dcgm_uses, workloads_of
 
 
@@ -36,7 +42,8 @@ from .work import agent_uses, dcgm_uses, workloads_of
 class Reading:
     """How a server is read. `matches`: label matchers of every query; `now`: Unix seconds.
 
-    `fabric_roles`: device pattern -> role, for ports of which only node_exporter tells.
+    `fabric_roles`: device pattern -> role, for ports of which only node_exporter tells. `team_labels`: of pods and
+    namespaces, the best first.
     """
 
     client: Client
@@ -46,6 +53,7 @@ class Reading:
     concurrency: int = 4
     max_series: int = 200_000
     fabric_roles: Mapping[str, Role] = field(default_factory=dict)
+    team_labels: tuple[str, ...] = ()
     progress: Callable[[str], None] = lambda _: None
 
 
@@ -69,7 +77,7 @@ def read_frame(
     asked = _Asked(runner, found, reading)
     grid = Grid(found.window.start + found.step, found.window.end, found.step)
     kube = read_kube(asked.ask, asked.instant, found, reading.matches, grid)
-    gpus, uses = _gpus(asked, grid, log, kube)
+    gpus, uses, key_of = _gpus(asked, grid, log, kube)
     if not len(gpus.cells.rows) or not (gpus.cells.column("observed_seconds") > 0).any():
         if asked.exporters and not any(map(gpu_of, asked.exporters)):
             raise NothingToDo(
@@ -83,16 +91,16 @@ def read_frame(
         )
     counts = nodes.gpu_counts(gpus.about)
     kube = kube.named_as(counts, (labels for labels in asked.exporters))
+    uses = _owned(asked, uses, kube, grid)
     declared = declared_gpus(kube, uses, {one.node for one in gpus.about.values() if one.kind == "mig"})
     counts = {**{node: one.gpus for node, one in declared.items()}, **counts}
     join = _Join(asked, counts, found)
     ports, hosts = _beside(asked, grid, counts, join, reading.fabric_roles)
-    reading.cache.prune()
     node_table = nodes.node_table(
         gpus, ports, asked.given, dmi=join.dmi, kube=join.kube, catalog=catalog, declared=declared
     )
     own, workloads = workloads_of(uses, found.window)
-    return Frame(
+    frame = Frame(
         window=found.window,
         nodes=node_table,
         gpus=nodes.gpu_table(gpus, catalog),
@@ -103,10 +111,35 @@ def read_frame(
         uses=own,
         absences=_absences(found, gpus, asked.given.get("nodes"), _without_rdma(asked, ports, join)),
         requests=kube.requests,
-        source={**_source(reading, found), "asked": dict(sorted(asked.queries.items()))},
-        notes=(*log.notes, *advice_notes(found)),
+        source={},
         external_labels=labels,
     )
+    frame = with_activity(frame, Fine(runner, found, reading.matches, gpus.about, key_of))
+    reading.cache.prune()
+    # How much was asked is known when all was.
+    source = {**_source(reading, found), "asked": dict(sorted(asked.queries.items()))}
+    return replace(frame, source=source, notes=(*log.notes, *advice_notes(found)))
+
+
+def _owned(asked: _Asked, uses: pd.DataFrame, kube: KubeState, grid: Grid) -> pd.DataFrame:
+    """The uses with what kube-state-metrics tells of the pods that hold GPUs."""
+    found = asked.found
+    held = pods_held(uses)
+    if not held:
+        return uses
+    owners = read_owners(
+        asked.instants, found.names, asked.matches, held, window=found.window, team_labels=asked.team_labels
+    )
+    clusters = {
+        node: labels.get("exported_cluster") or labels.get("cluster") or ""
+        for labels in (asked.given["nodes"].labels if "nodes" in asked.given else ())
+        if (node := agent_node(labels))
+    }
+    # Our agent's ids are made with the cluster that it was told, the others with the series' own label.
+    own = pd.Series(
+        [clusters.get(node, cluster) for node, cluster in zip(uses["node"], uses["cluster"], strict=True)], uses.index
+    )
+    return owned(uses.assign(cluster=own), owners, holders_of(kube.requests, asked.exporters), grid, asked.team_labels)
 
 
 def _recognize(reading: Reading, found: Probe, labels: Mapping[str, str], log: Log) -> None:
@@ -127,6 +160,7 @@ def _recognize(reading: Reading, found: Probe, labels: Mapping[str, str], log: L
         )
 
 
+_SERIES = re.compile(r"\b(?:kube|node|skuwise|DCGM)_\w+")
 _ABOUT_NODES = frozenset({"nodes", "node GPUs"})
 
 
@@ -154,8 +188,15 @@ class _Asked:
         try:
             return self._runner.client.instant(query, self.found.window.end if at is None else at, kept).answer
         except RefusedError as error:
-            self._runner.log.add(f"{query.split('(', maxsplit=1)[0]} could not be asked: {error.message}")
+            series = _SERIES.search(query)
+            what = series.group() if series is not None else query.split("(", maxsplit=1)[0]
+            self._runner.log.add(f"{what} could not be asked: {error.message}")
             return Answer.nothing(1)
+
+    def instants(self, asked: Sequence[str], kept: Sequence[str]) -> list[Answer]:
+        """Several of these, so many at once as the settings allow."""
+        with ThreadPoolExecutor(self._reading.concurrency, thread_name_prefix="skuwise-prometheus") as pool:
+            return list(pool.map(lambda query: self.instant(query, kept), asked))
 
     def daily(self, ask: Ask) -> list[Answer]:
         """Of something that hardly changes: as at the end of the window, and at every whole day before."""
@@ -169,6 +210,10 @@ class _Asked:
     @property
     def matches(self) -> tuple[str, ...]:
         return self._reading.matches
+
+    @property
+    def team_labels(self) -> tuple[str, ...]:
+        return self._reading.team_labels
 
     def _told(self, name: str) -> None:
         self._number += 1
@@ -213,12 +258,13 @@ class _Join:
         return self._hosts.node(labels)
 
 
-def _gpus(asked: _Asked, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuRows, pd.DataFrame]:
-    """Rows of GPUs of both roads, and the uses of GPUs by workloads."""
+def _gpus(asked: _Asked, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuRows, pd.DataFrame, KeyOf | None]:
+    """Rows of GPUs of both roads, the uses of GPUs by workloads, and whose rows a series of dcgm-exporter speaks of."""
     found, matches, step = asked.found, asked.matches, asked.found.step
     empty = GpuRows(Cells(grid))
     agent, dcgm = empty, empty
     uses: list[pd.DataFrame] = []
+    key_of: KeyOf | None = None
     if found.agent_gpus:
         asks = queries.agent_gpu_asks(found.names, matches, step) + queries.agent_about_asks(matches, step)
         answers = asked.ask(asks, found.agent_gpus)
@@ -236,7 +282,7 @@ def _gpus(asked: _Asked, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuRows
         uses.append(dcgm_uses(answer, grid, dcgm.about, intervals=intervals, taken=taken, key_of=key_of))
     rows = combined(agent, dcgm) if agent.about and dcgm.about else agent if agent.about else dcgm
     filled = [part for part in uses if not part.empty]
-    return rows, pd.concat(filled, ignore_index=True) if filled else pd.DataFrame()
+    return rows, pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(), key_of
 
 
 def _beside(

@@ -32,7 +32,7 @@ _MOST_GPUS = 1024  # no node comes near
 _BACK = "15m"
 _HANDOVER_SECONDS = 3600.0
 _PLAIN_POD = re.compile(r"[a-z0-9.-]{1,253}")
-_PODS_A_QUERY = 150
+PODS_A_QUERY = 150
 
 
 @dataclass(frozen=True)
@@ -200,21 +200,23 @@ def _requests(
     ranges: Callable[[Sequence[Ask], int], Mapping[str, Answer]], names: Iterable[str], matches: Sequence[str],
     grid: Grid, series: int,
 ) -> pd.DataFrame:  # fmt: skip
-    name = "kube_pod_container_resource_requests"
-    if name not in names:
+    # Of a GPU the two are the same; a cluster may keep one of them alone.
+    told = ("kube_pod_container_resource_requests", "kube_pod_container_resource_limits")
+    name = next((one for one in told if one in names), None)
+    if name is None:
         return pd.DataFrame(columns=REQUESTS)
     by = (*_POD, "exported_container", "container", *_NODE, "resource")
     query = f"max by ({', '.join(by)}) (max_over_time({name}{queries.selector(matches, _GPUS)}[{_BACK}]))"
     asked = ranges([Ask("GPUs requested", query, by)], series)["GPUs requested"]
     ran = _running(ranges, names, matches, {_pod(labels)[1] for labels in asked.labels}, series)
     rows: list[dict[str, object]] = []
-    told: dict[tuple[str, str, str, str, str], Floats] = _by(
+    counts: dict[tuple[str, str, str, str, str], Floats] = _by(
         asked,
         lambda labels: (
             _label(labels, "node"), *_pod(labels), _label(labels, "container"), labels.get("resource", ""),
         ),
     )  # fmt: skip
-    for (node, namespace, pod, container, resource), values in told.items():
+    for (node, namespace, pod, container, resource), values in counts.items():
         with np.errstate(invalid="ignore"):
             count = np.where((values >= 1) & (values <= _MOST_GPUS), values, 0.0)
         if (namespace, pod) in ran:
@@ -239,8 +241,8 @@ def _running(
         return {}
     plain = sorted(pod for pod in pods if _PLAIN_POD.fullmatch(pod))
     out: dict[tuple[str, str], Floats] = {}
-    for at in range(0, len(plain), _PODS_A_QUERY):
-        some = "|".join(pod.replace(".", "[.]") for pod in plain[at : at + _PODS_A_QUERY])
+    for at in range(0, len(plain), PODS_A_QUERY):
+        some = "|".join(pod.replace(".", "[.]") for pod in plain[at : at + PODS_A_QUERY])
         chosen = [
             queries.selector(matches, 'phase="Running"', f'{label}=~"{some}"') for label in ("pod", "exported_pod")
         ]

@@ -6,13 +6,17 @@ the workload, the bare one of the exporter's own pod.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ....agent.inventory.allocation import controller_of
 from ....agent.inventory.ids import series_id, slurm_parts, workload_id
+from ....agent.inventory.pod_names import controller_of
 from .answers import Labels
 
+_VIRTUAL = re.compile(
+    r"(?P<gpu>GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-|::|/vgpu)[0-9]{1,4}", re.ASCII | re.IGNORECASE
+)
 # Best first. `Hostname` in older dcgm-exporters, `hostname` in newer; the rest is relabelling.
 NODE_LABELS = (
     "exported_Hostname", "Hostname", "exported_hostname", "hostname", "exported_node", "node", "nodename",
@@ -44,6 +48,7 @@ class Work:
     framework: str | None = None
     basis: str = "allocation"
     shared: bool = False
+    cluster: str = ""
 
 
 def node_of(labels: Labels) -> str | None:
@@ -113,11 +118,18 @@ def gpu_of(labels: Labels) -> tuple[str, str | None] | None:
 
     dcgm-exporter gives an instance its parent's UUID and a number: ours is both.
     """
-    uuid = labels.get("UUID")
+    uuid = device_of(labels.get("UUID", ""))
     if not uuid:
         return None
     instance = labels.get("GPU_I_ID")
     return (f"{uuid}/gi{instance}", uuid) if instance else (uuid, None)
+
+
+def device_of(uuid: str) -> str:
+    """The GPU of a virtual device: time slicing calls its replicas ``GPU-...::3``, HAMi ``GPU-...-3``, GKE
+    ``GPU-.../vgpu3``. They are one device, whose use must not be counted once for each."""
+    found = _VIRTUAL.fullmatch(uuid)
+    return found["gpu"] if found else uuid
 
 
 def has_exported(labels: Iterable[Labels]) -> bool:
@@ -152,6 +164,7 @@ def work_of(labels: Labels, *, exported: bool) -> Work | None:
         "kubernetes",
         namespace=namespace or None,
         pod=pod,
+        cluster=cluster,
     )
 
 

@@ -40,7 +40,8 @@ _NAMES = (
     "DCGM_FI_.+|skuwise[_:].+|node_infiniband_.+|node_disk_(read|written)_bytes_total|node_uname_info|node_dmi_info"
     "|node_cpu_seconds_total|kube_node_labels|node_network_(receive|transmit)_bytes_total|node_network_speed_bytes"
     "|node_network_info|node_scrape_collector_success|kube_node_status_(capacity|allocatable)"
-    "|kube_pod_(info|status_phase)|kube_pod_container_resource_requests"
+    "|kube_pod_(info|owner|created|start_time|labels|status_phase)|kube_(replicaset|job|deployment)_owner"
+    "|kube_job_spec_parallelism|kube_namespace_labels|kube_pod_container_(info|resource_requests|resource_limits)"
 )
 # A metric of a GPU, and no more than so many of them are looked for where GPUs are searched.
 _DCGM_GPU = re.compile(r"DCGM_FI_(DEV|PROF)_.+")

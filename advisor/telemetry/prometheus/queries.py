@@ -9,6 +9,7 @@ the whole window, their five-minute means and maxima stand in for the samples.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -105,6 +106,8 @@ GPU_BIN_FAMILIES = {
 }
 FABRIC_BIN_FAMILY = "skuwise_fabric_util_distribution_ratio"
 _IB = "node_infiniband"
+# Ids of GPUs, as a pattern that needs no escaping.
+_PLAIN_ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 
 
 def selector(matches: Sequence[str], *own: str) -> str:
@@ -156,6 +159,11 @@ def count_ask(name: str, matches: Sequence[str], step: float, uuids: Sequence[st
 def of_gpus(uuids: Sequence[str]) -> tuple[str, ...]:
     """The matcher of some GPUs; none for all."""
     return (f'UUID=~"{"|".join(uuids)}"',) if uuids else ()
+
+
+def is_plain_id(uuid: str) -> bool:
+    """Whether an id needs no escaping in a pattern."""
+    return _PLAIN_ID.fullmatch(uuid) is not None
 
 
 def gauge_asks(

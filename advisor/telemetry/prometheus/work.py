@@ -112,6 +112,10 @@ def workloads_of(uses: pd.DataFrame, window: Window) -> tuple[pd.DataFrame, pd.D
     by_id = inside.groupby("workload_id", sort=True)
     table = by_id.first().reset_index()
     table["first_seen"] = table["workload_id"].map(by_id["ts_start"].min())
+    if "began" in inside:
+        # Pods tell their start, which may lie before the window.
+        began = table["workload_id"].map(by_id["began"].min())
+        table["first_seen"] = table["first_seen"].where(~(began < table["first_seen"]), began)
     table["last_seen"] = table["workload_id"].map(by_id["ts_end"].max())
     table["series_id"] = table["series_id"].where(table["series_id"].notna(), table["workload_id"])
     return own.reset_index(drop=True), table.reindex(columns=[*store.WORKLOADS.columns])
@@ -123,6 +127,7 @@ def _row(work: Work, node: str, uuid: str, start: float, end: float) -> dict[str
         "ts_end": end, "shared": float(work.shared), "mem_used_bytes": np.nan, "series_id": work.series_id,
         "name": work.name, "scheduler": work.scheduler, "job_id": work.job_id, "namespace": work.namespace,
         "pod": work.pod, "user": None, "account": None, "framework": work.framework, "command": None,
+        "cluster": work.cluster,
     }  # fmt: skip
 
 

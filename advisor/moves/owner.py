@@ -1,0 +1,61 @@
+"""Work that nobody is named for: what is recommended of it waits until its owner was asked.
+
+Its GPUs, kind and bottleneck were inferred from what the GPUs do. So its options are blocked, its risk is a step higher
+than that of the same work with a name, and no cash is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from ..model import INFERRED, Risk
+from .groups import Group
+from .scene import Option
+
+_STEPS: tuple[Risk, ...] = ("very-low", "low", "medium", "high")
+_TELLS = "Nobody owns this work, or its owner agrees; pod labels or Slurm's prolog would name the owner."
+_NAMED = 3
+
+
+def ask_owners(options: Iterable[Option], groups: Sequence[Group]) -> list[Option]:
+    """The options, with those that touch work without an owner blocked until somebody was asked."""
+    unowned = [group for group in groups if group.lead.basis == INFERRED]
+    by_key = {group.series_id: group for group in unowned}
+    by_workload = {w.id: group for group in unowned for w in group.workloads}
+    return [_asked(option, _touched(option, by_key, by_workload)) for option in options]
+
+
+def _touched(option: Option, by_key: dict[str, Group], by_workload: dict[str, Group]) -> list[Group]:
+    """The groups that an option is about or moves besides."""
+    keys = (key.partition(":")[2] for key in sorted(option.keys))
+    found = [by_key[key] for key in keys if key in by_key]
+    workload = option.recommendation.workload
+    if workload in by_workload:
+        found.insert(0, by_workload[workload])
+    return list({group.series_id: group for group in found}.values())
+
+
+def _asked(option: Option, groups: Sequence[Group]) -> Option:
+    if not groups:
+        return option
+    r = option.recommendation
+    nodes = sorted({node for group in groups for w in group.now for node in w.nodes})
+    return replace(option, recommendation=replace(
+        r, risk=_raised(r.risk), blocked_by=(*r.blocked_by, _why(nodes)), would_change_if=(*r.would_change_if, _TELLS),
+        text=f"{r.text.rstrip()} First ask who uses {_listed(nodes)}: no label or process names an owner.",
+    ))  # fmt: skip
+
+
+def _why(nodes: Collection[str]) -> str:
+    return f"nobody is named as owner of this work: ask who uses {_listed(nodes)} before acting"
+
+
+def _listed(nodes: Collection[str]) -> str:
+    names = list(nodes)[:_NAMED]
+    more = len(nodes) - len(names)
+    return ", ".join(names) + (f" and {more} more node{'s' if more > 1 else ''}" if more else "")
+
+
+def _raised(risk: Risk) -> Risk:
+    return _STEPS[min(_STEPS.index(risk) + 1, len(_STEPS) - 1)]

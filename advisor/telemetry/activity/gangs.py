@@ -1,0 +1,287 @@
+"""Which spans of which GPUs are one piece of work: those that start, stop and breathe together.
+
+Evidence is added up pair by pair, as a statistician adds logarithms of odds: a common start or end that lies within the
+data, short-term correlation, the level of memory. Within a node GPUs join where the sum speaks for it; groups of
+several nodes need more, because many things start at the same time in a cluster.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .again import Chains
+from .breath import Alike, Breath
+from .evidence import (
+    EDGE_CELLS,
+    EDGE_SECONDS,
+    NEVER,
+    NODES_PRIOR,
+    NODES_SECONDS,
+    OTHER_END,
+    OTHER_START,
+    OTHER_WIDTH,
+    READINGS_SHARE,
+    SAME_EDGE,
+    SAME_MEMORY,
+    alike_memory,
+    apart,
+    breathing,
+    is_even,
+    linked,
+    rest_watts,
+    traffic,
+)
+from .group import Group
+from .series import DeviceSeries, Floats, Gang, Grid, grid_of
+from .spans import SHORTEST_SECONDS, Span, spans_of, split
+
+_INSTANCE = re.compile(r"^MIG-|/gi", re.ASCII)
+
+
+def find_gangs(series: Sequence[DeviceSeries]) -> tuple[Gang, ...]:
+    """The pieces of work of some devices, in order of their start.
+
+    A device is in one gang at a time. Instances (uuids of MIG) are gangs by themselves: no collective spans them.
+    The same series give the same gangs, in whatever order they are named.
+    """
+    ordered = sorted(series, key=lambda one: (one.node, one.gpu_uuid))
+    grid = grid_of(ordered)
+    if grid is None:
+        return ()
+    finder = _Finder(ordered, grid, Breath.of(grid))
+    return finder.gangs()
+
+
+@dataclass(frozen=True)
+class _Finder:
+    series: Sequence[DeviceSeries]
+    grid: Grid
+    breath: Breath
+
+    def gangs(self) -> tuple[Gang, ...]:
+        groups: list[Group] = []
+        for rows in self._by_node():
+            groups += self._of_node(rows)
+        groups = self._over_nodes(groups)
+        merged = Chains(self.grid, self._edge_seconds).of(groups)
+        out = [
+            Gang(
+                tuple(sorted({self._device(row) for one in parts for row in one.rows})),
+                min(one.start for one in parts), max(one.end for one in parts),
+                parts[0].open_start, parts[-1].open_end,
+            )
+            for parts in merged
+        ]  # fmt: skip
+        long = (gang for gang in out if gang.end - gang.start >= SHORTEST_SECONDS)
+        return tuple(sorted(long, key=lambda gang: (gang.start, gang.gpus)))
+
+    def _device(self, row: int) -> tuple[str, str]:
+        return self.series[row].node, self.series[row].gpu_uuid
+
+    def _by_node(self) -> list[list[int]]:
+        found: dict[str, list[int]] = {}
+        for row, one in enumerate(self.series):
+            found.setdefault(one.node, []).append(row)
+        return list(found.values())
+
+    # One node
+
+    def _of_node(self, rows: list[int]) -> list[Group]:
+        rest = rest_watts(self.grid.power[rows])
+        spans = {row: spans_of(self.grid, row, rest) for row in rows}
+        if len(rows) > 1:
+            spans = {row: self._split_as_others(own, spans) for row, own in spans.items()}
+        wholes = [one for row in rows if not self._is_instance(row) for one in spans[row]]
+        groups = [Group([one]) for row in rows if self._is_instance(row) for one in spans[row]]
+        for bucket in self._buckets(wholes):
+            groups += self._clustered(bucket)
+        return groups
+
+    def _is_instance(self, row: int) -> bool:
+        return _INSTANCE.search(self.series[row].gpu_uuid) is not None
+
+    def _split_as_others(self, own: list[Span], spans: dict[int, list[Span]]) -> list[Span]:
+        """Spans cut where those that began with them end and others begin, if anything at all happened there."""
+        out: list[Span] = []
+        for span in own:
+            queue = [span]
+            mates = [
+                one for row, others in spans.items() if row != span.row for one in others
+                if self._same(one.start, span.start, one.open_start, span.open_start) and one.last < span.last - 2
+                and one.last > span.first + 2
+            ]  # fmt: skip
+            mates += [
+                one for row, others in spans.items() if row != span.row for one in others
+                if self._same(one.end, span.end, one.open_end, span.open_end) and one.first > span.first + 2
+                and one.first < span.last - 2
+            ]  # fmt: skip
+            for edge in sorted({one.last + 1 if one.last < span.last else one.first for one in mates}):
+                last = queue[-1]
+                at = self._trace(last, edge)
+                if at is not None:
+                    queue[-1:] = split(self.grid, last, at)
+            out += queue
+        return out
+
+    def _trace(self, span: Span, edge: int) -> int | None:
+        """The cell near `edge` in which another process may have begun; None where the memory did not move."""
+        mem = self.grid.mem[span.row]
+        low = self.grid.low_mem[span.row]
+        for at in (edge, edge + 1, edge - 1, edge + 2):
+            if not span.first + 2 < at < span.last - 1:
+                continue
+            before, after = float(mem[at - 1]), float(mem[at])
+            least = float(np.fmin(low[at], after))
+            if least < 0.97 * before or after > 1.03 * before:
+                return at
+        return None
+
+    def _same(self, a: float, b: float, open_a: bool, open_b: bool, more: float = 0.0) -> bool:
+        return (open_a and open_b) or abs(a - b) <= self._edge_seconds + more
+
+    @property
+    def _edge_seconds(self) -> float:
+        return EDGE_CELLS * self.grid.cell + EDGE_SECONDS
+
+    def _buckets(self, spans: Iterable[Span]) -> list[list[Span]]:
+        """Spans by start: only those that begin together can be one."""
+        ordered = sorted(spans, key=lambda one: (not one.open_start, one.start, one.row))
+        out: list[list[Span]] = []
+        for one in ordered:
+            if out and self._same(one.start, out[-1][-1].start, one.open_start, out[-1][-1].open_start):
+                out[-1].append(one)
+            else:
+                out.append([one])
+        return out
+
+    def _clustered(self, bucket: list[Span]) -> list[Group]:
+        """Average linkage over the evidence of pairs, as long as it speaks for joining."""
+        count = len(bucket)
+        if count == 1:
+            return [Group(bucket)]
+        score, r = np.zeros((count, count)), np.full((count, count), np.nan)
+        for i in range(count):
+            for j in range(i):
+                found = self._breath_of(Group([bucket[i]]), Group([bucket[j]]))
+                r[i, j] = r[j, i] = found.r
+                score[i, j] = score[j, i] = self._pair(Group([bucket[i]]), Group([bucket[j]]), found)
+        score += apart(r)
+        # A device is in one gang at a time.
+        for i in range(count):
+            for j in range(count):
+                if i != j and bucket[i].row == bucket[j].row:
+                    score[i, j] = NEVER
+        return self._evened([Group([bucket[i] for i in own]) for own in linked(score)])
+
+    def _evened(self, groups: list[Group]) -> list[Group]:
+        """Gangs are 1, 2, 4 or 8 wide: what such a width lacks is a straggler that held the same all along.
+
+        A late rank breathes apart from those that wait for it.
+        """
+        out: list[Group] = []
+        for one in sorted(groups, key=lambda group: (-len(group.spans), group.rows)):
+            for other in out:
+                width = len(other.spans) + len(one.spans)
+                if is_even(len(other.spans)) or not is_even(width) or len(one.spans) > 1:
+                    continue
+                same = self._same(one.start, other.start, one.open_start, other.open_start) and self._same(
+                    one.end, other.end, one.open_end, other.open_end
+                )
+                if same and alike_memory(one.level, other.level) == SAME_MEMORY and one.rows[0] not in other.rows:
+                    other.spans += one.spans
+                    break
+            else:
+                out.append(one)
+        return out
+
+    def _breath_of(self, a: Group, b: Group) -> Alike:
+        begin, stop = max(a.cells[0], b.cells[0]), min(a.cells[1], b.cells[1])
+        edge = self.breath.edge
+        begin += 0 if a.open_start and b.open_start else edge
+        stop -= 0 if a.open_end and b.open_end else edge
+        return self.breath.alike(a.rows, b.rows, begin, max(stop, begin))
+
+    def _pair(self, a: Group, b: Group, alike: Alike) -> float:
+        total = 0.0
+        if not (a.open_start and b.open_start):
+            total += SAME_EDGE if self._same(a.start, b.start, a.open_start, b.open_start) else OTHER_START
+        if not (a.open_end and b.open_end):
+            total += SAME_EDGE if self._same(a.end, b.end, a.open_end, b.open_end) else OTHER_END
+        return total + breathing(alike) + alike_memory(a.level, b.level)
+
+    # Several nodes
+
+    def _over_nodes(self, groups: list[Group]) -> list[Group]:
+        """Groups of different nodes that are one gang, joined."""
+        ordered = sorted(groups, key=lambda one: (not one.open_start, one.start, one.rows))
+        out: list[Group] = []
+        buckets: list[list[Group]] = []
+        more = NODES_SECONDS
+        for one in ordered:
+            if self._is_instance(one.rows[0]):
+                out.append(one)
+            elif buckets and self._same(
+                one.start, buckets[-1][-1].start, one.open_start, buckets[-1][-1].open_start, more
+            ):
+                buckets[-1].append(one)
+            else:
+                buckets.append([one])
+        for bucket in buckets:
+            out += self._joined_nodes(bucket)
+        return out
+
+    def _joined_nodes(self, bucket: list[Group]) -> list[Group]:
+        """Of groups that began together those that also end together, joined where the evidence says so."""
+        out: list[Group] = []
+        ordered = sorted(bucket, key=lambda one: (not one.open_end, one.end, one.rows))
+        alike: list[list[Group]] = []
+        for one in ordered:
+            if alike and self._same(one.end, alike[-1][-1].end, one.open_end, alike[-1][-1].open_end, NODES_SECONDS):
+                alike[-1].append(one)
+            else:
+                alike.append([one])
+        for own in alike:
+            if len({self._node(one) for one in own}) == 1:
+                out += own
+                continue
+            clusters = linked(self._between(own))
+            out += [Group([span for n in members for span in own[n].spans]) for members in clusters]
+        return out
+
+    def _between(self, groups: list[Group]) -> Floats:
+        """The evidence for every pair of groups of different nodes, which start and end together."""
+        open_start, open_end = all(one.open_start for one in groups), all(one.open_end for one in groups)
+        begin, stop = max(one.cells[0] for one in groups), min(one.cells[1] for one in groups)
+        begin, stop = begin + (0 if open_start else self.breath.edge), stop - (0 if open_end else self.breath.edge)
+        r, moves, sure = self.breath.all_alike([one.rows for one in groups], begin, stop, 1)
+        told = [bool(self.grid.means[one.rows].all()) for one in groups]
+        carried = [self._carried(one) for one in groups]
+        score = np.zeros((len(groups), len(groups)))
+        for i, a in enumerate(groups):
+            for j, b in enumerate(groups[:i]):
+                if self._node(a) == self._node(b):
+                    score[i, j] = score[j, i] = NEVER
+                    continue
+                breath = breathing(Alike(float(r[i, j]), bool(moves[i, j]), sure))
+                if breath < 0 and not (told[i] and told[j]):
+                    breath *= READINGS_SHARE
+                total = NODES_PRIOR + breath + 2 * alike_memory(a.level, b.level) + traffic(carried[i], carried[j])
+                total += 0.0 if a.open_start and b.open_start else SAME_EDGE
+                total += 0.0 if a.open_end and b.open_end else SAME_EDGE
+                total += OTHER_WIDTH if len(a.spans) != len(b.spans) else 0.0
+                score[i, j] = score[j, i] = total
+        return score
+
+    def _carried(self, group: Group) -> float:
+        """What the fabric of its node carried meanwhile, bytes per second; NaN: not known."""
+        begin, stop = group.cells
+        values = self.grid.fabric[group.rows[0], begin:stop]
+        known = values[~np.isnan(values)]
+        return float(known.mean()) if len(known) else float("nan")
+
+    def _node(self, group: Group) -> str:
+        return self.series[group.rows[0]].node

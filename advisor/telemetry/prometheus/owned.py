@@ -1,0 +1,186 @@
+"""Uses of GPUs by pods, with what kube-state-metrics tells of the pods: whose work it is, since when, by which image.
+
+A series of a GPU names a pod by its name alone, which several pods may have had one after the other: a use is cut where
+the next one was made. Without kube-state-metrics a use stays as the exporter's labels tell it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from ....agent.inventory.ids import workload_id
+from ....agent.inventory.pods import Objects, Pod, PodWork, pod_parts, team_of, works_of
+from .answers import Grid, Labels
+from .owners import Held, KubeOwners, Life
+
+# An exporter may name a pod for so long after its end.
+_LAG_SECONDS = 120.0
+Record = dict[str, object]
+_PodName = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """Containers that asked for GPUs, or that an exporter names: (namespace, pod) -> names."""
+
+    containers: Mapping[_PodName, frozenset[str]]
+
+
+def pods_held(uses: pd.DataFrame) -> dict[_PodName, Held]:
+    """(namespace, pod) -> when it first and last held a GPU, of the uses by pods."""
+    if uses.empty or "pod" not in uses:
+        return {}
+    pods = uses[(uses["scheduler"] == "kubernetes") & uses["pod"].notna()]
+    grouped = pods.assign(namespace=pods["namespace"].fillna("")).groupby(["namespace", "pod"])
+    first, last = grouped["ts_start"].min(), grouped["ts_end"].max()
+    spans = zip(first.index, first.to_numpy(float).tolist(), last.to_numpy(float).tolist(), strict=True)
+    return {(str(namespace), str(pod)): (begin, end) for (namespace, pod), begin, end in spans}
+
+
+def holders_of(requests: pd.DataFrame, exporters: Sequence[Labels]) -> Holders:
+    """Who holds the GPUs of a pod: the containers that request them, else those that dcgm-exporter names."""
+    asked: dict[_PodName, set[str]] = {}
+    for namespace, pod, container in zip(requests["namespace"], requests["pod"], requests["container"], strict=True):
+        if pod and container:
+            asked.setdefault((namespace or "", pod), set()).add(container)
+    named: dict[_PodName, set[str]] = {}
+    for labels in exporters:
+        pod, container = (labels.get(f"exported_{name}") or labels.get(name, "") for name in ("pod", "container"))
+        if pod and container and "exporter" not in container:
+            namespace = labels.get("exported_namespace") or labels.get("namespace", "")
+            named.setdefault((namespace, pod), set()).add(container)
+    return Holders({key: frozenset(one) for key, one in {**named, **asked}.items()})
+
+
+def owned(
+    uses: pd.DataFrame, owners: KubeOwners, holders: Holders, grid: Grid, team_labels: Sequence[str]
+) -> pd.DataFrame:
+    """The same uses with the workloads, names, kinds, images and teams that pods have by what owns them."""
+    if uses.empty or not owners.lives:
+        return uses
+    rows: list[Record] = uses.to_dict("records")  # type: ignore[assignment]
+    out: list[Record] = []
+    pieces: dict[tuple[str, str], list[tuple[Record, Life]]] = {}
+    for row in rows:
+        namespace, pod = _text(row.get("namespace")), _text(row.get("pod"))
+        own, told = _text(row.get("cluster")), None
+        if row["scheduler"] == "kubernetes" and pod:
+            told = owners.cluster_of(own, namespace, pod)
+        if told is None:
+            out.append(row)
+            continue
+        parts = pieces.setdefault((own, told), [])
+        parts += _cut(row, owners.lives[told, namespace, pod], own, grid)
+    for (own, told), parts in pieces.items():
+        objects = owners.objects.get(told, Objects())
+        out += [
+            {
+                **row, "workload_id": work.workload_id, "series_id": work.series_id, "name": work.name,
+                "controller_kind": work.kind, "image": _image(life, holders),
+                "team": team_of(life.pod, objects, team_labels),
+            }
+            for row, life, work in _worked(own, _aligned(parts, grid), _leaders(owners, told), objects)
+        ]  # fmt: skip
+    return pd.DataFrame(out)
+
+
+def _cut(row: Record, lives: Sequence[Life], cluster: str, grid: Grid) -> list[tuple[Record, Life]]:
+    """A use by the pods that had the name, the oldest first."""
+    for life in lives:
+        if life.pod.uid and workload_id(cluster, "kubernetes", *pod_parts(life.pod)) == row["workload_id"]:
+            return [(row, life)]
+    start, end = float(row["ts_start"]), float(row["ts_end"])  # type: ignore[arg-type]
+    parts: list[tuple[Record, Life]] = []
+    row_end = _row_end(start, end, grid)
+    if row_end is not None:
+        began = [one for one in lives if (one.pod.created_seconds or 0.0) < row_end]
+        return [(row, began[-1] if began else lives[0])]
+    current = lives[0]
+    first = current.pod.created_seconds
+    if first is not None and first > start + grid.step:
+        # What had the name before is not told; a StatefulSet's pod has the same owner every time.
+        current = Life(replace(current.pod, uid=None, created_seconds=None, started_seconds=None), current.images)
+        following = lives
+    else:
+        following = lives[1:]
+    for life in following:
+        made = life.pod.created_seconds
+        if made is None or made > end - _LAG_SECONDS:
+            continue
+        if made > start + _LAG_SECONDS:
+            parts.append(({**row, "ts_start": start, "ts_end": made}, current))
+            start = made
+        current = life
+    parts.append(({**row, "ts_start": start, "ts_end": end}, current))
+    return parts
+
+
+def _aligned(parts: Sequence[tuple[Record, Life]], grid: Grid) -> list[tuple[Record, Life]]:
+    """The uses with their pods' own start where it lies within a row of the first: rows tell it to a row. A pod's GPUs
+    are its own from its start on."""
+    first: dict[tuple[str, str, str], float] = {}
+    for row, life in parts:
+        key = _key(life)
+        first[key] = min(first.get(key, math.inf), float(row["ts_start"]))  # type: ignore[arg-type]
+    out = []
+    for row, life in parts:
+        start, end = float(row["ts_start"]), float(row["ts_end"])  # type: ignore[arg-type]
+        row_end, begin = _row_end(start, end, grid), life.pod.started_seconds
+        began = begin if begin is not None and begin < (row_end or end) else None
+        if began is not None and start <= first[_key(life)] + grid.step and abs(began - start) <= grid.step:
+            if row_end is not None and began > start:
+                end = min(row_end, end + began - start)
+            start = began
+        if end > start:
+            out.append(({**row, "ts_start": start, "ts_end": end, "began": began}, life))
+    return out
+
+
+def _row_end(start: float, end: float, grid: Grid) -> float | None:
+    """The end of the row in which a use lies as a whole: then its length is known, and not where in the row it was."""
+    row_end = grid.start + math.ceil((end - grid.start) / grid.step - 1e-9) * grid.step
+    return row_end if start >= row_end - grid.step and end < row_end else None
+
+
+def _key(life: Life) -> tuple[str, str, str]:
+    pod = life.pod
+    return pod.namespace, pod.name, pod.uid or ("?" if pod.created_seconds is None else "")
+
+
+def _worked(
+    cluster: str, parts: Sequence[tuple[Record, Life]], leaders: Sequence[Pod], objects: Objects
+) -> list[tuple[Record, Life, PodWork]]:
+    """The uses of one cluster with the work that each is part of. `leaders`: pods that hold no GPU, but own others."""
+    lives: dict[tuple[str, str, str], Life] = {}
+    ends: dict[tuple[str, str, str], float] = {}
+    for row, life in parts:
+        key = _key(life)
+        lives[key] = life
+        ends[key] = max(ends.get(key, -math.inf), float(row["ts_end"]))  # type: ignore[arg-type]
+    keys = list(lives)
+    pods = [replace(lives[key].pod, ended_seconds=ends[key]) for key in keys]
+    others = [one for one in leaders if _key(Life(one)) not in lives]
+    works = dict(zip(keys, works_of(cluster, [*pods, *others], objects), strict=False))
+    return [(row, life, works[_key(life)]) for row, life in parts]
+
+
+def _image(life: Life, holders: Holders) -> str | None:
+    """Of the container that holds the GPUs, where that is beyond doubt."""
+    asking = holders.containers.get((life.pod.namespace, life.pod.name), frozenset())
+    images = {life.images[name] for name in asking if name in life.images} or set(life.images.values())
+    return images.pop() or None if len(images) == 1 else None
+
+
+def _leaders(owners: KubeOwners, cluster: str) -> list[Pod]:
+    return [
+        life.pod for (own, _, _), several in owners.lives.items() if own == cluster for life in several
+        if not life.pod.has_gpus
+    ]  # fmt: skip
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,232 @@
+"""How kube-state-metrics is asked for the owners of pods: how often, in which spellings, and what a use becomes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from skuwise.advisor.frame import Window
+from skuwise.advisor.telemetry.prometheus.answers import Answer, Grid, Labels
+from skuwise.advisor.telemetry.prometheus.owned import Holders, owned, pods_held
+from skuwise.advisor.telemetry.prometheus.owners import SERIES, Held, KubeOwners, Life, read_owners
+from skuwise.advisor.telemetry.teams import load_team_labels
+from skuwise.agent.config import load_config
+from skuwise.agent.inventory.ids import gang_id, workload_id
+from skuwise.agent.inventory.pods import Owner, Pod
+from skuwise.rules.errors import UsageError
+
+DAY = 86400.0
+END = 1_790_000_000.0 // DAY * DAY
+GRID = Grid(END - DAY + 3600, END, 3600.0)
+_SERIES = re.compile(r"kube_\w+")
+
+
+class Server:
+    """Answers by the name of the series; `told`: series -> labels and values. Keeps what was asked."""
+
+    def __init__(self, told: Mapping[str, Sequence[tuple[Labels, float]]]) -> None:
+        self.told, self.asked = told, list[str]()
+
+    def __call__(self, queries: Sequence[str], kept: Sequence[str]) -> list[Answer]:
+        return [self.answer(query, kept) for query in queries]
+
+    def answer(self, query: str, kept: Sequence[str]) -> Answer:
+        self.asked.append(query)
+        name = _SERIES.search(query)
+        rows = self.told.get(name.group() if name else "", ())
+        found = [({k: v for k, v in labels.items() if k in kept}, value) for labels, value in rows]
+        return Answer(tuple(one for one, _ in found), np.array([[value] for _, value in found]).reshape(-1, 1))
+
+
+def held(*pods: str, end: float = END) -> dict[tuple[str, str], Held]:
+    return {("ml", pod): (END - DAY, end) for pod in pods}
+
+
+def ask(server: Server, wanted: Mapping[tuple[str, str], Held], **about: Sequence[str]) -> KubeOwners:
+    return read_owners(server, SERIES, ('cluster="eu"',), wanted, window=Window(END - DAY, END), **about)
+
+
+def test_a_thousand_pods_take_a_bounded_number_of_queries() -> None:
+    names = [f"llm-{n}-worker-{i}" for n in range(125) for i in range(8)]
+    rows = [({"namespace": "ml", "pod": n, "uid": n, "owner_kind": "PyTorchJob", "owner_name": n[:-9],
+              "owner_is_controller": "true"}, 60.0) for n in names]  # fmt: skip
+    server = Server({"kube_pod_owner": rows})
+    found = ask(server, held(*names))
+    assert len(found.lives) == 1000
+    # Seven parts of 150 names, six series, and the namespace's labels.
+    assert len(server.asked) <= 7 * 6 + 1
+    assert all('cluster="eu"' in query for query in server.asked)
+    nothing = Server({})
+    assert not ask(nothing, held(*names)).lives
+    assert len(nothing.asked) <= 2 * 7 * 6
+    gone = Server({})
+    assert not ask(gone, held(*names, end=END - DAY / 2)).lives
+    assert len(gone.asked) <= 7 * 6
+    assert all(f"[{DAY:.0f}s]" in query for query in gone.asked)
+
+
+def test_no_name_gets_into_a_query_that_is_no_name_of_a_pod() -> None:
+    server = Server({})
+    ask(server, held('x"}) or vector(1) #', "a|.*", "UPPER", "", "\u202e", "a" * 254))
+    assert server.asked == []
+    ask(server, held("a.b"))
+    assert all('=~"a[.]b"' in query for query in server.asked)
+
+
+@pytest.mark.parametrize("nobody", ["", "<none>"])
+def test_a_scrape_that_keeps_its_own_labels_and_an_older_release_tell_the_same(nobody: str) -> None:
+    own = {"namespace": "monitoring", "pod": "ksm-0", "exported_namespace": "ml", "exported_pod": "a", "uid": "u"}
+    plain = {"namespace": "ml", "pod": "a", "uid": "u"}
+    for labels in (own, plain):
+        told = {**labels, "owner_kind": nobody, "owner_name": nobody, "owner_is_controller": nobody}
+        found = ask(Server({"kube_pod_owner": [(told, 1.0)]}), held("a"))
+        (life,) = found.lives["", "ml", "a"]
+        assert (life.pod.uid, life.pod.owner, life.pod.is_told) == ("u", None, True)
+
+
+def test_the_controller_counts_and_an_old_copy_is_outvoted() -> None:
+    plain = {"namespace": "ml", "pod": "a", "uid": "u"}
+
+    def row(name: str, often: float, controls: str) -> tuple[Labels, float]:
+        return {**plain, "owner_kind": "Job", "owner_name": name, "owner_is_controller": controls}, often
+
+    rows = [row("aaa", 3, "true"), row("new", 60, "true"), row("other", 99, "false")]
+    (life,) = ask(Server({"kube_pod_owner": rows}), held("a")).lives["", "ml", "a"]
+    assert life.pod.owner == Owner("Job", "new")
+
+
+def test_a_pod_of_two_clusters_is_that_of_its_own() -> None:
+    rows = [
+        ({"cluster": c, "namespace": "ml", "pod": "a", "uid": c, "created_by_kind": "Job", "created_by_name": c}, 1.0)
+        for c in ("eu", "us")
+    ]
+    found = ask(Server({"kube_pod_info": rows}), held("a"))
+    assert [found.cluster_of(one, "ml", "a") for one in ("eu", "us", "", "ap")] == ["eu", "us", None, None]
+
+
+def use(pod: str, start: float, end: float, gpu: str = "GPU-0", **about: object) -> dict[str, object]:
+    """A use from an hour to an hour of the day, as dcgm-exporter's labels tell it."""
+    return {
+        "workload_id": workload_id("", "kubernetes", "pod", "ml", pod), "node": f"n-{gpu}", "gpu_uuid": gpu,
+        "basis": "allocation", "ts_start": END - DAY + 3600 * start, "ts_end": END - DAY + 3600 * end,
+        "scheduler": "kubernetes", "namespace": "ml", "pod": pod, "cluster": "", **about,
+    }  # fmt: skip
+
+
+def life(pod: str, uid: str | None, hour: float | None, owner: Owner | None, images: Mapping[str, str] | None = None):
+    at = None if hour is None else END - DAY + 3600 * hour
+    return Life(Pod("ml", pod, uid, owner, created_seconds=at, started_seconds=at), images or {})
+
+
+def became(uses: list[dict[str, object]], *lives: Life, holders: Holders | None = None) -> pd.DataFrame:
+    told: dict[tuple[str, str, str], tuple[Life, ...]] = {}
+    for one in lives:
+        key = ("", "ml", one.pod.name)
+        told[key] = (*told.get(key, ()), one)
+    return owned(pd.DataFrame(uses), KubeOwners(told), holders or Holders({}), GRID, ())
+
+
+def hours(row: pd.Series) -> tuple[float, float]:
+    return tuple((float(row[name]) - END + DAY) / 3600 for name in ("ts_start", "ts_end"))  # type: ignore[return-value]
+
+
+STORE = Owner("StatefulSet", "store")
+
+
+def test_a_use_is_cut_where_the_next_pod_of_its_name_was_made() -> None:
+    found = became([use("store-0", 0, 24)], life("store-0", "a", -30, STORE), life("store-0", "b", 13, STORE))
+    assert [hours(row) for _, row in found.iterrows()] == [(0, 13), (13, 24)]
+    assert list(found["workload_id"]) == [workload_id("", "kubernetes", uid) for uid in "ab"]
+
+
+def test_what_had_a_name_before_is_kept_apart_where_only_the_last_is_told() -> None:
+    found = became([use("store-0", 0, 24)], life("store-0", "b", 13, STORE))
+    assert list(found["workload_id"]) == [
+        workload_id("", "kubernetes", "pod", "ml", "store-0"), workload_id("", "kubernetes", "b"),
+    ]  # fmt: skip
+    assert set(found["name"]) == {"store"}
+
+
+def test_an_exporter_that_lags_does_not_make_slivers() -> None:
+    uses = [use("w-0", 0, 9 + 1 / 120), use("w-0", 9 + 1 / 60, 24, "GPU-1")]
+    found = became(uses, life("w-0", "a", 0, STORE), life("w-0", "b", 9, STORE))
+    assert list(found["workload_id"]) == [workload_id("", "kubernetes", uid) for uid in "ab"]
+
+
+def test_a_use_begins_with_its_pod_where_rows_are_coarser() -> None:
+    found = became([use("a", 3.05, 9)], life("a", "u", 3.0, None))
+    assert hours(found.iloc[0]) == (3, 9)
+    # Minutes within an hour are where the pod was; what is far off is believed as measured.
+    assert hours(became([use("a", 5, 5.2)], life("a", "u", 5.5, None)).iloc[0]) == (5.5, pytest.approx(5.7))
+    assert hours(became([use("a", 5, 9)], life("a", "u", 2, None)).iloc[0]) == (5, 9)
+
+
+def test_a_pod_that_nothing_tells_of_stays_as_the_exporter_names_it() -> None:
+    rows = [use("a", 0, 3), use("b", 0, 3, "GPU-1"), {**use("j", 0, 3, "GPU-2"), "scheduler": "slurm", "pod": None}]
+    found = became(rows, life("a", "u", 0, None))
+    assert sorted(found["workload_id"]) == sorted(
+        [workload_id("", "kubernetes", "u"), *(str(row["workload_id"]) for row in rows[1:])]
+    )
+    assert pods_held(pd.DataFrame(rows)) == {("ml", name): (END - DAY, END - DAY + 3 * 3600) for name in "ab"}
+
+
+def test_a_gang_is_one_workload_with_all_its_gpus() -> None:
+    job = Owner("MPIJob", "sim")
+    rows = [use(f"sim-worker-{n}", 2, 9, f"GPU-{n}") for n in range(4)]
+    found = became(rows, *(life(f"sim-worker-{n}", f"u{n}", 2, job) for n in range(4)))
+    assert set(found["workload_id"]) == {gang_id("", "ml", "MPIJob", "sim", "u0")}
+    assert found["gpu_uuid"].nunique() == 4
+
+
+def test_what_the_agent_called_a_pod_or_a_gang_it_is_called_with_kube_state_metrics_too() -> None:
+    """Both roads know the same facts: `works_of` gives the agent these ids from kubectl's file."""
+    job = Owner("PyTorchJob", "llm")
+    gang = gang_id("", "ml", "PyTorchJob", "llm", "u0")
+    rows = [use(f"llm-worker-{n}", 2, 9, f"GPU-{n}", workload_id=gang, basis="process") for n in range(2)]
+    rows.append(use("web-0", 2, 9, "GPU-2", workload_id=workload_id("", "kubernetes", "u2")))
+    lives = [life(f"llm-worker-{n}", f"u{n}", 2, job) for n in range(2)]
+    found = became(rows, *lives, life("web-0", "old", 2, STORE), life("web-0", "u2", 5, STORE))
+    assert sorted(found["workload_id"]) == sorted(str(row["workload_id"]) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("images", "asking", "image"),
+    [
+        ({"main": "a", "proxy": "b"}, {"main"}, "a"),
+        ({"main": "a", "proxy": "b"}, set(), None),
+        ({"main": "a"}, set(), "a"),
+        ({"main": "a", "proxy": "b"}, {"main", "proxy"}, None),
+        ({"main": ""}, {"main"}, None),
+        ({}, {"main"}, None),
+    ],
+)
+def test_an_image_is_that_of_the_container_that_holds_the_gpus(
+    images: dict[str, str], asking: set[str], image: str | None
+) -> None:
+    holders = Holders({("ml", "a"): frozenset(asking)})
+    found = became([use("a", 0, 3)], life("a", "u", 0, None, images), holders=holders)
+    assert found["image"].tolist() == [image]
+
+
+def test_team_labels_are_one_setting_of_agent_and_advisor(tmp_path: Path) -> None:
+    system = tmp_path / "skuwise.toml"
+
+    def loaded(text: str, environ: Mapping[str, str] | None = None) -> list[tuple[str, ...]]:
+        system.write_text(text)
+        where = {"system_file": system, "config_home": tmp_path}
+        return [load_team_labels(environ or {}, **where), load_config({}, environ or {}, **where).team_labels]  # type: ignore[arg-type]
+
+    assert loaded("") == [("team",)] * 2
+    told = '[kubernetes]\nteam_labels = ["app.kubernetes.io/part-of", "team"]\npods_file = "/p"\n'
+    assert loaded(told) == [("app.kubernetes.io/part-of", "team")] * 2
+    assert loaded(told, {"SKUWISE_KUBERNETES_TEAM_LABELS": "owner"}) == [("owner",)] * 2
+    assert loaded("[kubernetes]\nteam_labels = []\n") == [()] * 2
+    for wrong in ("[kubernetes]\nteam_label = 'x'\n", "[kubernetes]\nteam_labels = ['a b']\n"):
+        system.write_text(wrong)
+        for load in (load_team_labels, lambda environ, **about: load_config({}, environ, **about)):
+            with pytest.raises(UsageError, match=r"team_label"):
+                load({}, system_file=system, config_home=tmp_path)
