@@ -182,9 +182,8 @@ WRONG = {
 
 
 def ask_doctor(machine: SlurmMachine, layout: Layout) -> dict[str, str]:
-    """What doctor says of Slurm's settings, each of `WRONG` in turn; "": nothing is wrong; "as it is": the state before.
-
-    The machine has `layout` afterwards.
+    """What doctor says of Slurm's settings: before anything is changed ("as it is"), with `layout` (""), and with each
+    of `WRONG` in turn.
     """
 
     def said() -> str:
