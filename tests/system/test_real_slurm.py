@@ -27,7 +27,7 @@ from skuwise.tests.system.slurm_cases import (
     collect,
     meet_faults,
 )
-from skuwise.tests.system.slurm_machine import USERS, Layout, booted, slurm_root
+from skuwise.tests.system.slurm_machine import CGROUP, USERS, Layout, booted, slurm_root
 from skuwise.tests.system.slurm_table import COLUMNS, RECORDED, both, lines_of, table
 
 pytestmark = [pytest.mark.slow, pytest.mark.system]
@@ -135,4 +135,4 @@ def test_doctor_finds_nothing_wrong_with_slurm_until_something_is(came: Came) ->
 
 def test_a_container_that_is_gone_leaves_no_cgroup_behind(came: Came) -> None:
     assert came
-    assert not list(Path("/sys/fs/cgroup").glob("*/skuwise-*"))
+    assert not list(Path("/sys/fs/cgroup").rglob(f"{CGROUP}*"))
