@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -190,3 +191,21 @@ def test_without_a_scenario_there_is_no_driver(tmp_path):
     del environment["SKUWISE_NVML_SCENARIO"]
     done = _ask("import pynvml\npynvml.nvmlInit()", environment)
     assert "NVMLError_DriverNotLoaded" in done.stderr
+
+
+def test_processes_tell_the_stub_what_they_hold_while_they_live(tmp_path):
+    folder = tmp_path / "processes"
+    folder.mkdir()
+    (folder / str(os.getpid())).write_text("1 4096\n0 8\n")
+    (folder / "4194305").write_text("1 4096\n")  # above the largest PID there can be
+    (folder / "no-pid").write_text("1 4096\n")
+    ask = """
+import json, pynvml as n
+n.nvmlInit()
+held = [n.nvmlDeviceGetComputeRunningProcesses(n.nvmlDeviceGetHandleByIndex(i)) for i in range(2)]
+print(json.dumps([[[one.pid, one.usedGpuMemory] for one in processes] for processes in held]))
+"""
+    environment = stub_env(tmp_path, "[gpu 0-1]\n[gpu 0]\nprocess = 12 34\n", stepped=True)
+    environment["SKUWISE_NVML_PROCESSES"] = str(folder)
+    done = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [[[12, 34], [os.getpid(), 8]], [[os.getpid(), 4096]]]

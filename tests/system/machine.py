@@ -84,8 +84,8 @@ class Cgroups:
 
     def entered(self) -> list[str]:
         """What to put before a command, so that it runs in them."""
-        into = "; ".join(f"echo $$ > {shlex.quote(str(folder))}/cgroup.procs" for folder in self.folders)
-        return ["sh", "-ec", f'{into}; exec "$@"', "sh"]
+        into = "".join(f"echo $$ > {shlex.quote(str(folder))}/cgroup.procs; " for folder in self.folders)
+        return ["sh", "-ec", f'{into}exec "$@"', "sh"]
 
     def remove(self) -> None:
         """When nothing runs in them any more."""

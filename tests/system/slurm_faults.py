@@ -19,7 +19,8 @@ from pathlib import Path
 
 SCRIPTS = {"prolog": "/etc/skuwise/slurm/prolog.sh", "epilog": "/etc/skuwise/slurm/epilog.sh"}
 FOLDER = Path("/run/skuwise-slurm")
-PIDS = Path("/sys/fs/cgroup/pids")
+CGROUPS = Path("/sys/fs/cgroup")
+PIDS = CGROUPS / "pids" if (CGROUPS / "pids").is_dir() else CGROUPS
 TIMED = 100
 # As a real slurmd of 22.05 has it, without the variables that name no job.
 ENVIRONMENT = {
@@ -154,7 +155,9 @@ FAULTS: tuple[Fault, ...] = (full, no_inode, read_only, odd_folder, no_fork, no_
 
 def main() -> None:
     draw = random.Random(int(sys.argv[1]))
-    faults = [fault for fault in FAULTS if fault is not no_fork or PIDS.is_dir()]
+    enabled = CGROUPS / "cgroup.subtree_control"  # of version 2
+    can_limit = PIDS != CGROUPS or "pids" in enabled.read_text().split()
+    faults = [fault for fault in FAULTS if fault is not no_fork or can_limit]
     ended: list[tuple[str, str, int]] = []
     for number in range(int(sys.argv[2])):
         fault, name = faults[number % len(faults)], draw.choice(sorted(SCRIPTS))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -25,6 +26,8 @@ TRUTH = "/opt/truth"
 PAYLOAD = "/opt/payload.py"
 FAULTS = "/opt/slurm_faults.py"
 PROLOG, EPILOG = "/etc/skuwise/slurm/prolog.sh", "/etc/skuwise/slurm/epilog.sh"
+# Another run of this test on the same host has others.
+CGROUP = f"gpunode-{os.getpid()}"
 _PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "slurmdbd", "mariadb-server", "iproute2")
 _SERVICES = ("munge", "mariadb", "slurmdbd", "slurmctld", "slurmd")
 _HERE = Path(__file__).parent
@@ -216,7 +219,7 @@ class SlurmMachine(Machine):
             if layout.cgroup != "v1":
                 rules = [*_ALLOWED, *(f"c 195:{minor} rwm" for minor in range(GPUS))]
         self.version = "v1" if self.remounted else "v2"
-        groups = Cgroups(f"skuwise-{folder.name}", [*self.remounted, *own], rules)
+        groups = Cgroups(f"{CGROUP}-{folder.name}", [*self.remounted, *own], rules)
         super().__init__(root, folder.with_name(f"{folder.name}.log"), options, environment=environment, cgroups=groups)
 
     def start_slurm(self) -> None:

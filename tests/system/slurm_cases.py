@@ -1,0 +1,204 @@
+"""The cases of the Slurm test: jobs of every kind on one machine, and what each side says of them afterwards."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from skuwise.advisor.telemetry.job_table import with_jobs
+from skuwise.advisor.telemetry.sqlite import read_frame
+from skuwise.tests.system.machine import PYTHON, until
+from skuwise.tests.system.slurm_machine import FAULTS, PAYLOAD, PROLOG, AccountedJob, Layout, SlurmMachine
+
+# The agent looks at processes every 10 s; two looks and the flush, so that what ended is written.
+SETTLED_SECONDS = 25.0
+FAULT_COUNT = 200
+Row = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Seen:
+    """What came of one layout: which job was which case, and what each side says. Rows are a workload's on a GPU."""
+
+    layout: Layout
+    cases: dict[str, str] = field(default_factory=dict)  # the job's name -> case
+    accounted: Sequence[AccountedJob] = ()
+    truth: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    recorded: Sequence[Row] = ()  # as the agent wrote them
+    imported: Sequence[Row] = ()  # as advice reads them when Slurm's job table is there
+    node_states: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Faults:
+    """How prolog and epilog ended under faults, and the jobs whose prolog and epilog met one."""
+
+    seed: int
+    ended: Sequence[tuple[str, str, int]] = ()
+    seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    jobs: dict[str, str] = field(default_factory=dict)  # fault -> what became of the job
+    node_states: list[str] = field(default_factory=list)
+
+
+class Runner:
+    """Submits the cases of one layout."""
+
+    def __init__(self, machine: SlurmMachine, seen: Seen) -> None:
+        self.machine = machine
+        self.seen = seen
+
+    def batch(self, case: str, user: str, name: str, gpus: int, script: str, *options: str) -> str:
+        self.seen.cases[name] = case
+        return self.machine.batch(user, name, gpus, script, *options)
+
+    def kinds(self) -> None:
+        """Jobs of every kind, the first of them before the agent is there, as after a reboot."""
+        machine = self.machine
+        machine.wait_running(self.batch("boot order", "alice", "boot-order", 1, f"{PAYLOAD} 18"))
+        time.sleep(2)
+        machine.run("systemctl", "start", "skuwise-agent.service")
+        cancelled = self.batch("cancel", "alice", "to cancel; here", 1, f"exec {PAYLOAD} 60")
+        requeued = self.batch("requeue", "bob", "again", 1, f"exec {PAYLOAD} 12", "--requeue", "-p", "debug")
+        self.batch("1 GPU", "alice", "one", 1, f"exec {PAYLOAD} 12", "--qos=high")
+        self.batch("two jobs on the node", "bob", "other", 1, f"exec {PAYLOAD} 12")
+        machine.wait_running(cancelled)
+        machine.wait_running(requeued)
+        self.batch("4 GPUs", "bob", "four", 4, f"exec {PAYLOAD} 12")
+        self.batch("array", "alice", "sweep", 1, f"exec {PAYLOAD} 6", "--array=3-4", "-p", "debug")
+        self.batch("fail", "bob", "<b>broken</b>", 1, f"{PAYLOAD} 3 7")
+        self.steps("steps")
+        self.seen.cases |= {"interactive": "srun", "session": "salloc"}
+        machine.background("bob", "srun", "-J", "interactive", "--gres=gpu:1", PAYLOAD, "11")
+        held = f"sleep 2; srun {PAYLOAD} 10"
+        machine.background("alice", "salloc", "-J", "session", "--gres=gpu:1", "sh", "-c", held)
+        time.sleep(3)
+        machine.run("scancel", cancelled)
+        machine.run("scontrol", "requeue", requeued)
+        until(lambda: machine.job_state(requeued) == "PENDING", what="the requeued job")
+        time.sleep(2)  # slurmd refuses a run in the second in which it ended the one before
+        machine.run("scontrol", "update", f"jobid={requeued}", "StartTime=now")
+        self.end()
+
+    def steps(self, name: str) -> None:
+        steps = f"srun -n1 --gres=gpu:1 --exact {PAYLOAD} 11 & srun -n1 --gres=gpu:1 --exact {PAYLOAD} 11 & wait"
+        self.batch("srun steps", "alice", name, 2, steps, "-n", "2")
+
+    def restarts(self) -> None:
+        """Three jobs run while both daemons are started anew and the node is drained."""
+        machine = self.machine
+        names = ("agent restart", "slurmd restart", "drained node")
+        for job in [self.batch(name, "bob", name, 1, f"exec {PAYLOAD} 18") for name in names]:
+            machine.wait_running(job)
+        time.sleep(5)
+        machine.run("systemctl", "restart", "skuwise-agent.service")
+        machine.run("systemctl", "restart", "slurmd")
+        machine.run("scontrol", "update", "nodename=gpunode", "state=drain", "reason=maintenance")
+        machine.run("/etc/skuwise/slurm/drained.sh", "maintenance")
+        machine.wait_empty()
+        machine.wait_for_node("drained")
+        machine.run("scontrol", "update", "nodename=gpunode", "state=resume")
+        machine.run("/etc/skuwise/slurm/drained.sh", "--clear")
+        machine.wait_for_node()
+
+    def without_cgroups(self) -> None:
+        """Where slurmd follows processes by their parents, no cgroup tells whose they are."""
+        machine = self.machine
+        machine.reconfigure(self.seen.layout)
+        self.batch("1 GPU", "alice", "lone", 1, f"exec {PAYLOAD} 12")
+        self.batch("4 GPUs", "bob", "lone four", 4, f"{PAYLOAD} 12")
+        self.steps("lone steps")
+        self.end()
+
+    def end(self) -> None:
+        self.machine.wait_empty()
+        self.seen.node_states.append(self.machine.node_state())
+
+
+def collect(machine: SlurmMachine, found: Sequence[Seen], copy: Path) -> None:
+    """Once the agent has written what ended, what each side says."""
+    time.sleep(SETTLED_SECONDS)
+    accounted, truth = machine.accounting(), machine.truth()
+    machine.import_jobs(copy)
+    columns = ("job_id", "workload_id", "scheduler", "user", "account", "partition", "name")
+    used = ("gpu_uuid", "ts_start", "ts_end", "shared")
+    sql = f"SELECT {', '.join((*columns, *used))} FROM workloads JOIN workload_gpus USING (workload_id)"
+    recorded: list[dict[str, Any]] = [dict(zip((*columns, *used), row, strict=True)) for row in machine.rows(sql)]
+    frame = with_jobs(read_frame([copy]))
+    imported = frame.uses.merge(frame.workloads, on="workload_id")
+    imported = imported.astype(object).where(imported.notna(), None).to_dict("records")
+    for seen in found:
+        seen.accounted = [one for one in accounted if one.name in seen.cases]
+        mine = {one.job_id for one in seen.accounted}
+        seen.truth = {job: records for job, records in truth.items() if job in mine}
+        seen.recorded = [row for row in recorded if row["job_id"] in mine]
+        seen.imported = [{str(key): value for key, value in row.items()} for row in imported if row["job_id"] in mine]
+        recorded = [row for row in recorded if row["job_id"] not in mine]
+    assert not recorded, f"not of any job that ran: {recorded}"
+
+
+def meet_faults(machine: SlurmMachine) -> Faults:
+    """Prolog and epilog by hand under many faults, and by slurmd under those that a whole node can have."""
+    seed = random.SystemRandom().randrange(10**6)
+    told = json.loads(machine.run("python3", FAULTS, str(seed), str(FAULT_COUNT), seconds=300))
+    faults = Faults(seed, [tuple(one) for one in told["ended"]], told["seconds"])
+    folder = "/run/skuwise-slurm"
+    on_nodes = {
+        "full disk": (
+            f"mount -t tmpfs -o size=16k,mode=0755 tmpfs {folder}; cat /dev/zero > {folder}/fill; true",
+            f"umount {folder}",
+        ),
+        "read-only disk": (f"mount -t tmpfs -o ro,mode=0755 tmpfs {folder}", f"umount {folder}"),
+        "no folder": (f"mv {folder} {folder}.away", f"rm -rf {folder}; mv {folder}.away {folder}"),
+        "a file for a folder": (
+            f"mv {folder} {folder}.away; : > {folder}",
+            f"rm -rf {folder}; mv {folder}.away {folder}",
+        ),
+    }
+    for name, (before, after) in on_nodes.items():
+        machine.run("sh", "-c", before)
+        job = machine.batch("alice", name, 1, "true")
+        machine.wait_empty()
+        faults.jobs[name] = machine.job_state(job)
+        faults.node_states.append(machine.node_state())
+        machine.run("sh", "-c", after)
+    return faults
+
+
+# What is wrong with the node, and the reason by which doctor names it.
+WRONG = {
+    "no Prolog": ("sed -i /^Prolog=/d /etc/slurm/slurm.conf; scontrol reconfigure", "prolog-not-configured"),
+    "no Epilog": ("sed -i /^Epilog=/d /etc/slurm/slurm.conf; scontrol reconfigure", "epilog-not-configured"),
+    "no flags": ("sed -i /^PrologFlags=/d /etc/slurm/slurm.conf; scontrol reconfigure", "prolog-flags"),
+    "no File": ("echo Name=gpu Count=8 > /etc/slurm/gres.conf", "indices-unknown"),
+    "not executable": (f"chmod 0644 {PROLOG}", "prolog-not-executable"),
+    "another's folder": ("chown alice /run/skuwise-slurm", "folder-not-roots"),
+    "no folder": ("mv /run/skuwise-slurm /run/away", "folder-missing"),
+}
+
+
+def ask_doctor(machine: SlurmMachine, layout: Layout) -> dict[str, str]:
+    """What doctor says of Slurm's settings: before anything is changed ("as it is"), with `layout` (""), and with each
+    of `WRONG` in turn.
+    """
+
+    def said() -> str:
+        stub = ("env", "LD_LIBRARY_PATH=/opt/nvml", "SKUWISE_NVML_SCENARIO=/opt/nvml/scenario")
+        return machine.run(*stub, PYTHON, "-m", "skuwise", "agent", "doctor", check=False)
+
+    found = {"as it is": said()}
+    machine.reconfigure(layout)
+    found[""] = said()
+    for name, (command, _) in WRONG.items():
+        machine.run("sh", "-c", command)
+        found[name] = said()
+        machine.configure(machine.layout)
+        mend = (
+            f"[ ! -d /run/away ] || mv /run/away /run/skuwise-slurm; chown root /run/skuwise-slurm; chmod 0755 {PROLOG}"
+        )
+        machine.run("sh", "-c", f"{mend}; scontrol reconfigure")
+    return found
