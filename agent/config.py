@@ -131,7 +131,7 @@ _PAGE_SETTINGS = frozenset({"dcgm_url", "serving_endpoints", "serving_discover",
 _LABEL = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _YES_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _MAX_ENDPOINTS = 16  # one thread reads them all in turn, each for up to 3 s
-_ENVIRONMENT = {f"{ENVIRONMENT_PREFIX}{key.upper()}": key for key in _KEYS if key != "fabric_roles"}
+AGENT_VARIABLES = {f"{ENVIRONMENT_PREFIX}{key.upper()}": key for key in _KEYS if key != "fabric_roles"}
 # Read by the NVML stub of the test suite, not by the agent.
 _STUB_PREFIX = "SKUWISE_NVML_"
 # The table [kubernetes] is the agent's and the advisor's; its keys have this before them.
@@ -206,11 +206,14 @@ def _read_file(path: Path, *, must_exist: bool) -> Mapping[str, Any]:
 def _from_environment(environ: Mapping[str, str]) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     for name, value in environ.items():
-        if not name.startswith(ENVIRONMENT_PREFIX) or name.startswith((_STUB_PREFIX, *_ADVISOR_PREFIXES)):
+        if not name.startswith(ENVIRONMENT_PREFIX) or name.startswith(_STUB_PREFIX):
             continue
-        if name not in _ENVIRONMENT:
-            raise UsageError(f"The environment sets {name}, which skuwise does not know.", _nearest(name, _ENVIRONMENT))
-        found[_ENVIRONMENT[name]] = value
+        if name not in AGENT_VARIABLES and name.startswith(_ADVISOR_PREFIXES):
+            continue
+        if name not in AGENT_VARIABLES:
+            near = _nearest(name, AGENT_VARIABLES)
+            raise UsageError(f"The environment sets {name}, which skuwise does not know.", near)
+        found[AGENT_VARIABLES[name]] = value
     return found
 
 

@@ -84,8 +84,9 @@ class BareGpu:
     definition of idle.
     `engine_mean`, `engine_max`, `dram_mean`: over those hours, ratios; None: not measured.
     `power_mean_watts`, `idle_power_watts`: drawn, and the idle power it is held against.
-    `mem_used_ratio`: mean memory in use over the total. `busy_hours`, `held_hours`: of intervals that no workload was
-    on at any time, those in which it worked, and those in which somebody's memory lay on it. `telemetry_fault`: why
+    `mem_used_ratio`: mean memory in use over the total. `busy_hours`: those in which it worked for somebody whom
+    nothing names, of intervals that no workload was on at any time and of work that was inferred from its activity.
+    `held_hours`: of the former, those in which somebody's memory lay on it. `telemetry_fault`: why
     the signals contradict one another, if they do; then no verdict of idleness holds.
     """
 

@@ -111,6 +111,7 @@ def bare_gpus(
     rows["node"], rows["gpu_uuid"] = gpu["node"].to_numpy(), gpu["gpu_uuid"].to_numpy()
     rows["ts"], rows["begin"] = gpu["ts"].to_numpy(), (gpu["ts"] - gpu["interval_seconds"]).to_numpy()
     contradicted = _contradictions(doubts)
+    inferred = _inferred_busy_hours(frame, attribution, measures)
     out = []
     for (node, uuid), own in rows.groupby(["node", "gpu_uuid"], sort=True):
         w = own["weight"].to_numpy(float)
@@ -132,7 +133,7 @@ def bare_gpus(
                 power_mean_watts=_average(own["power"], w),
                 idle_power_watts=_average(own["idle_power"], w),
                 mem_used_ratio=_average(own["mem"], w),
-                busy_hours=_hours_of(own["unnamed"], ~own["idle"]),
+                busy_hours=_hours_of(own["unnamed"], ~own["idle"]) + inferred.get((str(node), str(uuid)), 0.0),
                 held_hours=_hours_of(own["unnamed"], own["mem"] >= HELD_MEM_RATIO),
                 first_ts=float(own["begin"].min()),
                 last_ts=float(own["ts"].max()),
@@ -143,6 +144,23 @@ def bare_gpus(
             )
         )
     return tuple(out)
+
+
+def _inferred_busy_hours(
+    frame: Frame, attribution: Attribution, measures: pd.DataFrame
+) -> dict[tuple[str, str], float]:
+    """(node, GPU) -> hours in which it worked for a workload that was inferred from its activity, and so for somebody
+    whom nothing names: what is left of such a GPU is at rest by construction, and may be held all the same."""
+    ids = {one.workload_id for one in attribution.sessions if one.basis == "activity"}
+    if not ids:
+        return {}
+    rows = attribution.places[attribution.places["workload_id"].isin(ids)]
+    at = rows["row"].to_numpy(int)
+    busy = ~measures["idle"].to_numpy(bool)[at]
+    gpu = frame.gpu.iloc[at]
+    seconds = pd.Series(np.where(busy, rows["seconds"].to_numpy(float), 0.0))
+    totals = seconds.groupby([gpu["node"].to_numpy(), gpu["gpu_uuid"].to_numpy()]).sum() / 3600
+    return {(str(node), str(uuid)): float(hours) for (node, uuid), hours in totals.items()}  # type: ignore[misc]
 
 
 def _hours_of(seconds: pd.Series, chosen: pd.Series) -> float:

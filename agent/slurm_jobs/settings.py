@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ...rules.errors import UsageError
 from ...rules.fields import suggest
-from ..config import ENVIRONMENT_PREFIX, SYSTEM_FILE, parse_flag, read_sections
+from ..config import AGENT_VARIABLES, ENVIRONMENT_PREFIX, SYSTEM_FILE, parse_flag, read_sections
 from ..durations import parse_duration
 
 SECTION = "slurm"
@@ -47,7 +47,9 @@ def load_slurm_settings(
     """Every layer over the one before. Raises `UsageError` for an unknown key or a value that cannot be."""
     prefix = f"{ENVIRONMENT_PREFIX}{SECTION.upper()}_"
     layers = read_sections(SECTION, environ, system_file=system_file, config_home=config_home)
-    own = {name.removeprefix(prefix).lower(): value for name, value in environ.items() if name.startswith(prefix)}
+    # SKUWISE_SLURM_CONF is the agent's own setting slurm_conf, not a key of this section.
+    mine = {name: value for name, value in environ.items() if name.startswith(prefix) and name not in AGENT_VARIABLES}
+    own = {name.removeprefix(prefix).lower(): value for name, value in mine.items()}
     found: dict[str, object] = {}
     for origin, table in (*layers, ("the environment", own)):
         for key, value in table.items():

@@ -21,6 +21,7 @@ from skuwise.tests.functional.test_readme_commands import commands
 
 pytestmark = pytest.mark.slow
 DOCS = Path(__file__).parents[2] / "docs"
+SACCT = Path(__file__).parents[1] / "data/sacct"
 # The day that the page's shards end at.
 END, DAYS = "2026-03-02", 2.0
 ADDRESS = "http://127.0.0.1:9090"
@@ -46,6 +47,8 @@ def test_every_command_of_the_page_works_as_shown(
     for name in ("CONFIG", "CACHE", "STATE"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
     monkeypatch.chdir(tmp_path)
+    # What the page's sacct would have written.
+    (tmp_path / "jobs.txt").write_bytes((SACCT / "epoch.txt").read_bytes())
     asked = ["advise", "--prometheus", server, "--until", END, "--no-ledger", "--format", "json"]
     assert main(asked) == 0
     finding = json.loads(capsys.readouterr().out)["findings"][0]["id"]

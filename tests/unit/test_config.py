@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from skuwise.agent.config import load_config
+from skuwise.agent.slurm_jobs.settings import load_slurm_settings
 from skuwise.rules.errors import UsageError
 
 
@@ -143,3 +144,12 @@ def test_bursts_can_be_set_and_switched_off(tmp_path: Path) -> None:
 def test_bursts_that_tell_nothing_or_cost_too_much_are_refused(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         load(tmp_path, system=text + "\n")
+
+
+def test_a_variable_of_the_agent_is_none_of_a_section_that_begins_alike(tmp_path: Path) -> None:
+    environ = {"SKUWISE_SLURM_CONF": "/etc/slurm", "SKUWISE_SLURM_SACCT": "/opt/slurm/bin/sacct"}
+    assert load_config({}, environ, system_file=tmp_path / "none", config_home=tmp_path).slurm_conf == Path(
+        "/etc/slurm"
+    )
+    found = load_slurm_settings(environ, system_file=tmp_path / "none", config_home=tmp_path)
+    assert found.sacct == "/opt/slurm/bin/sacct"
