@@ -212,7 +212,7 @@ def _unowned(verdicts: Verdicts) -> tuple[str, ...]:
     return (
         f"The owner of {share} ({hours(sum(w.gpu_hours for w in found))}) is unknown: no scheduler, label or process "
         "names them, so they were inferred from what their GPUs do. Verdicts on them are less sure, and their "
-        "recommendations are blocked: ask who uses the nodes first. 'skuwise doctor' prints the lines that name owners.",
+        "recommendations are blocked: ask who uses the nodes first. 'skuwise doctor' prints what to add for owners.",
     )
 
 

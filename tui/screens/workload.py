@@ -144,11 +144,12 @@ class Workload(Page):
 def _who(w: WorkloadVerdict) -> Content:
     told = words.scheduled_words(w.scheduled)
     dollars = "" if w.cost_usd is None else f", {words.usd(w.cost_usd)}"
+    gpus = f"{words.counted(len(w.gpus), 'GPU')} ({w.gpu_sku or 'not one known SKU'})"
     return lines(
         line(w.name, "bold"),
         line(
-            f"{words.counted(len(w.gpus), 'GPU')} ({w.gpu_sku or 'not one known SKU'}) on "
-            f"{words.listed(w.nodes) or 'no node'}, {minute(w.start)} to {minute(w.end)}: {words.hours(w.gpu_hours)}{dollars}."
+            f"{gpus} on {words.listed(w.nodes) or 'no node'}, {minute(w.start)} to {minute(w.end)}: "
+            f"{words.hours(w.gpu_hours)}{dollars}."
         ),
         *([line(f"{told}.")] if told else []),
         line(f"{words.whose_words(w)}; id {w.id}", "$warning" if w.basis == INFERRED else "$foreground-muted"),
