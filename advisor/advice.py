@@ -13,7 +13,7 @@ from ..rules.exceptions import Exceptions, load_exceptions
 from ..rules.hour_prices import HourPrices
 from ..rules.thresholds import Threshold, WasteRule
 from .frame import Frame, Window
-from .model import UNUSED_RULES, Advice, Decision, Finding, Summary
+from .model import INFERRED, UNUSED_RULES, Advice, Decision, Finding, Summary
 from .moments import minute, span
 from .moves.found import HOUR_SECONDS, listed, when_possible
 from .moves.groups import groups_of
@@ -28,6 +28,7 @@ from .moves.waste.registry import find_custom, find_waste
 from .moves.waste.scope import Scope
 from .verdicts.facts import Verdicts
 from .verdicts.verdict import judge
+from .words import counted, hours
 
 # Findings of links that carried nothing, and of GPUs better than the work needs.
 _LINKS = ("idle-fabric", "idle-nvlink")
@@ -109,6 +110,7 @@ def advise_on(
         named += [p for n in catalog.nodes.values() for p in n.prices]
     fleet = {p.id for p in unique(book.of(n) for n in verdicts.nodes)}
     priced = reconciliation.total is not None
+    unowned = _unowned(verdicts)
     short = (*_beginning(verdicts), *_too_little(verdicts, rules, generated_at))
     enough = judged(verdicts, scene.floor_hours, generated_at)
     waste = wasted((f.finding, f.group and f.group.series_id) for f in found)
@@ -138,7 +140,7 @@ def advise_on(
         workloads=with_costs(verdicts, book),
         findings=tuple(f.finding for f in (*found, *own)),
         recommendations=recommendations,
-        notes=(*money_notes, *verdicts.notes, *short, *waste_notes, *own_notes, *over, *scene.site.notes),
+        notes=(*money_notes, *unowned, *verdicts.notes, *short, *waste_notes, *own_notes, *over, *scene.site.notes),
         market=elsewhere,
         nodes=tuple(sorted(n.node for n in verdicts.nodes)),
         fabrics=fabric_uses(verdicts.nodes, book),
@@ -199,6 +201,19 @@ def _beginning(verdicts: Verdicts) -> tuple[str, ...]:
     if first <= verdicts.window.start + HOUR_SECONDS:
         return ()
     return (f"{WINDOW_IS} {span(verdicts.window.seconds)} long, and telemetry begins at {minute(first)}.",)
+
+
+def _unowned(verdicts: Verdicts) -> tuple[str, ...]:
+    """How much of the work nobody is named for, and what that costs."""
+    found = [w for w in verdicts.workloads if w.basis == INFERRED]
+    if not found:
+        return ()
+    share = f"{len(found):,} of {counted(len(verdicts.workloads), 'workload')}"
+    return (
+        f"The owner of {share} ({hours(sum(w.gpu_hours for w in found))}) is unknown: no scheduler, label or process "
+        "names them, so they were inferred from what their GPUs do. Verdicts on them are less sure, and their "
+        "recommendations are blocked: ask who uses the nodes first. 'skuwise doctor' prints what to add for owners.",
+    )
 
 
 def about_window(note: str) -> bool:

@@ -7,7 +7,20 @@ from collections.abc import Iterable, Sequence
 
 from ..rules.catalog import NodeSku, Price
 from ..rules.plain import clean
-from .model import UNUSED_RULES, Decision, Evidence, Finding, Interval, Owner, Recommendation, Reconciliation, Summary
+from .model import (
+    INFERRED,
+    UNUSED_RULES,
+    Decision,
+    Evidence,
+    Finding,
+    Interval,
+    Owner,
+    Recommendation,
+    Reconciliation,
+    Scheduled,
+    Summary,
+    WorkloadVerdict,
+)
 from .moments import day
 
 NONE = "-"
@@ -202,6 +215,36 @@ def owner_words(owner: Owner) -> str:
     """``team search, user ann``; empty where nothing is known."""
     known = (("team", owner.team), ("user", owner.user), ("account", owner.account), ("namespace", owner.namespace))
     return ", ".join(f"{what} {value}" for what, value in known if value)
+
+
+def whose_words(w: WorkloadVerdict) -> str:
+    """Whose work it is; of work that nobody is named for, whom to ask."""
+    if w.basis == INFERRED:
+        return f"owner unknown, inferred from activity: ask who uses {listed(w.nodes) or 'its nodes'}"
+    return owner_words(w.owner) or "owner unknown"
+
+
+def basis_words(w: WorkloadVerdict) -> str:
+    """How its hold on the GPUs is known."""
+    how = {"allocation": "given by a scheduler", "process": "held by processes", INFERRED: "inferred from activity"}
+    return how.get(w.basis, w.basis)
+
+
+def scheduled_words(s: Scheduled) -> str:
+    """``Slurm job 1234 (array 1200_7), partition gpu, QOS normal, COMPLETED, requeued 2 times``, or ``Kubernetes
+    Deployment, image vllm/vllm-openai:v0.11.0``; empty where no scheduler told anything."""
+    title = {"slurm": "Slurm", "kubernetes": "Kubernetes", "docker": "Docker"}.get(s.name)
+    if title is None:
+        return ""
+    array = f" (array {s.array_job_id}_{s.array_task_id})" if s.array_job_id and s.array_task_id else ""
+    job = f" job {s.job_id}{array}" if s.job_id and s.name == "slurm" else ""
+    parts = (
+        f"{title}{job}{f' {s.controller_kind}' if s.controller_kind else ''}",
+        f"partition {s.partition}" if s.partition else "", f"QOS {s.qos}" if s.qos else "", s.state or "",
+        f"requeued {counted(s.restarts, 'time')}" if s.restarts else "", f"image {s.image}" if s.image else "",
+    )  # fmt: skip
+    told = ", ".join(part for part in parts if part)
+    return "" if told == title else told
 
 
 def money_parts(r: Reconciliation) -> tuple[tuple[str, float], ...]:

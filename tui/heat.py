@@ -15,7 +15,7 @@ from .cells import CUT
 if TYPE_CHECKING:
     from ..advisor.telemetry.by_gpu import GpuUse, NodeUse
 
-NO_WORKLOAD, NO_OWNER, NOT_OBSERVED = "no workload", "owner not known", "not observed"
+NO_WORKLOAD, NO_OWNER, NOT_OBSERVED = "no workload", "owner unknown", "not observed"
 _WORTH_CUTTING = 4
 
 

@@ -14,7 +14,10 @@ from .groups import Group
 from .scene import Option
 
 _STEPS: tuple[Risk, ...] = ("very-low", "low", "medium", "high")
-_TELLS = "Nobody owns this work, or its owner agrees; pod labels or Slurm's prolog would name the owner."
+_TELLS = (
+    "The GPUs of this work are used by several people or jobs: which belong together was inferred from their activity. "
+    "Pod labels or Slurm's prolog would tell."
+)
 _NAMED = 3
 
 
@@ -41,14 +44,13 @@ def _asked(option: Option, groups: Sequence[Group]) -> Option:
         return option
     r = option.recommendation
     nodes = sorted({node for group in groups for w in group.now for node in w.nodes})
+    why = f"the owner of this work is unknown: ask who uses {_listed(nodes)} before acting"
+    # What is not advised anyway asks nothing of anybody.
+    ask = "" if r.blocked_by else f" First ask who uses {_listed(nodes)}: no label or process names an owner."
     return replace(option, recommendation=replace(
-        r, risk=_raised(r.risk), blocked_by=(*r.blocked_by, _why(nodes)), would_change_if=(*r.would_change_if, _TELLS),
-        text=f"{r.text.rstrip()} First ask who uses {_listed(nodes)}: no label or process names an owner.",
+        r, risk=_raised(r.risk), blocked_by=(*r.blocked_by, why), would_change_if=(*r.would_change_if, _TELLS),
+        text=f"{r.text.rstrip()}{ask}",
     ))  # fmt: skip
-
-
-def _why(nodes: Collection[str]) -> str:
-    return f"nobody is named as owner of this work: ask who uses {_listed(nodes)} before acting"
 
 
 def _listed(nodes: Collection[str]) -> str:

@@ -109,11 +109,14 @@ class _Page:
 
 def _workload(page: _Page, w: WorkloadVerdict) -> None:
     page.head(f"Workload {w.name}")
-    owner = words.owner_words(w.owner)
-    page.say(f"id {w.id}, series {w.series_id}; {owner or 'owner not known'}.")
+    page.say(f"id {w.id}, series {w.series_id}; {words.whose_words(w)}.")
+    if told := words.scheduled_words(w.scheduled):
+        page.say(f"{told}.")
+    gpus = f"{words.counted(len(w.gpus), 'GPU')} ({w.gpu_sku or 'not one known SKU'})"
+    shared = ", shared with other work" if w.shared else ""
     page.say(
-        f"{len(w.gpus)} GPUs ({w.gpu_sku or 'not one known SKU'}) on {', '.join(w.nodes) or 'no node'} "
-        f"({w.node_sku or 'node SKU not known'}), known by {w.basis}{', shared with other work' if w.shared else ''}."
+        f"{gpus} on {', '.join(w.nodes) or 'no node'} ({w.node_sku or 'node SKU not known'}), "
+        f"{words.basis_words(w)}{shared}."
     )
     page.say(
         f"{minute(w.start)} to {minute(w.end)}: {words.hours(w.gpu_hours)}{_cost(w.cost_usd)}."

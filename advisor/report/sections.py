@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .. import coverage as cover
 from .. import words
-from ..model import Realisation
+from ..model import INFERRED, Realisation
 from ..moments import minute
 from .brief import Brief, brief
 from .choice import Move
@@ -116,7 +116,7 @@ def realisation_words(realisation: Realisation, available_from: str | None) -> s
 def idle(story: Story, lengths: Lengths) -> Section:
     title = "Idle and held GPUs, by owner"
     if not story.holdings:
-        return Section(title, (cover.idleness(story.advice.summary),))
+        return Section(title, (cover.idleness(story.advice.summary), *_unowned(story)))
 
     def row(h: Holding) -> tuple[str, ...]:
         owner = "nobody held them" if h.owner is None else brief(h.owner)
@@ -135,7 +135,18 @@ def idle(story: Story, lengths: Lengths) -> Section:
         heads, rows = (*heads[:-2], IN_HOURS), tuple(r[:-1] for r in rows)
     of = f"Idleness was {cover.judged_of(s)}; of the others it is not known." if s.partly_judged else ""
     sheet = Sheet(heads, rows, tuple(range(2, len(heads))), more(story.holdings, lengths.rows))
-    return Section(title, (of,) if of else (), sheet=sheet)
+    return Section(title, (*((of,) if of else ()), *_unowned(story)), sheet=sheet)
+
+
+def _unowned(story: Story) -> tuple[str, ...]:
+    """Whom to ask about work that nobody is named for."""
+    found = [w for w in story.advice.workloads if w.basis == INFERRED]
+    if not found:
+        return ()
+    held = words.hours(sum(w.gpu_hours for w in found))
+    nodes = words.listed([brief(n) for n in sorted({n for w in found for n in w.nodes})])
+    count = _count(len(found), "workload")
+    return (f"Owner unknown: {count} ({held}), inferred from what the GPUs do. Ask who uses {nodes}.",)
 
 
 def fabric(story: Story, chart: Chart | None, lengths: Lengths) -> Section:

@@ -86,7 +86,7 @@ def holdings(advice: Advice) -> tuple[Holding, ...]:
         if f.rule not in (IDLE, HELD):
             continue
         w = workloads.get(f.workload or "")
-        owner = (owner_words(w.owner) or "owner not known") if w is not None else None
+        owner = (owner_words(w.owner) or "owner unknown") if w is not None else None
         name = w.name if w is not None else ", ".join(f.nodes)
         found.setdefault(owner, []).append((name, len(f.gpus), f.gpu_hours, f.cost_usd))
     rows = [

@@ -9,7 +9,8 @@ from ..model import Alternative, BottleneckVerdict, KindVerdict
 # Of the gangs found on simulated fleets some nine in ten are a job with exactly its GPUs.
 INFERRED_SHARE = 0.9
 _SAID = (
-    "Inferred from activity: these GPUs start, stop and work together; no scheduler, label or process names the work."
+    "Inferred from activity: what its GPUs hold and do tells when it ran and which GPUs are its own. No scheduler, "
+    "label or process names the work."
 )
 
 

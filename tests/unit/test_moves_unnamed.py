@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from moves_builders import advice_of, bare, node, verdicts
+from moves_builders import advice_of, bare, founding, node, verdicts
+from skuwise.advisor.model import INFERRED, Owner
 
 
 @pytest.mark.parametrize("held", [0, 1, 3, 4])
@@ -17,3 +20,18 @@ def test_memory_that_no_label_names_is_not_given_back_and_the_finding_says_so(he
     assert [one.source.gpu_count for one in released] == ([4 - held] if held < 4 else [])
     if held == 3:
         assert released[0].text.startswith("1 GPU of n1 did nothing") and "Free it for other work" in released[0].text
+
+
+def test_the_advice_says_how_much_work_has_no_owner_and_asks_where_something_could_be_done() -> None:
+    named = founding()
+    found = replace(named, workloads=tuple(replace(w, owner=Owner(), basis=INFERRED) for w in named.workloads))
+    given = advice_of(found)
+    (note,) = [one for one in given.notes if "owner" in one]
+    assert note.startswith(f"The owner of {len(found.workloads)} of {len(found.workloads)} workload")
+    assert not [one for one in advice_of(named).notes if "owner" in one]
+    asked = [one for one in given.recommendations if one.workload is not None]
+    assert asked
+    for one in asked:
+        assert any("ask who uses" in why for why in one.blocked_by)
+        assert ("First ask who uses" in one.text) == (len(one.blocked_by) == 1)
+    assert any("First ask who uses" in one.text for one in asked)

@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.widgets import Static
 
 from ...advisor import coverage, words
-from ...advisor.model import Advice, Finding, Recommendation, WorkloadVerdict
+from ...advisor.model import INFERRED, Advice, Finding, Recommendation, WorkloadVerdict
 from ...advisor.moments import minute, span
 from ...advisor.render.phases import phase_reasons, phase_sentence
 from ..cells import line, lines
@@ -142,15 +142,17 @@ class Workload(Page):
 
 
 def _who(w: WorkloadVerdict) -> Content:
-    owner = words.owner_words(w.owner)
+    told = words.scheduled_words(w.scheduled)
     dollars = "" if w.cost_usd is None else f", {words.usd(w.cost_usd)}"
+    gpus = f"{words.counted(len(w.gpus), 'GPU')} ({w.gpu_sku or 'not one known SKU'})"
     return lines(
         line(w.name, "bold"),
         line(
-            f"{len(w.gpus)} GPUs ({w.gpu_sku or 'not one known SKU'}) on {words.listed(w.nodes) or 'no node'}, "
-            f"{minute(w.start)} to {minute(w.end)}: {words.hours(w.gpu_hours)}{dollars}."
+            f"{gpus} on {words.listed(w.nodes) or 'no node'}, {minute(w.start)} to {minute(w.end)}: "
+            f"{words.hours(w.gpu_hours)}{dollars}."
         ),
-        line(f"{owner or 'owner not known'}; id {w.id}", "$foreground-muted"),
+        *([line(f"{told}.")] if told else []),
+        line(f"{words.whose_words(w)}; id {w.id}", "$warning" if w.basis == INFERRED else "$foreground-muted"),
     )
 
 

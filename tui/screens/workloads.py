@@ -53,12 +53,17 @@ class Workloads(Page):
 
 def owner_words(w: WorkloadVerdict) -> str:
     """The most that is known of whose it is."""
-    return owner_of(w) or words.NONE
+    return owner_of(w) or "unknown"
 
 
 def _search(w: WorkloadVerdict) -> str:
     own = (w.owner.team, w.owner.user, w.owner.account, w.owner.namespace)
-    parts = (w.name, w.id, w.kind.label, w.bottleneck.label, w.gpu_sku, w.node_sku, w.framework, *own, *w.nodes)
+    s = w.scheduled
+    job = (s.job_id, f"{s.array_job_id}_{s.array_task_id}" if s.array_task_id else None, s.partition, s.qos, s.state)
+    parts = (
+        w.name, w.id, w.kind.label, w.bottleneck.label, w.gpu_sku, w.node_sku, w.framework, *own, *w.nodes, *job,
+        s.controller_kind, s.image,
+    )  # fmt: skip
     return "\n".join(part for part in parts if part)
 
 

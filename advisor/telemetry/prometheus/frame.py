@@ -114,7 +114,8 @@ def read_frame(
         source={},
         external_labels=labels,
     )
-    frame = with_activity(frame, Fine(runner, found, reading.matches, gpus.about, key_of))
+    since = float((frame.gpu["ts"] - frame.gpu["interval_seconds"]).min()) if len(frame.gpu) else 0.0
+    frame = with_activity(frame, Fine(runner, found, reading.matches, gpus.about, key_of, since))
     reading.cache.prune()
     # How much was asked is known when all was.
     source = {**_source(reading, found), "asked": dict(sorted(asked.queries.items()))}

@@ -7,7 +7,7 @@ Of each such GPU its use, memory and power are asked in rows of a scrape or long
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,6 +29,7 @@ STEPS = (60.0, 120.0, 300.0, 600.0, 900.0, 1800.0)
 SCRAPES = 3
 # Longer lists of ids make no query: all GPUs are asked for, and the others dropped.
 _MOST_NAMED = 200
+_DAY_SECONDS = 86400.0
 _MEASURES = ("gpu_util_mean", "engine_mean", "mem_used_bytes_mean", "power_watts_mean")
 _AGENT_MEASURES = ("gpu_util_mean", "sm_active_mean", "mem_used_bytes_mean", "power_watts_mean")
 # Use, memory and power; the fourth is asked of instances alone.
@@ -39,15 +40,19 @@ _USE = ("gpu_util_mean", "engine_mean", "sm_active_mean")
 @dataclass(frozen=True)
 class Fine:
     """Asks for series. `about`: the frame's GPUs by the key of their rows; `key_of`: the key that a series of
-    dcgm-exporter speaks of (None: the server has none)."""
+    dcgm-exporter speaks of (None: the server has none). `since`: Unix seconds before which the server holds nothing of
+    these GPUs: the shorter the time, the finer the rows."""
 
     runner: Runner
     found: Probe
     matches: tuple[str, ...]
     about: Mapping[str, About]
     key_of: KeyOf | None
+    since: float = 0.0
 
     def __call__(self, devices: Sequence[Device], window: Window) -> list[DeviceSeries]:
+        # From the day's beginning, so that the cache has the same queries tomorrow.
+        window = replace(window, start=max(window.start, self.since // _DAY_SECONDS * _DAY_SECONDS))
         wanted = set(devices)
         keys = {key: (one.node, one.uuid or key) for key, one in self.about.items()}
         keys = {key: device for key, device in keys.items() if device in wanted}
