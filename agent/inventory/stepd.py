@@ -1,8 +1,8 @@
 """Whose Slurm job a process is where jobs have no cgroup (``ProctrackType=proctrack/linuxproc``, ``pgid``).
 
 Every step of a job is started by a ``slurmstepd`` of its own, which names job and step in its title:
-``slurmstepd: [22.batch]``. Titles can be given by anybody, so only a process of root's is believed, by its real user and
-without a terminal: a user may start sudo or su under any name and title, and leave it waiting for a password.
+``slurmstepd: [22.batch]``. Titles can be given by anybody, so only a process of root's is believed, by its real user
+and without a terminal: a user may start sudo under any name and title, and leave it waiting for a password.
 """
 
 from __future__ import annotations
