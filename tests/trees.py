@@ -182,10 +182,11 @@ class Procfs:
         uid: int = 1000,
         cgroup: str = "0::/user.slice/user-1000.slice/session-3.scope",
         environ: Mapping[str, str] | None = None,
+        tty: int = 0,
     ) -> None:
         home = self.root / str(pid)
         name = comm if isinstance(comm, bytes) else comm.encode()
-        rest = f" S {ppid} {pid} {pid} 0 -1 4194304 1 0 0 0 5 5 0 0 20 0 1 0 {start} 1 1 18446744073709551615"
+        rest = f" S {ppid} {pid} {pid} {tty} -1 4194304 1 0 0 0 5 5 0 0 20 0 1 0 {start} 1 1 18446744073709551615"
         put(home / "stat", str(pid).encode() + b" (" + name + b")" + rest.encode() + b"\n")
         words = [word if isinstance(word, bytes) else word.encode() for word in argv]
         put(home / "cmdline", b"".join(word + b"\0" for word in words))

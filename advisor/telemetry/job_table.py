@@ -7,7 +7,7 @@ at another time keeps its number, and a use that goes on far beyond its run is n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any, cast
@@ -26,6 +26,8 @@ EDGE_SECONDS = 120.0
 _NUMBERS = frozenset({"ts_start", "ts_end", "shared", "mem_used_bytes", "first_seen", "last_seen", "restarts"})
 # A run whose end is not told goes on until the next run of its id.
 _OPEN = float("inf")
+# No job is requeued so often, and no id used again; a table that says so is wrong, or made to cost time.
+_MOST_RUNS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class _Joined:
     elsewhere: set[str] = field(default_factory=set)  # jobs of the table that ran on other nodes or at other times
     longer: set[str] = field(default_factory=set)
     doubtful: set[str] = field(default_factory=set)
+    others: set[str] = field(default_factory=set)  # jobs that were observed to be another user's
     other_cluster: set[str] = field(default_factory=set)
 
 
@@ -107,6 +110,9 @@ def with_jobs(frame: Frame, jobs: Iterable[SlurmJob] = (), *, cluster: str | Non
         key = str(row["workload_id"])
         candidates = list({run.job.key: run for one in _called(row) for run in runs.get(one, ())}.values())
         if not candidates or key not in at:
+            continue
+        if len(candidates) > _MOST_RUNS:
+            joined.doubtful.add(str(row.get("job_id")))
             continue
         touched.add(key)
         _join(row, _records(frame.uses.iloc[at[key]]), candidates, clusters, edge, joined)
@@ -215,31 +221,50 @@ def _join(  # noqa: PLR0917
     old = str(row["workload_id"])
     for use in uses:
         node, start, end = str(use["node"]), float(use["ts_start"]), float(use["ts_end"])
-        here = [run for run in runs if run.is_on(node, clusters.get(node, ""))]
+        there = [run for run in runs if run.is_on(node, clusters.get(node, ""))]
+        here = [run for run in there if not _is_others(_text(row.get("user")), run.job.user)]
         fits = [run for run in here if run.common(start, end) > 0] or _nearest(here, start, end, edge)
         if len(fits) > 1 and any(a.end > b.job.started + 1.0 for a, b in pairwise(fits)):
             joined.doubtful.add(str(row.get("job_id")))
             fits = []
         elif not fits:
-            joined.elsewhere.add(str(row.get("job_id")))
+            (joined.others if len(here) < len(there) else joined.elsewhere).add(str(row.get("job_id")))
+        pieces = list(_pieces(start, end, fits, edge))
+        # A table takes the edges of a use away, and pauses between runs, never most of what was observed.
+        if fits and end - start > 2 * edge and sum(stop - begin for _, begin, stop in pieces) < (end - start) / 2:
+            joined.doubtful.add(str(row.get("job_id")))
+            fits = []
         if not fits:
             joined.uses.append(dict(use))
             joined.workloads.setdefault(old, dict(row))
             continue
-        for n, run in enumerate(fits):
-            first, last = n == 0, n == len(fits) - 1
-            begin = _edge(start, run.job.started, edge if first else _OPEN)
-            stop = _edge(end, run.end, edge)
-            if not last:
-                # A use that went on after its run, while the next was not there yet, is still the earlier's.
-                stop = run.end if fits[n + 1].job.started - run.end <= edge else fits[n + 1].job.started
+        for run, begin, stop in pieces:
             if begin < run.job.started or stop > run.end:
                 joined.longer.add(run.job.job_id)
-            if stop <= begin:
-                continue
             own = _named(row, run, clusters.get(node, ""), joined)
             joined.uses.append({**use, "workload_id": own, "ts_start": begin, "ts_end": stop})
             joined.renamed.setdefault(old, set()).add(own)
+
+
+def _pieces(start: float, end: float, fits: Sequence[_Run], edge: float) -> Iterator[tuple[_Run, float, float]]:
+    """What of a use is of which run: begin and end."""
+    for n, run in enumerate(fits):
+        first, last = n == 0, n == len(fits) - 1
+        begin = _edge(start, run.job.started, edge if first else _OPEN)
+        stop = _edge(end, run.end, edge)
+        if not last:
+            # A use that went on after its run, while the next was not there yet, is still the earlier's.
+            stop = run.end if fits[n + 1].job.started - run.end <= edge else fits[n + 1].job.started
+        if stop > begin:
+            yield run, begin, stop
+
+
+def _is_others(observed: str | None, told: str | None) -> bool:
+    """Whether two names are certainly of two users. A number, or root of a container, says nothing; realms differ."""
+    if not observed or not told or observed.isdecimal() or told.isdecimal() or observed == "root":
+        return False
+    one, other = (name.rpartition("\\")[2].partition("@")[0].casefold() for name in (observed, told))
+    return one != other
 
 
 def _nearest(runs: Sequence[_Run], start: float, end: float, edge: float) -> list[_Run]:
@@ -334,6 +359,7 @@ def _notes(joined: _Joined) -> tuple[str, ...]:
     for jobs, what in (
         (joined.elsewhere, "ran on other nodes or at another time by Slurm's job table; they keep their numbers"),
         (joined.doubtful, "have several runs at once in Slurm's job table; they keep their numbers"),
+        (joined.others, "belong to another user by Slurm's job table than was observed; they keep their numbers"),
         (joined.longer, "held GPUs beyond the times of Slurm's job table; the observed times are used"),
     ):
         if jobs:

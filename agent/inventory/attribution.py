@@ -379,10 +379,10 @@ class Attribution:
     def _job_without_cgroup(self, process: Process, context: Context) -> Origin | None:
         """The Slurm job of a process whose cgroup names none: by its slurmstepd, else by its environment, where that is
         told and the job is its user's."""
-        for ancestor in context.ancestors(process):
-            job = stepd_job(ancestor, self._trusted)
-            if job is not None:
-                return Origin("slurm", job, job if job.isdecimal() else None)
+        jobs = (stepd_job(ancestor, self._trusted) for ancestor in context.ancestors(process))
+        # The outermost is Slurm's own: what looks like one below it was started by the job.
+        for job in reversed([job for job in jobs if job is not None]):
+            return Origin("slurm", job, job if job.isdecimal() else None)
         owners = self._allocations.job_owners() if self._allocations is not None else {}
         if owners and process.uid is not None:
             job = self._variables(process.stat.pid).get("SLURM_JOB_ID", "")

@@ -44,13 +44,13 @@ def origin_of(cgroup: str) -> Origin:
     """The scheduler and its key. A Slurm job inside a pod is the job; a container inside a pod is the pod."""
     paths = [line.split(":", 2)[-1] for line in cgroup.splitlines()]
     for path in paths:
-        if (match := _SLURM_JOB.search(path)) and not _USERS_OWN.search(path, 0, match.start()):
-            return Origin("slurm", match.group(1), match.group(1))
+        named = [match for pattern in (_SLURM_JOB, _SLURM_SLUID) if (match := pattern.search(path))]
+        match = min(named, key=lambda one: one.start(), default=None)
+        if match is not None and not _USERS_OWN.search(path, 0, match.start()):
+            key = match.group(1)
+            return Origin("slurm", key, key if key.isdecimal() else None)
     for path in paths:
-        if (match := _SLURM_SLUID.search(path)) and not _USERS_OWN.search(path, 0, match.start()):
-            return Origin("slurm", match.group(1))
-    for path in paths:
-        if match := _POD.search(path):
+        if (match := _POD.search(path)) and not _USERS_OWN.search(path, 0, match.start()):
             return Origin("kubernetes", match.group(1).replace("_", "-"))
     for path in paths:
         if match := _CONTAINER.search(path):

@@ -168,7 +168,8 @@ def _labels(item: Item, wanted: Mapping[str, None]) -> dict[str, str]:
 
 
 def _ended(status: Item) -> float | None:
-    if status.get("phase") not in _OVER:
+    phase = status.get("phase")
+    if not isinstance(phase, str) or phase not in _OVER:
         return None
     times = [
         _moment(_part(_part(one, "state"), "terminated").get("finishedAt"))

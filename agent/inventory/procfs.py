@@ -25,12 +25,14 @@ ALLOWED_VARIABLES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """``/proc/PID/stat``. `start_ticks` (field 22: clock ticks since boot) tells a reused PID from the old one."""
+    """``/proc/PID/stat``. `start_ticks` (field 22: clock ticks since boot) tells a reused PID from the old one; `tty`
+    (field 7): its terminal, 0 for none."""
 
     pid: int
     ppid: int
     comm: str
     start_ticks: int
+    tty: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ def parse_stat(raw: bytes) -> Stat | None:
     if not (closing and opening) or len(fields) < 20:
         return None
     try:
-        return Stat(int(pid), int(fields[1]), clean_text(comm, 64), int(fields[19]))
+        return Stat(int(pid), int(fields[1]), clean_text(comm, 64), int(fields[19]), int(fields[4]))
     except ValueError:
         return None
 

@@ -1,7 +1,8 @@
 """Whose Slurm job a process is where jobs have no cgroup (``ProctrackType=proctrack/linuxproc``, ``pgid``).
 
 Every step of a job is started by a ``slurmstepd`` of its own, which names job and step in its title:
-``slurmstepd: [22.batch]``. Titles can be given by anybody, so only a process of root's is believed.
+``slurmstepd: [22.batch]``. Titles can be given by anybody, so only a process of root's is believed, by its real user
+and without a terminal: a user may start sudo under any name and title, and leave it waiting for a password.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _MAX_PROCESSES = 65536
 
 def stepd_job(process: Process, trusted_uids: frozenset[int]) -> str | None:
     """The job (or SLUID) whose step this process runs, if it is a slurmstepd."""
-    if process.stat.comm != _COMM or process.uid not in trusted_uids:
+    if process.stat.comm != _COMM or process.uid not in trusted_uids or process.stat.tty:
         return None
     match = _TITLE.fullmatch(" ".join(process.argv))
     return match.group(1) if match else None

@@ -34,6 +34,10 @@ _UNITS = {unit: 1024.0**n for n, unit in enumerate(("", "K", "M", "G", "T", "P",
 # Slurm began in 2003; the year 2200 is as far as its 32 bits of seconds reach, and more.
 _FIRST, _LAST = 1_000_000_000.0, 7_258_118_400.0
 _MOST_LIST = 4096
+# What is longer is cut before it is looked at, and kept: columns of some sites hold whole command lines.
+_MOST_TEXT = 1024
+# No cluster has more of anything; beyond, a sum may not fit into a database's integer.
+MOST_COUNT = 10**12
 # A state of a job that has not begun, or will begin again (sacct(1), "JOB STATE CODES").
 NOT_BEGUN = frozenset({"PENDING", "CONFIGURING"})
 
@@ -57,17 +61,20 @@ def parse_job_id(text: str) -> JobId | None:
     return JobId(found["job"], found["task"], found["waiting"] is not None, found["step"] is not None, found["part"])
 
 
-@lru_cache(maxsize=16_384)  # few users, accounts, partitions and names, on very many lines
 def parse_text(text: str | None) -> str | None:
     """A name on one line without control characters; None where there is none."""
-    cleaned = clean_text(text) if text else ""
-    return None if cleaned.lower() in _NOTHING else cleaned
+    cleaned = parse_name(text)
+    return None if cleaned is None or cleaned.lower() in _NOTHING else cleaned
 
 
-@lru_cache(maxsize=16_384)
 def parse_name(text: str | None) -> str | None:
     """A job's name: a job may well be called ``none``."""
-    return (clean_text(text) or None) if text else None
+    return (_cleaned(text[:_MOST_TEXT]) or None) if text else None
+
+
+@lru_cache(maxsize=16_384)  # few users, accounts, partitions and names, on very many lines
+def _cleaned(text: str) -> str:
+    return clean_text(text)
 
 
 def parse_node_list(text: str | None) -> str | None:
@@ -161,12 +168,17 @@ class Resources:
     mem_bytes: float | None = None
 
 
-@lru_cache(maxsize=16_384)
 def parse_tres(*texts: str | None) -> Resources:
     """``billing=8,cpu=8,gres/gpu=4,gres/gpu:h100=4,mem=32G,node=1``; what one text does not tell, the next may.
 
-    Of typed GPUs alone the sum counts. GPUs that nobody names are none, where anything is named.
+    Of typed GPUs alone the sum counts. GPUs that nobody names are none, where anything is named. A text that is longer
+    than we keep tells nothing: a part of it would be other resources.
     """
+    return _tres(tuple(text if text and len(text) <= _MOST_LIST else None for text in texts))
+
+
+@lru_cache(maxsize=16_384)
+def _tres(texts: tuple[str | None, ...]) -> Resources:
     tables = (dict(part.split("=", 1) for part in (text or "").split(",") if "=" in part) for text in texts)
     return first_told(*(resources_of(parts) for parts in tables if parts))
 

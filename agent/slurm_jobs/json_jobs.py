@@ -13,6 +13,7 @@ from typing import BinaryIO
 from ...rules.errors import NothingToDo, UsageError
 from ..slurm_job import SlurmJob
 from .fields import (
+    MOST_COUNT,
     NOT_BEGUN,
     Resources,
     first_told,
@@ -116,8 +117,9 @@ def _resources(said: object) -> Resources:
     counts: dict[str, int] = {}
     for one in map(_table, said):
         kind, name, count = one.get("type"), one.get("name"), _number(one.get("count"))
-        if isinstance(kind, str) and count is not None and count >= 0:
+        if isinstance(kind, str) and count is not None and 0 <= count < MOST_COUNT:
             counts[f"{kind}/{name}" if name else kind] = count
     typed = [count for name, count in counts.items() if name.startswith("gres/gpu:")]
     memory = counts.get("mem")
-    return Resources(counts.get("gres/gpu", sum(typed)), counts.get("cpu"), memory * 1024.0**2 if memory else None)
+    gpus = counts.get("gres/gpu", sum(typed))
+    return Resources(gpus if gpus < MOST_COUNT else None, counts.get("cpu"), memory * 1024.0**2 if memory else None)

@@ -15,12 +15,30 @@ _OUTSIDE = re.compile(r",(?![^\[]*\])")  # a comma that stands outside brackets
 _LIST = re.compile(r"[A-Za-z0-9._\-\[\],]{1,4096}", re.ASCII)
 
 
-@lru_cache(maxsize=4096)
+# Written out, a list of the largest cluster takes megabytes: only short ones are kept, and few others.
+_SHORT = 512
+
+
 def expanded(node_list: str) -> frozenset[str] | None:
     """The nodes of a list; None for what is none, or names more than `MAX_NODES`."""
+    short = _short(node_list)
+    return short if short is not None else _long(node_list)
+
+
+@lru_cache(maxsize=4096)
+def _short(node_list: str) -> frozenset[str] | None:
+    return _expanded(node_list, _SHORT)
+
+
+@lru_cache(maxsize=16)
+def _long(node_list: str) -> frozenset[str] | None:
+    return _expanded(node_list, MAX_NODES)
+
+
+def _expanded(node_list: str, limit: int) -> frozenset[str] | None:
     if not _LIST.fullmatch(node_list):
         return None
     if max(one.count("[") for one in _OUTSIDE.split(node_list)) > _MAX_DIMENSIONS:
         return None
-    found = expand(node_list, MAX_NODES)
+    found = expand(node_list, limit)
     return frozenset(found) if found and all(found) else None

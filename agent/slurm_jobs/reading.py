@@ -29,6 +29,7 @@ class Reading:
     unkept: int = 0
     untimed: int = 0
     unraw_tasks: int = 0
+    contradicted: set[tuple[str, str, int]] = field(default_factory=set)
 
     def add(self, job: SlurmJob, keep: Keep) -> None:
         """Take a run in, once: what knows its end goes over what does not, else the later over the earlier."""
@@ -36,6 +37,11 @@ class Reading:
             self.unkept += 1
             return
         before = self.jobs.get(job.key)
+        if job.key in self.contradicted or (before is not None and _is_others(before, job)):
+            # One run has one user. Whoever made up the other, nobody can tell which it is.
+            self.jobs.pop(job.key, None)
+            self.contradicted.add(job.key)
+            return
         if before is not None and before.ended is not None and job.ended is None:
             job = replace(job, ended=before.ended, state=before.state)
         self.jobs[job.key] = job
@@ -49,6 +55,11 @@ class Reading:
                 f"{self.refused} {what} of the job table cannot be read and were left out (a name with a line break or "
                 "a '|', or a line that was cut)."
             )
+        if self.contradicted:
+            said.append(
+                f"{len(self.contradicted)} runs have several users in the job table and were left out (a job's name "
+                "may hold lines that look like another job)."
+            )
         if self.untimed:
             said.append(f"{self.untimed} jobs have no start that can be read and were left out.")
         if self.unraw_tasks:
@@ -57,3 +68,7 @@ class Reading:
                 "be found. Add JobIDRaw to sacct's --format."
             )
         return said
+
+
+def _is_others(one: SlurmJob, other: SlurmJob) -> bool:
+    return one.user is not None and other.user is not None and one.user != other.user

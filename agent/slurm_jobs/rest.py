@@ -6,10 +6,13 @@ followed. https://slurm.schedmd.com/rest.html, ``/slurmdb/vX/jobs``: `start_time
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import io
 import ipaddress
+import os
 import socket
+import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -30,23 +33,35 @@ def ask_slurmrestd(
     """The runs that did anything since `since` (Unix seconds). Raises SkuwiseError where the server cannot tell."""
     headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "skuwise"}
     if settings.slurmrestd_user:
+        if not settings.slurmrestd_user.isascii():
+            raise UsageError("slurm.slurmrestd_user must be ASCII.", "Use the user's name as Slurm has it.")
         headers["X-SLURM-USER-NAME"] = settings.slurmrestd_user
     if settings.slurmrestd_token_file is not None:
         headers["X-SLURM-USER-TOKEN"] = _token(settings.slurmrestd_token_file)
     for version in (settings.slurmrestd_version,) if settings.slurmrestd_version else _VERSIONS:
         connection = _connection(settings.slurmrestd, timeout_seconds)
+        # A timeout of the socket is for each read: a server that sends a byte now and then would never be given up.
+        late = threading.Event()
+        timer = threading.Timer(timeout_seconds, _cut, (connection, late))
+        timer.daemon = True
+        timer.start()
         try:
             path = f"{_prefix(settings.slurmrestd)}/slurmdb/{version}/jobs?start_time={since:.0f}&skip_steps=true"
             connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
             body = answer.read(MAX_JSON_BYTES + 1)
         except (OSError, http.client.HTTPException) as error:
+            if late.is_set():
+                raise _too_slow(timeout_seconds) from None
             what = getattr(error, "strerror", None) or type(error).__name__
             raise SkuwiseError(
                 f"slurmrestd at {settings.slurmrestd} cannot be asked: {what}.", "Check slurm.slurmrestd."
             ) from error
         finally:
+            timer.cancel()
             connection.close()
+        if late.is_set():
+            raise _too_slow(timeout_seconds)
         if answer.status == http.client.NOT_FOUND and not settings.slurmrestd_version:
             continue
         if answer.status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
@@ -63,6 +78,17 @@ def ask_slurmrestd(
         f"slurmrestd knows no version of its data from {_VERSIONS[-1]} to {_VERSIONS[0]}.",
         "Set slurm.slurmrestd_version, and load its plugin openapi/slurmdbd.",
     )
+
+
+def _cut(connection: http.client.HTTPConnection, late: threading.Event) -> None:
+    late.set()
+    with contextlib.suppress(OSError, ValueError):
+        if connection.sock is not None:
+            connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+def _too_slow(seconds: float) -> SkuwiseError:
+    return SkuwiseError(f"slurmrestd took longer than {seconds:g} s.", "Ask for a shorter time with --since.")
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -83,8 +109,9 @@ def _prefix(address: str) -> str:
 def _connection(address: str, timeout: float) -> http.client.HTTPConnection:
     if address.startswith("unix:"):
         return _UnixConnection(address.removeprefix("unix:").removeprefix("//"), timeout)
+    said = repr(address) if "@" not in address else "an address with a password"
     wrong = UsageError(
-        f"Invalid slurm.slurmrestd: {address!r}.", "Use https://HOST:PORT, http://127.0.0.1:PORT or unix:/PATH."
+        f"Invalid slurm.slurmrestd: {said}.", "Use https://HOST:PORT, http://127.0.0.1:PORT or unix:/PATH."
     )
     try:
         parts = urlsplit(address)
@@ -116,6 +143,8 @@ def _is_loopback(host: str) -> bool:
 def _token(path: Path) -> str:
     try:
         with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_mode & 0o007:
+                raise UsageError(f"{path} may be read by everybody.", "chmod 0600 it, and renew the token.")
             raw = file.read(_MAX_TOKEN + 1)
         token = raw.decode("ascii").strip().removeprefix("SLURM_JWT=")  # as scontrol token prints it
     except (OSError, UnicodeDecodeError) as error:

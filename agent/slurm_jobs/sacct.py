@@ -68,6 +68,7 @@ class _Line:
     text: str
     bytes: int
     whole: bool  # it ends with a line break
+    cut: bool = False  # it was longer than a record may be, and its text is left out
 
 
 def _lines(file: BinaryIO, what: str) -> Iterator[_Line]:
@@ -82,6 +83,13 @@ def _lines(file: BinaryIO, what: str) -> Iterator[_Line]:
                 raise UsageError(f"{what} is UTF-16.", "Save it as UTF-8.")
         if number > MAX_LINES or read > MAX_BYTES:
             raise UsageError(f"{what} is larger than a job table may be.", "Narrow it with sacct's --starttime.")
+        if len(raw) == _MAX_LINE and not raw.endswith(b"\n"):
+            while len(rest := file.readline(_MAX_LINE)) == _MAX_LINE and not rest.endswith(b"\n"):
+                read += len(rest)
+                if read > MAX_BYTES:
+                    break
+            yield _Line("", len(raw), rest.endswith(b"\n"), cut=True)
+            continue
         yield _Line(raw.decode("utf-8", "replace").rstrip("\r\n"), len(raw), raw.endswith(b"\n"))
 
 
@@ -190,6 +198,9 @@ class _Records:
     def read(self, lines: Iterator[_Line]) -> Iterator[list[str]]:
         for line in lines:
             self._at += line.bytes
+            if line.cut:
+                self._pass_over()
+                continue
             if not line.whole:
                 # sacct ends each line: this one was cut, and what its last field says may be half of it.
                 self._found.refused += line.text != ""
@@ -201,6 +212,12 @@ class _Records:
         if self._open is not None:
             self._found.refused += 1
         yield from (fields for _, fields in self._held)
+
+    def _pass_over(self) -> None:
+        """A line too long to be read: it may end a name that made up what is before it, or begin one that goes on."""
+        self._found.refused += 1 + len(self._held)
+        self._held.clear()
+        self._open, self._too_long, self._doubt = None, False, _NAME_BYTES
 
     def _line(self, line: _Line) -> None:
         text = line.text

@@ -153,6 +153,12 @@ def test_a_user_does_not_name_himself_into_another_job(proc: Procfs) -> None:
     for pid, name in ((701, "job_99"), (702, "s8FXKTA79XAR00")):
         proc.process(pid, argv=["python", "t.py"], cgroup=f"{own}/{name}/step_0")
         assert only(proc, on(0, pid)).scheduler == "process"
+    task = "0::/system.slice/slurmstepd.scope/s8FXKTA79XAR00/step_0/user/task_0"
+    proc.process(703, argv=["python", "t.py"], cgroup=f"{task}/slurmstepd.scope/job_99")
+    assert only(proc, on(0, 703)).job_id == "s8FXKTA79XAR00"
+    pod = "0::/user.slice/user-1000.slice/user@1000.service/pod0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f"
+    proc.process(704, argv=["python", "t.py"], cgroup=pod)
+    assert only(proc, on(0, 704)).scheduler == "process"
 
 
 def test_slurm_variables_name_the_job_and_nothing_else_is_read_of_them(proc: Procfs) -> None:

@@ -195,3 +195,12 @@ def test_a_file_that_is_too_large_is_refused(tmp_path: Path, capsys: pytest.Capt
         file.truncate(SIZE_LIMIT + 1)
     main("pods", str(path), "n1")
     assert "larger than 64 MiB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("phase", [[], {}, None, 1, "x" * 5000])
+def test_a_pod_of_another_shape_does_not_end_the_reading_of_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], phase: object
+) -> None:
+    odd = {**pod("odd", None), "status": {"phase": phase}}
+    assert main("pods", str(written(tmp_path / "odd.json", odd, pod("well", None))), "n1") == 0
+    assert "well" in {one["name"] for one in json.loads(capsys.readouterr().out)["pods"]}

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import socket
 import socketserver
 import sqlite3
 import subprocess
@@ -15,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 
@@ -339,6 +340,7 @@ def slurmrestd(
 def test_slurmrestd_is_asked_in_the_version_that_it_knows(tmp_path: Path, unix: bool) -> None:
     token = tmp_path / "token"
     token.write_text("SLURM_JWT=abc.def\n")
+    token.chmod(0o600)
     answer = (200, (DATA / "jobs.json").read_bytes())
     with slurmrestd({"/slurmdb/v0.0.38/jobs": answer}, tmp_path / "s" if unix else None) as (address, asked):
         found = ask_slurmrestd(SlurmSettings(slurmrestd=address, slurmrestd_token_file=token), 1790000000.0)
@@ -484,3 +486,41 @@ def test_hostile_names_of_jobs_reach_no_terminal_page_or_query(tmp_path: Path) -
     done = skuwise("explain", "--db", path, "5", "--no-ledger")
     assert done.returncode == 0, done.stderr
     assert not {"\x1b", "\u202e"} & set(done.stdout.decode())
+
+
+def test_a_server_that_sends_a_byte_now_and_then_is_given_up() -> None:
+    """Each byte comes in time; the answer does not."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    stop = threading.Event()
+
+    def drip() -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+            while not stop.wait(0.05):
+                connection.sendall(b" ")
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    try:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(SkuwiseError, match="longer than"):
+            ask_slurmrestd(SlurmSettings(slurmrestd=address), 0.0, timeout_seconds=0.3)
+    finally:
+        stop.set()
+        thread.join()
+        listener.close()
+
+
+def test_no_error_tells_a_secret_and_no_token_is_everybodys(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as told:
+        ask_slurmrestd(SlurmSettings(slurmrestd="https://ann:s3cret@slurm.example"), 0.0)
+    assert "s3cret" not in str(told.value)
+    token = tmp_path / "token"
+    token.write_text("s3cret")
+    token.chmod(0o644)
+    with pytest.raises(UsageError, match="everybody") as told:
+        ask_slurmrestd(SlurmSettings(slurmrestd="http://127.0.0.1:1", slurmrestd_token_file=token), 0.0)
+    assert "s3cret" not in str(told.value)
+    with pytest.raises(UsageError, match="ASCII"):
+        ask_slurmrestd(SlurmSettings(slurmrestd="http://127.0.0.1:1", slurmrestd_user="\u0142"), 0.0)

@@ -427,3 +427,15 @@ def test_the_database_has_the_times_of_prolog_and_epilog_also_after_a_restart(no
     with sqlite3.connect(db) as connection:
         seen = connection.execute("SELECT job_id, first_seen, last_seen FROM workloads ORDER BY job_id").fetchall()
     assert [(job, first - T0, last - T0) for job, first, last in seen] == [("22", 2, 95), ("24", 96, 99)]
+
+
+def test_no_user_names_himself_into_another_job_by_a_program_of_roots(node: SlurmNode) -> None:
+    """sudo under slurmstepd's name and title, which waits for a password in place of the work's parent."""
+    cgroup, title = "0::/system.slice/slurmd.service", ["slurmstepd: [42.batch]"]
+    node.proc.process(300, comm="slurmstepd", argv=title, uid=0, cgroup=cgroup, start=5, tty=34816)
+    node.child(301, 300)
+    assert {one.job_id for one in node.see((0, 301))[0]} == {None}
+    node.stepd(200, "22.batch")
+    node.proc.process(201, comm="slurmstepd", argv=title, uid=0, ppid=200, cgroup=cgroup, start=6)
+    node.child(202, 201)
+    assert {one.job_id for one in node.see((0, 202))[0]} == {"22"}

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from skuwise.advisor.frame import Window
 from skuwise.advisor.telemetry.activity import DeviceSeries, Gang, find_gangs
+from skuwise.advisor.telemetry.activity.apply import with_activity
+from skuwise.advisor.telemetry.activity.unchained import unchained
+from skuwise.tests.frames import TRAINING, FrameBuilder
 
 T0 = 1_790_000_000.0 // 3600 * 3600
 HOUR, DAY, GIB = 3600.0, 86400.0, 2.0**30
@@ -240,3 +245,39 @@ def test_what_is_no_reading_is_no_work() -> None:
     ts = T0 + 60 * np.arange(1.0, 200.0)
     wild = np.resize([-5.0, 9e18, np.inf, -np.inf, np.nan], len(ts))
     assert find_gangs([DeviceSeries("a", "g", ts, 60.0, wild, wild, wild)]) == ()
+
+
+def test_where_something_starts_every_minute_what_began_hours_apart_is_not_compared() -> None:
+    """Each start is near the next: uncut, all of them would be one, at the cost of the square of the record."""
+    pieces = unchained([60.0 * n for n in range(5000)], float, 600.0, 100)
+    assert [one for own in pieces for one in own] == [60.0 * n for n in range(5000)]
+    assert all(own[-1] - own[0] <= 600.0 for own in pieces) and len(pieces) < 1200
+    # What was there before the data began together; too many of them are divided all the same.
+    old = unchained([-math.inf] * 250 + [0.0, 5.0], float, 600.0, 100)
+    assert max(map(len, old)) <= 100 and [0.0, 5.0] in old
+    # A pause is where a chain is cut, not at a number.
+    assert unchained([0.0, 100.0, 200.0, 600.0, 700.0], float, 600.0, 100) == [[0.0, 100.0, 200.0], [600.0, 700.0]]
+
+
+def test_flickering_gpus_are_in_one_gang_at_a_time_and_cost_little() -> None:
+    """No hour of a GPU is counted twice, whatever it does."""
+    make = FrameBuilder(hours=8)
+    make.node("n1")
+    devices = [("n1", f"GPU-n1-{n}") for n in range(8)]
+    for device in devices:
+        make.use(TRAINING, *device)
+    rng = np.random.default_rng(5)
+
+    def finer(wanted: Sequence[tuple[str, str]], window: Window) -> list[DeviceSeries]:
+        ts = np.arange(window.start + 60.0, window.end + 1.0, 60.0)
+        n = len(ts)
+        return [
+            DeviceSeries(*one, ts, 60.0, rng.random(n), rng.random(n) * 80 * GIB, rng.random(n) * 700, means=True)
+            for one in wanted
+        ]
+
+    uses = with_activity(make.frame(), finer).uses
+    assert len(uses)
+    for _, own in uses.groupby(["node", "gpu_uuid"]):
+        ordered = own.sort_values("ts_start")
+        assert (ordered["ts_start"].to_numpy()[1:] >= ordered["ts_end"].to_numpy()[:-1]).all()

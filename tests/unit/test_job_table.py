@@ -257,3 +257,26 @@ def test_explain_finds_a_job_by_its_number_and_of_several_runs_the_newest() -> N
     for nobody in ("23", "7", "22 OR 1", "2" * 40):
         with pytest.raises(UsageError):
             find(advice, nobody)
+
+
+def test_a_table_does_not_give_one_users_work_to_another() -> None:
+    frame = built(("22", "n1", 0, 10))
+    told = replace(frame, workloads=frame.workloads.assign(user="bob"))
+    joined = with_jobs(told, [run(user="ann")])
+    assert spans(joined) == [("job 22", 0.0, 10.0)] and set(joined.workloads["user"]) == {"bob"}
+    assert "another user" in joined.notes[0]
+    for same in ("Ann", "ann@lab.example", "LAB\\ann", "1000", "root"):
+        alike = replace(frame, workloads=frame.workloads.assign(user=same))
+        assert set(with_jobs(alike, [run(user="ann")]).workloads["name"]) == {"train-7"}
+
+
+@pytest.mark.parametrize("seconds", [1.0, 119.0])
+def test_a_table_of_short_runs_hides_no_use_and_makes_no_thousands(seconds: float) -> None:
+    """Each pause is as short as edges are known to; together they would be nearly all that was observed."""
+    frame = built(("22", "n1", 0, 40))
+    jobs = [run(start=a / 3600, end=(a + seconds) / 3600) for a in range(0, 40 * 3600, 120)]
+    joined = with_jobs(frame, jobs)
+    assert spans(joined) == [("job 22", 0.0, 40.0)] and "keep their numbers" in joined.notes[0]
+    few = with_jobs(built(("22", "n1", 0, 4)), jobs[:120])
+    held = float((few.uses["ts_end"] - few.uses["ts_start"]).sum())
+    assert held >= 0.98 * 4 * HOUR

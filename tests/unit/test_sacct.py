@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import io
+import json
 import random
 from datetime import UTC
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+from skuwise.agent.inventory.text import NAME_LIMIT
 from skuwise.agent.slurm_job import SlurmJob
-from skuwise.agent.slurm_jobs.fields import parse_job_id, parse_moments, parse_span, parse_state, parse_tres
+from skuwise.agent.slurm_jobs.fields import parse_job_id, parse_moments, parse_name, parse_span, parse_state, parse_tres
 from skuwise.agent.slurm_jobs.json_jobs import read_json
 from skuwise.agent.slurm_jobs.nodelist import MAX_NODES, expanded
 from skuwise.agent.slurm_jobs.reading import Reading
@@ -293,3 +295,34 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     write_table(tmp_path / "jobs", found.jobs.values())
     assert read_table(tmp_path / "jobs").jobs == found.jobs
     assert (tmp_path / "jobs").stat().st_mode & 0o007 == 0
+
+
+def test_a_line_that_is_too_long_loses_no_line_but_those_near_it() -> None:
+    """Sites have sacct print whole command lines and comments."""
+    lines = [line(n) for n in range(1, 30)]
+    found = read(*lines, line(50, name="x" * 1_000_000), *(line(n) for n in range(60, 90)))
+    assert {"1", "20", "70", "89"} <= by_id(found).keys() and "50" not in by_id(found)
+    assert found.refused >= 1
+    made_up = "90|90|x|eve|COMPLETED|1790000000|1790000600"
+    for name in (f"{'x' * 300_000}\n{made_up}", f"{made_up}\n{'x' * 300_000}"):
+        assert "eve" not in {job.user for job in read(line(50, name=name), *lines).jobs.values()}
+
+
+def test_a_run_of_two_users_is_nobodys_whichever_comes_first() -> None:
+    for users in (("ann", "eve"), ("eve", "ann"), ("ann", "eve", "ann")):
+        found = read(*(line(22, user=user) for user in users), line(23))
+        assert set(by_id(found)) == {"23"} and any("several users" in one for one in found.warnings())
+
+
+def test_texts_of_any_length_are_bounded_before_they_are_kept() -> None:
+    assert len(parse_name("x" * 100_000) or "") == NAME_LIMIT
+    assert parse_tres("gres/gpu=1," + "x" * 10_000) == parse_tres(None)
+
+
+def test_counts_that_no_cluster_has_are_not_told() -> None:
+    """A database's integers have 64 bits."""
+    gpus = [{"type": "gres", "name": f"gpu:{n}", "count": 2**61} for n in range(9)]
+    job = {"job_id": 5, "time": {"start": T}, "tres": {"allocated": gpus}}
+    many = {**job, "job_id": 6, "tres": {"allocated": [{**one, "count": 10**12 - 1} for one in gpus]}}
+    found = by_id(read_json(io.BytesIO(json.dumps({"jobs": [job, many]}).encode())))
+    assert found["6"].gpus is None and (found["5"].gpus or 0) < 2**40

@@ -190,7 +190,9 @@ def _divided(early: Sequence[Gang], late: Sequence[Gang]) -> dict[tuple[Device, 
 
 def _found(gangs: Sequence[Gang], owned: Mapping[Device, Spans], window: Window) -> list[Found]:
     found = []
-    for gang in gangs:
+    # A gang's start is the middle of its devices': one of them may have been at other work until a little later.
+    taken: dict[Device, float] = {}
+    for gang in sorted(gangs, key=lambda one: (one.start, one.gpus)):
         start, end = max(gang.start, window.start), min(gang.end, window.end)
         if gang.open_start and start - window.start <= HOUR:
             start = window.start
@@ -198,7 +200,9 @@ def _found(gangs: Sequence[Gang], owned: Mapping[Device, Spans], window: Window)
             end = window.end
         spans: dict[Device, Spans] = {}
         for device in gang.gpus:
-            own = [(a, b) for a, b in unowned(start, end, owned.get(device, [])) if b - a >= LEAST_USE_SECONDS]
+            begin = max(start, taken.get(device, start))
+            taken[device] = max(end, taken.get(device, end))
+            own = [(a, b) for a, b in unowned(begin, end, owned.get(device, [])) if b - a >= LEAST_USE_SECONDS]
             if own:
                 spans[device] = own
         if spans:

@@ -7,6 +7,7 @@ several nodes need more, because many things start at the same time in a cluster
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ from .evidence import (
 from .group import Group
 from .series import DeviceSeries, Floats, Gang, Grid, grid_of
 from .spans import SHORTEST_SECONDS, Span, spans_of, split
+from .unchained import CHAIN_EDGES, MOST_GROUPS, MOST_SPANS, unchained
 
 _INSTANCE = re.compile(r"^MIG-|/gi", re.ASCII)
 
@@ -156,7 +158,8 @@ class _Finder:
                 out[-1].append(one)
             else:
                 out.append([one])
-        return out
+        reach = CHAIN_EDGES * self._edge_seconds
+        return [part for own in out for part in unchained(own, _opened_or_begun, reach, MOST_SPANS)]
 
     def _clustered(self, bucket: list[Span]) -> list[Group]:
         """Average linkage over the evidence of pairs, as long as it speaks for joining."""
@@ -230,7 +233,8 @@ class _Finder:
                 buckets[-1].append(one)
             else:
                 buckets.append([one])
-        for bucket in buckets:
+        reach = CHAIN_EDGES * (self._edge_seconds + more)
+        for bucket in (part for own in buckets for part in unchained(own, _opened_or_begun, reach, MOST_GROUPS)):
             out += self._joined_nodes(bucket)
         return out
 
@@ -244,7 +248,8 @@ class _Finder:
                 alike[-1].append(one)
             else:
                 alike.append([one])
-        for own in alike:
+        reach = CHAIN_EDGES * (self._edge_seconds + NODES_SECONDS)
+        for own in (part for whole in alike for part in unchained(whole, _open_or_ended, reach, MOST_GROUPS)):
             if len({self._node(one) for one in own}) == 1:
                 out += own
                 continue
@@ -285,3 +290,11 @@ class _Finder:
 
     def _node(self, group: Group) -> str:
         return self.series[group.rows[0]].node
+
+
+def _opened_or_begun(one: Span | Group) -> float:
+    return -math.inf if one.open_start else one.start
+
+
+def _open_or_ended(one: Group) -> float:
+    return -math.inf if one.open_end else one.end
