@@ -12,6 +12,9 @@ from .series import Floats
 
 # Edges this close are the same moment: a cell or two of the grid, and what ranks need to take their memory.
 EDGE_CELLS, EDGE_SECONDS = 1.6, 45.0
+# Where seconds tell: ranks take their memory within some seconds of one another, and their launcher ends them together;
+# elements of an array load and end each in their own time.
+SHARP_SECONDS, SHARP_APART_SECONDS, APART_EDGE = 8.0, 25.0, -4.0
 # Between nodes clocks differ by seconds, and launchers reach them one after the other.
 NODES_SECONDS = 60.0
 # Evidence, in units of about e: positive for one gang.
@@ -85,6 +88,14 @@ def apart(r: Floats) -> Floats:
     both = np.minimum.outer(best, best)
     out[(both >= CLOSE_R) & (filled < APART_SHARE * both) & ~np.isnan(r)] = 2 * OTHER_BREATH
     return out
+
+
+def edge(apart: float, within: float) -> float:
+    """Two edges of the same minute, `apart` seconds, which may each be wrong by `within`, as evidence."""
+    if within > SHARP_SECONDS:
+        return SAME_EDGE
+    beyond = (apart - within - SHARP_SECONDS) / (SHARP_APART_SECONDS - SHARP_SECONDS)
+    return SAME_EDGE + (APART_EDGE - SAME_EDGE) * min(1.0, max(0.0, beyond))
 
 
 def alike_memory(a: float, b: float) -> float:

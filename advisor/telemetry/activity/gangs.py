@@ -30,6 +30,7 @@ from .evidence import (
     alike_memory,
     apart,
     breathing,
+    edge,
     is_even,
     linked,
     rest_watts,
@@ -119,9 +120,9 @@ class _Finder:
                 if self._same(one.end, span.end, one.open_end, span.open_end) and one.first > span.first + 2
                 and one.first < span.last - 2
             ]  # fmt: skip
-            for edge in sorted({one.last + 1 if one.last < span.last else one.first for one in mates}):
+            for near in sorted({one.last + 1 if one.last < span.last else one.first for one in mates}):
                 last = queue[-1]
-                at = self._trace(last, edge)
+                at = self._trace(last, near)
                 if at is not None:
                     queue[-1:] = split(self.grid, last, at)
             out += queue
@@ -208,9 +209,13 @@ class _Finder:
     def _pair(self, a: Group, b: Group, alike: Alike) -> float:
         total = 0.0
         if not (a.open_start and b.open_start):
-            total += SAME_EDGE if self._same(a.start, b.start, a.open_start, b.open_start) else OTHER_START
+            same = self._same(a.start, b.start, a.open_start, b.open_start)
+            within = max(a.start_within, b.start_within)
+            total += edge(abs(a.start - b.start), within) if same else OTHER_START
         if not (a.open_end and b.open_end):
-            total += SAME_EDGE if self._same(a.end, b.end, a.open_end, b.open_end) else OTHER_END
+            same = self._same(a.end, b.end, a.open_end, b.open_end)
+            within = max(a.end_within, b.end_within)
+            total += edge(abs(a.end - b.end), within) if same else OTHER_END
         return total + breathing(alike) + alike_memory(a.level, b.level)
 
     # Several nodes
