@@ -18,7 +18,7 @@ SHARP_SECONDS, SHARP_APART_SECONDS, APART_EDGE = 8.0, 25.0, -4.0
 # Between nodes clocks differ by seconds, and launchers reach them one after the other.
 NODES_SECONDS = 60.0
 # Evidence, in units of about e: positive for one gang.
-SAME_EDGE = 2.5
+SAME_EDGE, SAME_MINUTE = 2.5, 1.5
 OTHER_START, OTHER_END = -8.0, -4.0
 SAME_BREATH, OTHER_BREATH = 4.0, -4.0
 SAME_MEMORY, NEAR_MEMORY, OTHER_MEMORY = 1.0, 0.0, -1.5
@@ -33,6 +33,8 @@ NEVER = -1e6
 SILENT_BYTES_PER_SECOND = 5e6
 # A correlation of this much speaks neither for nor against.
 EVEN_R, HIGH_R = 0.25, 0.6
+# On one node: neither for nor against, for one gang, and at worst.
+TOGETHER_R, SURE_R, OTHER_WORK, TREMBLING = 0.4, 0.7, -7.0, -4.0
 # Within one group of GPUs that breathe as one, a partner this much less alike than the closest is no part of it.
 CLOSE_R, APART_SHARE = 0.8, 0.75
 
@@ -79,6 +81,16 @@ def breathing(alike: Alike) -> float:
     return OTHER_BREATH * min(1.0, (EVEN_R - alike.r) / EVEN_R * 1.25) * alike.sure
 
 
+def together(alike: Alike) -> float:
+    """Correlation on one node as evidence: GPUs of one gang wait for one another, and it shows; that others started and
+    ended in the same minute is a scheduler's doing. Of GPUs that only tremble, little."""
+    if np.isnan(alike.r):
+        return 0.0
+    told = (alike.r - TOGETHER_R) / (SURE_R - TOGETHER_R) * SAME_BREATH
+    least = OTHER_WORK if alike.moves else TREMBLING
+    return float(np.clip(told, least, SAME_BREATH)) * alike.sure
+
+
 def apart(r: Floats) -> Floats:
     """Evidence against pairs that are much less alike than each is with its closest partner."""
     out = np.zeros(r.shape)
@@ -93,7 +105,7 @@ def apart(r: Floats) -> Floats:
 def edge(apart: float, within: float) -> float:
     """Two edges of the same minute, `apart` seconds, which may each be wrong by `within`, as evidence."""
     if within > SHARP_SECONDS:
-        return SAME_EDGE
+        return SAME_MINUTE
     beyond = (apart - within - SHARP_SECONDS) / (SHARP_APART_SECONDS - SHARP_SECONDS)
     return SAME_EDGE + (APART_EDGE - SAME_EDGE) * min(1.0, max(0.0, beyond))
 

@@ -34,12 +34,15 @@ from .evidence import (
     is_even,
     linked,
     rest_watts,
+    together,
     traffic,
 )
 from .group import Group
 from .series import DeviceSeries, Floats, Gang, Grid, grid_of
-from .spans import SHORTEST_SECONDS, Span, spans_of, split
+from .spans import SHORTEST_SECONDS, Span, settled, spans_of, split
 
+# From so many cells on a span tells enough without its edges.
+LONG_CELLS = 40
 _INSTANCE = re.compile(r"^MIG-|/gi", re.ASCII)
 
 
@@ -167,7 +170,7 @@ class _Finder:
         score, r = np.zeros((count, count)), np.full((count, count), np.nan)
         for i in range(count):
             for j in range(i):
-                found = self._breath_of(Group([bucket[i]]), Group([bucket[j]]))
+                found = self._breath_of(bucket[i], bucket[j])
                 r[i, j] = r[j, i] = found.r
                 score[i, j] = score[j, i] = self._pair(Group([bucket[i]]), Group([bucket[j]]), found)
         score += apart(r)
@@ -199,12 +202,18 @@ class _Finder:
                 out.append(one)
         return out
 
-    def _breath_of(self, a: Group, b: Group) -> Alike:
-        begin, stop = max(a.cells[0], b.cells[0]), min(a.cells[1], b.cells[1])
+    def _breath_of(self, a: Span, b: Span) -> Alike:
+        """How alike two spans breathe: of long ones without their edges, of short ones from when both hold what they
+        need."""
+        begin, stop = max(a.first, b.first), min(a.last, b.last) + 1
         edge = self.breath.edge
-        begin += 0 if a.open_start and b.open_start else edge
-        stop -= 0 if a.open_end and b.open_end else edge
-        return self.breath.alike(a.rows, b.rows, begin, max(stop, begin))
+        inner = begin + (0 if a.open_start and b.open_start else edge)
+        outer = stop - (0 if a.open_end and b.open_end else edge)
+        if outer - inner >= LONG_CELLS:
+            return self.breath.alike([a.row], [b.row], inner, outer)
+        return self.breath.within(
+            self.grid, a.row, b.row, max(settled(self.grid, a), settled(self.grid, b)), min(a.last, b.last) - 1
+        )
 
     def _pair(self, a: Group, b: Group, alike: Alike) -> float:
         total = 0.0
@@ -216,7 +225,7 @@ class _Finder:
             same = self._same(a.end, b.end, a.open_end, b.open_end)
             within = max(a.end_within, b.end_within)
             total += edge(abs(a.end - b.end), within) if same else OTHER_END
-        return total + breathing(alike) + alike_memory(a.level, b.level)
+        return total + together(alike) + alike_memory(a.level, b.level)
 
     # Several nodes
 

@@ -37,6 +37,7 @@ FALL = 0.5
 STEP, STEP_USE, STEP_POWER = 0.08, 0.15, 0.1
 # A part of a cell's memory tells an edge to this share of the cell.
 PART_WITHIN = 0.05
+LOADED = 0.97
 _AROUND = 8  # cells looked at on each side of a step
 
 
@@ -126,6 +127,12 @@ def _to_samples(grid: Grid, span: Span, samples: tuple[Floats, Floats], least: f
             span.start, span.start_within = float(near[at]), within
         else:
             span.end, span.end_within = float(near[at]), within
+
+
+def settled(grid: Grid, span: Span) -> int:
+    """The first cell after what it loads is loaded: what all do at their start tells nothing."""
+    loaded = np.nonzero(grid.mem[span.row, span.first : span.last + 1] >= LOADED * span.level)[0]
+    return span.first + 1 + (int(loaded[0]) if len(loaded) else 0)
 
 
 def split(grid: Grid, span: Span, at: int) -> tuple[Span, Span]:
