@@ -5,6 +5,8 @@ The weights were set on simulated fleets (`advisor/simulate`), others than those
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .breath import Alike
@@ -14,9 +16,9 @@ from .series import Floats
 EDGE_CELLS, EDGE_SECONDS = 1.6, 45.0
 # Where seconds tell: ranks take their memory within some seconds of one another, and their launcher ends them together;
 # elements of an array load and end each in their own time.
-SHARP_SECONDS, SHARP_APART_SECONDS, APART_EDGE = 8.0, 25.0, -4.0
+SHARP_SECONDS, SHARP_APART_SECONDS, APART_EDGE = 5.0, 20.0, -4.0
 # Between nodes clocks differ by seconds, and launchers reach them one after the other.
-NODES_SECONDS = 60.0
+NODES_SECONDS, CLOCK_SECONDS = 60.0, 3.0
 # Evidence, in units of about e: positive for one gang.
 SAME_EDGE, SAME_MINUTE = 2.5, 1.5
 OTHER_START, OTHER_END = -8.0, -4.0
@@ -28,7 +30,8 @@ NODES_PRIOR, SILENT_FABRIC = -4.0, -6.0
 FABRIC = ((1.05, 4.5), (1.3, 2.5), (3.0, 0.5), (float("inf"), -1.0))
 # One reading a minute on two nodes meets different moments of the same step: that they differ says little.
 READINGS_SHARE = 0.25
-OTHER_WIDTH = -2.0
+# Work over several nodes takes the same of each, and nearly always all of it.
+OTHER_WIDTH, PART_OF_NODE = -6.0, -5.0
 NEVER = -1e6
 SILENT_BYTES_PER_SECOND = 5e6
 # A correlation of this much speaks neither for nor against.
@@ -103,11 +106,12 @@ def apart(r: Floats) -> Floats:
 
 
 def edge(apart: float, within: float) -> float:
-    """Two edges of the same minute, `apart` seconds, which may each be wrong by `within`, as evidence."""
-    if within > SHARP_SECONDS:
-        return SAME_MINUTE
+    """Two edges of about the same time, `apart` seconds, which may each be wrong by `within`, as evidence."""
+    same = SAME_EDGE if within <= SHARP_SECONDS else SAME_MINUTE
+    if math.isinf(within):
+        return same
     beyond = (apart - within - SHARP_SECONDS) / (SHARP_APART_SECONDS - SHARP_SECONDS)
-    return SAME_EDGE + (APART_EDGE - SAME_EDGE) * min(1.0, max(0.0, beyond))
+    return same + (APART_EDGE - same) * min(1.0, max(0.0, beyond))
 
 
 def alike_memory(a: float, b: float) -> float:

@@ -8,14 +8,17 @@ several nodes need more, because many things start at the same time in a cluster
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from .again import Chains
 from .breath import Alike, Breath
 from .evidence import (
+    CLOCK_SECONDS,
     EDGE_CELLS,
     EDGE_SECONDS,
     NEVER,
@@ -24,6 +27,7 @@ from .evidence import (
     OTHER_END,
     OTHER_START,
     OTHER_WIDTH,
+    PART_OF_NODE,
     READINGS_SHARE,
     SAME_EDGE,
     SAME_MEMORY,
@@ -274,6 +278,7 @@ class _Finder:
         r, moves, sure = self.breath.all_alike([one.rows for one in groups], begin, stop, 1)
         told = [bool(self.grid.means[one.rows].all()) for one in groups]
         carried = [self._carried(one) for one in groups]
+        wholes = [len(one.spans) == self._counts[self._node(one)] for one in groups]
         score = np.zeros((len(groups), len(groups)))
         for i, a in enumerate(groups):
             for j, b in enumerate(groups[:i]):
@@ -284,9 +289,12 @@ class _Finder:
                 if breath < 0 and not (told[i] and told[j]):
                     breath *= READINGS_SHARE
                 total = NODES_PRIOR + breath + 2 * alike_memory(a.level, b.level) + traffic(carried[i], carried[j])
+                # Launchers reach nodes one after the other, and what ends, ends on all of them.
                 total += 0.0 if a.open_start and b.open_start else SAME_EDGE
-                total += 0.0 if a.open_end and b.open_end else SAME_EDGE
+                if not (a.open_end and b.open_end):
+                    total += edge(max(0.0, abs(a.end - b.end) - CLOCK_SECONDS), max(a.end_within, b.end_within))
                 total += OTHER_WIDTH if len(a.spans) != len(b.spans) else 0.0
+                total += PART_OF_NODE if not (wholes[i] and wholes[j]) else 0.0
                 score[i, j] = score[j, i] = total
         return score
 
@@ -296,6 +304,11 @@ class _Finder:
         values = self.grid.fabric[group.rows[0], begin:stop]
         known = values[~np.isnan(values)]
         return float(known.mean()) if len(known) else float("nan")
+
+    @cached_property
+    def _counts(self) -> Counter[str]:
+        """How many devices each node has."""
+        return Counter(one.node for one in self.series)
 
     def _node(self, group: Group) -> str:
         return self.series[group.rows[0]].node

@@ -92,6 +92,10 @@ def sharpen(grid: Grid, span: Span, free: float, *, starts: bool, ends: bool) ->
     if (samples := grid.samples[span.row]) is not None:
         _to_samples(grid, span, samples, free + CONTEXT_BYTES)
         return
+    if starts:
+        span.start_within = grid.cell
+    if ends:
+        span.end_within = grid.cell
     # A minute's mean tells for which part of it the memory of the minute beside it was held. Where memory is read once
     # a minute, a process that loads shows a part of it as well, and the part is the same for all who load together.
     mem = grid.mem[span.row]
