@@ -36,7 +36,7 @@ class Alike:
 
 
 # Within one piece of work, where no moving mean reaches beyond its edges, fewer cells tell.
-LEAST_WITHIN, SURE_WITHIN = 6, 27
+LEAST_WITHIN, SURE_WITHIN = 6, 15
 
 NOTHING = Alike(float("nan"), False, 0.0)
 

@@ -21,6 +21,8 @@ SHARP_SECONDS, SHARP_APART_SECONDS, APART_EDGE = 5.0, 20.0, -4.0
 NODES_SECONDS, CLOCK_SECONDS = 60.0, 3.0
 # Evidence, in units of about e: positive for one gang.
 SAME_EDGE, SAME_MINUTE = 2.5, 1.5
+# Of jobs that start together and last as long as this, many end in the same minute by chance.
+CHANCE_SECONDS = 600.0
 OTHER_START, OTHER_END = -8.0, -4.0
 SAME_BREATH, OTHER_BREATH = 4.0, -4.0
 SAME_MEMORY, NEAR_MEMORY, OTHER_MEMORY = 1.0, 0.0, -1.5
@@ -37,7 +39,7 @@ SILENT_BYTES_PER_SECOND = 5e6
 # A correlation of this much speaks neither for nor against.
 EVEN_R, HIGH_R = 0.25, 0.6
 # On one node: neither for nor against, for one gang, and at worst.
-TOGETHER_R, SURE_R, OTHER_WORK, TREMBLING = 0.4, 0.7, -7.0, -4.0
+TOGETHER_R, SURE_R, OTHER_WORK, TREMBLING = 0.4, 0.7, -7.0, -5.5
 # Within one group of GPUs that breathe as one, a partner this much less alike than the closest is no part of it.
 CLOSE_R, APART_SHARE = 0.8, 0.75
 
@@ -105,13 +107,19 @@ def apart(r: Floats) -> Floats:
     return out
 
 
-def edge(apart: float, within: float) -> float:
-    """Two edges of about the same time, `apart` seconds, which may each be wrong by `within`, as evidence."""
-    same = SAME_EDGE if within <= SHARP_SECONDS else SAME_MINUTE
+def edge(apart: float, within: float, minute: float) -> float:
+    """Two edges of about the same time, `apart` seconds, which may each be wrong by `within`, as evidence. `minute`:
+    where no more can be said than that it was the same minute."""
+    same = SAME_EDGE if within <= SHARP_SECONDS else minute
     if math.isinf(within):
         return same
     beyond = (apart - within - SHARP_SECONDS) / (SHARP_APART_SECONDS - SHARP_SECONDS)
     return same + (APART_EDGE - same) * min(1.0, max(0.0, beyond))
+
+
+def same_minute(lasts: float) -> float:
+    """That two which lasted so many seconds ended in the same minute: the shorter they are, the more is it chance."""
+    return min(SAME_MINUTE, max(0.0, math.log(max(lasts, 1.0) / CHANCE_SECONDS)))
 
 
 def alike_memory(a: float, b: float) -> float:

@@ -31,6 +31,7 @@ from .evidence import (
     READINGS_SHARE,
     SAME_EDGE,
     SAME_MEMORY,
+    SAME_MINUTE,
     alike_memory,
     apart,
     breathing,
@@ -38,6 +39,7 @@ from .evidence import (
     is_even,
     linked,
     rest_watts,
+    same_minute,
     together,
     traffic,
 )
@@ -224,11 +226,12 @@ class _Finder:
         if not (a.open_start and b.open_start):
             same = self._same(a.start, b.start, a.open_start, b.open_start)
             within = max(a.start_within, b.start_within)
-            total += edge(abs(a.start - b.start), within) if same else OTHER_START
+            total += edge(abs(a.start - b.start), within, SAME_MINUTE) if same else OTHER_START
         if not (a.open_end and b.open_end):
             same = self._same(a.end, b.end, a.open_end, b.open_end)
             within = max(a.end_within, b.end_within)
-            total += edge(abs(a.end - b.end), within) if same else OTHER_END
+            minute = same_minute(min(a.end - a.start, b.end - b.start))
+            total += edge(abs(a.end - b.end), within, minute) if same else OTHER_END
         return total + together(alike) + alike_memory(a.level, b.level)
 
     # Several nodes
@@ -292,7 +295,8 @@ class _Finder:
                 # Launchers reach nodes one after the other, and what ends, ends on all of them.
                 total += 0.0 if a.open_start and b.open_start else SAME_EDGE
                 if not (a.open_end and b.open_end):
-                    total += edge(max(0.0, abs(a.end - b.end) - CLOCK_SECONDS), max(a.end_within, b.end_within))
+                    other = max(0.0, abs(a.end - b.end) - CLOCK_SECONDS)
+                    total += edge(other, max(a.end_within, b.end_within), SAME_EDGE)
                 total += OTHER_WIDTH if len(a.spans) != len(b.spans) else 0.0
                 total += PART_OF_NODE if not (wholes[i] and wholes[j]) else 0.0
                 score[i, j] = score[j, i] = total

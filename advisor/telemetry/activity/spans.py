@@ -23,8 +23,9 @@ FREE_BYTES_USUAL = 0.6 * 2**30
 CONTEXT_BYTES = 0.2 * 2**30
 # Memory that nobody was seen to use counts as held by somebody from this size and this time on.
 HELD_BYTES, HELD_SECONDS = 2**30, 3600.0
-# Without memory: rest up to this long is a pause of the same work (checkpoints, evaluation, a cell that is thought of).
-PAUSE_SECONDS = 420.0
+# Without memory: rest up to this long is a pause of the same work (checkpoints, evaluation, a cell that is thought of,
+# a service of which readings a minute apart seldom meet a request).
+PAUSE_SECONDS = 1800.0
 # A gap in the record is bridged up to this long where the memory is the same before and after.
 BLIND_SECONDS, BLIND_SAME_SECONDS = 1800.0, 6 * 3600.0
 # Shorter spans are left out: a health check, a test that the driver works.
