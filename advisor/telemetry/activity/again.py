@@ -12,11 +12,13 @@ from .group import Group
 from .series import Floats, Grid
 from .spans import BUSY_USE, STEP, runs
 
-# A restart of the same work: the same GPUs hold the same memory again after a pause of at most so long.
-SAME_WORK_SECONDS = 1800.0
+# A process that ends gives its memory back: where a GPU's memory was at the level of nobody for longer than restarts
+# take (`verdicts/workloads.py` gives named work as long), what comes later is another workload.
+RESTART_SECONDS = 900.0
 SAME_LEVEL, SAME_TURN, SAME_USE, SAME_POWER = 0.02, 0.01, 0.1, 0.1
-# Work by fits and starts on one GPU, busy for less than this share of its time, is one person's: kernels are started
-# anew, memory comes and goes, and the next morning it goes on.
+# Work by fits and starts on one GPU, busy for less than this share of its time, is one person's, who starts a kernel
+# anew at once with other memory. Where memory is not known nothing tells when a kernel ended: the next morning it
+# goes on.
 FITS_SHARE, FITS_APART_SECONDS = 0.3, 18 * 3600.0
 
 
@@ -57,10 +59,11 @@ class Chains:
 
     def _again(self, before: Group, after: Group) -> bool:
         pause = after.start - before.end
-        if len(before.rows) == 1 and pause <= FITS_APART_SECONDS and self._by_fits(before, after):
-            return True
         known = not (np.isnan(before.level) or np.isnan(after.level))
-        if pause > SAME_WORK_SECONDS or (known and abs(after.level / before.level - 1) > SAME_LEVEL):
+        longest = RESTART_SECONDS if known else FITS_APART_SECONDS
+        if len(before.rows) == 1 and pause <= longest and self._by_fits(before, after):
+            return True
+        if pause > RESTART_SECONDS or (known and abs(after.level / before.level - 1) > SAME_LEVEL):
             return False
         use = [self._mean(self.grid.use, one) for one in (before, after)]
         power = [self._mean(self.grid.power, one) for one in (before, after)]

@@ -35,6 +35,9 @@ class Alike:
     sure: float
 
 
+# Within one piece of work, where no moving mean reaches beyond its edges, fewer cells tell.
+LEAST_WITHIN, SURE_WITHIN = 6, 15
+
 NOTHING = Alike(float("nan"), False, 0.0)
 
 
@@ -79,6 +82,31 @@ class Breath:
                 continue
             if np.isnan(best.r) or (found.moves, found.r) > (best.moves, best.r):
                 best = found
+        return best
+
+    def within(self, grid: Grid, first: int, second: int, begin: int, stop: int) -> Alike:
+        """Of two devices over the cells [begin, stop) of what may be one piece of work, of which nothing beyond them is
+        known: what remains of them there when their own slow changes are taken out."""
+        if stop - begin < LEAST_WITHIN:
+            return NOTHING
+        share = NOISE_OF_MEANS if self.means[[first, second]].all() else 1.0
+        best = NOTHING
+        for values, floor in ((grid.use, NOISE_USE), (grid.power, NOISE_POWER)):
+            part = values[[first, second], begin:stop]
+            known = ~np.isnan(part).any(axis=0)
+            count = int(known.sum())
+            if count < LEAST_WITHIN:
+                continue
+            rest = part - _moving(part, self.slow)
+            if values is grid.power:
+                rest /= np.maximum(part[:, known].mean(axis=1, keepdims=True), 1.0)
+            a, b = rest[:, known]
+            moves = bool(a.std() > floor * share and b.std() > floor * share)
+            a, b = _bounded(a, floor * share), _bounded(b, floor * share)
+            spread = a.std() * b.std()
+            r = float(((a - a.mean()) * (b - b.mean())).mean() / spread) if spread > 0 else float("nan")
+            if not np.isnan(r) and (np.isnan(best.r) or (moves, r) > (best.moves, best.r)):
+                best = Alike(r, moves, min(1.0, (count - 3) / (SURE_WITHIN - 3)))
         return best
 
     def all_alike(self, groups: list[list[int]], begin: int, stop: int, reach: int) -> tuple[Floats, Bools, float]:

@@ -5,6 +5,8 @@ The weights were set on simulated fleets (`advisor/simulate`), others than those
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .breath import Alike
@@ -12,10 +14,15 @@ from .series import Floats
 
 # Edges this close are the same moment: a cell or two of the grid, and what ranks need to take their memory.
 EDGE_CELLS, EDGE_SECONDS = 1.6, 45.0
+# Where seconds tell: ranks take their memory within some seconds of one another, and their launcher ends them together;
+# elements of an array load and end each in their own time.
+SHARP_SECONDS, SHARP_APART_SECONDS, APART_EDGE = 5.0, 20.0, -4.0
 # Between nodes clocks differ by seconds, and launchers reach them one after the other.
-NODES_SECONDS = 60.0
+NODES_SECONDS, CLOCK_SECONDS = 60.0, 3.0
 # Evidence, in units of about e: positive for one gang.
-SAME_EDGE = 2.5
+SAME_EDGE, SAME_MINUTE = 2.5, 1.5
+# Of jobs that start together and last as long as this, many end in the same minute by chance.
+CHANCE_SECONDS = 600.0
 OTHER_START, OTHER_END = -8.0, -4.0
 SAME_BREATH, OTHER_BREATH = 4.0, -4.0
 SAME_MEMORY, NEAR_MEMORY, OTHER_MEMORY = 1.0, 0.0, -1.5
@@ -25,11 +32,14 @@ NODES_PRIOR, SILENT_FABRIC = -4.0, -6.0
 FABRIC = ((1.05, 4.5), (1.3, 2.5), (3.0, 0.5), (float("inf"), -1.0))
 # One reading a minute on two nodes meets different moments of the same step: that they differ says little.
 READINGS_SHARE = 0.25
-OTHER_WIDTH = -2.0
+# Work over several nodes takes the same of each, and nearly always all of it.
+OTHER_WIDTH, PART_OF_NODE = -6.0, -5.0
 NEVER = -1e6
 SILENT_BYTES_PER_SECOND = 5e6
 # A correlation of this much speaks neither for nor against.
 EVEN_R, HIGH_R = 0.25, 0.6
+# On one node: neither for nor against, for one gang, and at worst.
+TOGETHER_R, SURE_R, OTHER_WORK, TREMBLING = 0.4, 0.7, -7.0, -5.5
 # Within one group of GPUs that breathe as one, a partner this much less alike than the closest is no part of it.
 CLOSE_R, APART_SHARE = 0.8, 0.75
 
@@ -76,6 +86,16 @@ def breathing(alike: Alike) -> float:
     return OTHER_BREATH * min(1.0, (EVEN_R - alike.r) / EVEN_R * 1.25) * alike.sure
 
 
+def together(alike: Alike) -> float:
+    """Correlation on one node as evidence: GPUs of one gang wait for one another, and it shows; that others started and
+    ended in the same minute is a scheduler's doing. Of GPUs that only tremble, little."""
+    if np.isnan(alike.r):
+        return 0.0
+    told = (alike.r - TOGETHER_R) / (SURE_R - TOGETHER_R) * SAME_BREATH
+    least = OTHER_WORK if alike.moves else TREMBLING
+    return float(np.clip(told, least, SAME_BREATH)) * alike.sure
+
+
 def apart(r: Floats) -> Floats:
     """Evidence against pairs that are much less alike than each is with its closest partner."""
     out = np.zeros(r.shape)
@@ -85,6 +105,21 @@ def apart(r: Floats) -> Floats:
     both = np.minimum.outer(best, best)
     out[(both >= CLOSE_R) & (filled < APART_SHARE * both) & ~np.isnan(r)] = 2 * OTHER_BREATH
     return out
+
+
+def edge(apart: float, within: float, minute: float) -> float:
+    """Two edges of about the same time, `apart` seconds, which may each be wrong by `within`, as evidence. `minute`:
+    where no more can be said than that it was the same minute."""
+    same = SAME_EDGE if within <= SHARP_SECONDS else minute
+    if math.isinf(within):
+        return same
+    beyond = (apart - within - SHARP_SECONDS) / (SHARP_APART_SECONDS - SHARP_SECONDS)
+    return same + (APART_EDGE - same) * min(1.0, max(0.0, beyond))
+
+
+def same_minute(lasts: float) -> float:
+    """That two which lasted so many seconds ended in the same minute: the shorter they are, the more is it chance."""
+    return min(SAME_MINUTE, max(0.0, math.log(max(lasts, 1.0) / CHANCE_SECONDS)))
 
 
 def alike_memory(a: float, b: float) -> float:

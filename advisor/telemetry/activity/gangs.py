@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from .again import Chains
 from .breath import Alike, Breath
 from .evidence import (
+    CLOCK_SECONDS,
     EDGE_CELLS,
     EDGE_SECONDS,
     NEVER,
@@ -25,22 +28,29 @@ from .evidence import (
     OTHER_END,
     OTHER_START,
     OTHER_WIDTH,
+    PART_OF_NODE,
     READINGS_SHARE,
     SAME_EDGE,
     SAME_MEMORY,
+    SAME_MINUTE,
     alike_memory,
     apart,
     breathing,
+    edge,
     is_even,
     linked,
     rest_watts,
+    same_minute,
+    together,
     traffic,
 )
 from .group import Group
 from .series import DeviceSeries, Floats, Gang, Grid, grid_of
-from .spans import SHORTEST_SECONDS, Span, spans_of, split
+from .spans import SHORTEST_SECONDS, Span, settled, spans_of, split
 from .unchained import CHAIN_EDGES, MOST_GROUPS, MOST_SPANS, unchained
 
+# From so many cells on a span tells enough without its edges.
+LONG_CELLS = 40
 _INSTANCE = re.compile(r"^MIG-|/gi", re.ASCII)
 
 
@@ -121,9 +131,9 @@ class _Finder:
                 if self._same(one.end, span.end, one.open_end, span.open_end) and one.first > span.first + 2
                 and one.first < span.last - 2
             ]  # fmt: skip
-            for edge in sorted({one.last + 1 if one.last < span.last else one.first for one in mates}):
+            for near in sorted({one.last + 1 if one.last < span.last else one.first for one in mates}):
                 last = queue[-1]
-                at = self._trace(last, edge)
+                at = self._trace(last, near)
                 if at is not None:
                     queue[-1:] = split(self.grid, last, at)
             out += queue
@@ -169,7 +179,7 @@ class _Finder:
         score, r = np.zeros((count, count)), np.full((count, count), np.nan)
         for i in range(count):
             for j in range(i):
-                found = self._breath_of(Group([bucket[i]]), Group([bucket[j]]))
+                found = self._breath_of(bucket[i], bucket[j])
                 r[i, j] = r[j, i] = found.r
                 score[i, j] = score[j, i] = self._pair(Group([bucket[i]]), Group([bucket[j]]), found)
         score += apart(r)
@@ -201,20 +211,31 @@ class _Finder:
                 out.append(one)
         return out
 
-    def _breath_of(self, a: Group, b: Group) -> Alike:
-        begin, stop = max(a.cells[0], b.cells[0]), min(a.cells[1], b.cells[1])
+    def _breath_of(self, a: Span, b: Span) -> Alike:
+        """How alike two spans breathe: of long ones without their edges, of short ones from when both hold what they
+        need."""
+        begin, stop = max(a.first, b.first), min(a.last, b.last) + 1
         edge = self.breath.edge
-        begin += 0 if a.open_start and b.open_start else edge
-        stop -= 0 if a.open_end and b.open_end else edge
-        return self.breath.alike(a.rows, b.rows, begin, max(stop, begin))
+        inner = begin + (0 if a.open_start and b.open_start else edge)
+        outer = stop - (0 if a.open_end and b.open_end else edge)
+        if outer - inner >= LONG_CELLS:
+            return self.breath.alike([a.row], [b.row], inner, outer)
+        return self.breath.within(
+            self.grid, a.row, b.row, max(settled(self.grid, a), settled(self.grid, b)), min(a.last, b.last) - 1
+        )
 
     def _pair(self, a: Group, b: Group, alike: Alike) -> float:
         total = 0.0
         if not (a.open_start and b.open_start):
-            total += SAME_EDGE if self._same(a.start, b.start, a.open_start, b.open_start) else OTHER_START
+            same = self._same(a.start, b.start, a.open_start, b.open_start)
+            within = max(a.start_within, b.start_within)
+            total += edge(abs(a.start - b.start), within, SAME_MINUTE) if same else OTHER_START
         if not (a.open_end and b.open_end):
-            total += SAME_EDGE if self._same(a.end, b.end, a.open_end, b.open_end) else OTHER_END
-        return total + breathing(alike) + alike_memory(a.level, b.level)
+            same = self._same(a.end, b.end, a.open_end, b.open_end)
+            within = max(a.end_within, b.end_within)
+            minute = same_minute(min(a.end - a.start, b.end - b.start))
+            total += edge(abs(a.end - b.end), within, minute) if same else OTHER_END
+        return total + together(alike) + alike_memory(a.level, b.level)
 
     # Several nodes
 
@@ -265,6 +286,7 @@ class _Finder:
         r, moves, sure = self.breath.all_alike([one.rows for one in groups], begin, stop, 1)
         told = [bool(self.grid.means[one.rows].all()) for one in groups]
         carried = [self._carried(one) for one in groups]
+        wholes = [len(one.spans) == self._counts[self._node(one)] for one in groups]
         score = np.zeros((len(groups), len(groups)))
         for i, a in enumerate(groups):
             for j, b in enumerate(groups[:i]):
@@ -275,9 +297,13 @@ class _Finder:
                 if breath < 0 and not (told[i] and told[j]):
                     breath *= READINGS_SHARE
                 total = NODES_PRIOR + breath + 2 * alike_memory(a.level, b.level) + traffic(carried[i], carried[j])
+                # Launchers reach nodes one after the other, and what ends, ends on all of them.
                 total += 0.0 if a.open_start and b.open_start else SAME_EDGE
-                total += 0.0 if a.open_end and b.open_end else SAME_EDGE
+                if not (a.open_end and b.open_end):
+                    other = max(0.0, abs(a.end - b.end) - CLOCK_SECONDS)
+                    total += edge(other, max(a.end_within, b.end_within), SAME_EDGE)
                 total += OTHER_WIDTH if len(a.spans) != len(b.spans) else 0.0
+                total += PART_OF_NODE if not (wholes[i] and wholes[j]) else 0.0
                 score[i, j] = score[j, i] = total
         return score
 
@@ -287,6 +313,11 @@ class _Finder:
         values = self.grid.fabric[group.rows[0], begin:stop]
         known = values[~np.isnan(values)]
         return float(known.mean()) if len(known) else float("nan")
+
+    @cached_property
+    def _counts(self) -> Counter[str]:
+        """How many devices each node has."""
+        return Counter(one.node for one in self.series)
 
     def _node(self, group: Group) -> str:
         return self.series[group.rows[0]].node

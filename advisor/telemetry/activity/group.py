@@ -44,3 +44,12 @@ class Group:
     def level(self) -> float:
         levels = [one.level for one in self.spans if not np.isnan(one.level)]
         return float(np.median(levels)) if levels else float("nan")
+
+    @property
+    def start_within(self) -> float:
+        """Seconds by which the start may be wrong; likewise the end."""
+        return max(one.start_within for one in self.spans)
+
+    @property
+    def end_within(self) -> float:
+        return max(one.end_within for one in self.spans)

@@ -60,6 +60,7 @@ class Grid:
 
     `low_mem`: the least memory within a cell. `known`: whether a device was observed in a cell, by any metric; `first`,
     `last`: the first and last such cell. `means`: whether its values are means over a cell, or one reading in it.
+    `samples`: per device the times and memory of its samples, where these are much finer than a cell.
     """
 
     start: float
@@ -73,6 +74,7 @@ class Grid:
     first: npt.NDArray[np.intp]
     last: npt.NDArray[np.intp]
     means: Bools
+    samples: Sequence[tuple[Floats, Floats] | None]
 
     @property
     def count(self) -> int:
@@ -117,8 +119,12 @@ def grid_of(series: Sequence[DeviceSeries]) -> Grid | None:
     begin = np.where(known.any(axis=1), known.argmax(axis=1), shape[1])
     stop = np.where(known.any(axis=1), shape[1] - 1 - known[:, ::-1].argmax(axis=1), -1)
     means = np.array([one.means or one.step_seconds <= cell / 3 for one in series], dtype=np.bool_)
+    samples = [
+        (one.ts, one.mem_used_bytes) if one.step_seconds <= cell / 3 and one.mem_used_bytes is not None else None
+        for one in series
+    ]
     # Cells are laid around the samples; what a row tells ended with its sample.
-    return Grid(float(start - cell / 2), cell, use, mem, low, power, fabric, known, begin, stop, means)
+    return Grid(float(start - cell / 2), cell, use, mem, low, power, fabric, known, begin, stop, means, samples)
 
 
 def _phase(series: Sequence[DeviceSeries], start: float, cell: float) -> float:

@@ -6,7 +6,8 @@ with memory held is part of the work that holds it; a pause to compute nothing i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -22,8 +23,9 @@ FREE_BYTES_USUAL = 0.6 * 2**30
 CONTEXT_BYTES = 0.2 * 2**30
 # Memory that nobody was seen to use counts as held by somebody from this size and this time on.
 HELD_BYTES, HELD_SECONDS = 2**30, 3600.0
-# Without memory: rest up to this long is a pause of the same work (checkpoints, evaluation, a cell that is thought of).
-PAUSE_SECONDS = 420.0
+# Without memory: rest up to this long is a pause of the same work (checkpoints, evaluation, a cell that is thought of,
+# a service of which readings a minute apart seldom meet a request).
+PAUSE_SECONDS = 1800.0
 # A gap in the record is bridged up to this long where the memory is the same before and after.
 BLIND_SECONDS, BLIND_SAME_SECONDS = 1800.0, 6 * 3600.0
 # Shorter spans are left out: a health check, a test that the driver works.
@@ -34,13 +36,17 @@ POWER_OVER_REST = 1.6
 FALL = 0.5
 # A step of memory by this much that goes with a step of use or power is another process.
 STEP, STEP_USE, STEP_POWER = 0.08, 0.15, 0.1
+# A part of a cell's memory tells an edge to this share of the cell.
+PART_WITHIN = 0.05
+LOADED = 0.97
 _AROUND = 8  # cells looked at on each side of a step
 
 
 @dataclass(slots=True)
 class Span:
     """A device (its row) was held in the cells [first, last]. `start`, `end`: Unix seconds; open: the data begin or end
-    with it. `level`: middle of the memory held, bytes, NaN where unknown."""
+    with it. `level`: middle of the memory held, bytes, NaN where unknown. `start_within`, `end_within`: seconds
+    by which they may be wrong, infinite where nothing finer than cells tells."""
 
     row: int
     first: int
@@ -50,6 +56,8 @@ class Span:
     open_start: bool
     open_end: bool
     level: float
+    start_within: float = math.inf
+    end_within: float = math.inf
 
 
 def spans_of(grid: Grid, row: int, rest_watts: float) -> list[Span]:
@@ -69,18 +77,74 @@ def spans_of(grid: Grid, row: int, rest_watts: float) -> list[Span]:
     for first, last in runs(held):
         if not _counts(_span(grid, row, first, last, free=free, by_memory=by_memory), active):
             continue
-        cuts = _cuts(grid, row, first, last) if by_memory else []
+        # Of memory that every second tells, nothing is missed: as long as it is not given back, it is one process.
+        cuts = _cuts(grid, row, first, last) if by_memory and grid.samples[row] is None else []
         for a, b in zip([first, *cuts], [*(cut - 1 for cut in cuts), last], strict=True):
             span = _span(grid, row, a, b, free=free, by_memory=by_memory)
             if span.end - span.start >= SHORTEST_SECONDS:
+                if by_memory:
+                    sharpen(grid, span, free, starts=a == first, ends=b == last)
                 found.append(span)
     return found
 
 
+def sharpen(grid: Grid, span: Span, free: float, *, starts: bool, ends: bool) -> None:
+    """The edges of a span as exactly as its memory tells them. `starts`, `ends`: whether nothing was held beyond."""
+    if (samples := grid.samples[span.row]) is not None:
+        _to_samples(grid, span, samples, free + CONTEXT_BYTES)
+        return
+    if starts:
+        span.start_within = grid.cell
+    if ends:
+        span.end_within = grid.cell
+    # A minute's mean tells for which part of it the memory of the minute beside it was held. Where memory is read once
+    # a minute, a process that loads shows a part of it as well, and the part is the same for all who load together.
+    mem = grid.mem[span.row]
+    if span.last - span.first < 4:
+        return
+    if starts and not span.open_start and _is_part(mem[span.first], mem[span.first + 1], free):
+        span.start_within = PART_WITHIN * grid.cell
+    flat = _still(mem[span.last - 3 : span.last], float(mem[span.last - 1]))
+    if ends and flat and not span.open_end and _is_part(mem[span.last], mem[span.last - 1], free):
+        span.end_within = PART_WITHIN * grid.cell
+
+
+def _is_part(value: float, whole: float, free: float) -> bool:
+    return bool(0.02 * (whole - free) < value - free < 0.98 * (whole - free))
+
+
+def _to_samples(grid: Grid, span: Span, samples: tuple[Floats, Floats], least: float) -> None:
+    """Start and end to the samples between which the memory was taken and given back."""
+    ts, mem = samples
+    for is_start in (True, False):
+        if span.open_start if is_start else span.open_end:
+            continue
+        cell = span.first if is_start else span.last
+        begin, stop = np.searchsorted(ts, [grid.ends(cell - 2) - grid.cell / 2, grid.ends(cell + 1) + grid.cell / 2])
+        near, held = ts[begin:stop], mem[begin:stop]
+        near, held = near[~np.isnan(held)], held[~np.isnan(held)] > least
+        turns = np.nonzero(held[1:] & ~held[:-1] if is_start else held[:-1] & ~held[1:])[0]
+        if not len(turns):
+            continue
+        at = int(turns[0] if is_start else turns[-1])
+        within = float(near[at + 1] - near[at])
+        if is_start:
+            span.start, span.start_within = float(near[at]), within
+        else:
+            span.end, span.end_within = float(near[at]), within
+
+
+def settled(grid: Grid, span: Span) -> int:
+    """The first cell after what it loads is loaded: what all do at their start tells nothing."""
+    loaded = np.nonzero(grid.mem[span.row, span.first : span.last + 1] >= LOADED * span.level)[0]
+    return span.first + 1 + (int(loaded[0]) if len(loaded) else 0)
+
+
 def split(grid: Grid, span: Span, at: int) -> tuple[Span, Span]:
     """A span as two, the second from cell `at` on."""
-    first = Span(span.row, span.first, at - 1, span.start, grid.ends(at - 1), span.open_start, False, span.level)
-    second = Span(span.row, at, span.last, grid.ends(at - 1), span.end, False, span.open_end, span.level)
+    edge = grid.ends(at - 1)
+    first = replace(span, last=at - 1, end=edge, open_end=False, end_within=math.inf)
+    second = replace(span, first=at, start=edge, open_start=False, start_within=math.inf)
     for one in (first, second):
         one.level = _middle(grid.mem[one.row, one.first : one.last + 1])
     return first, second
