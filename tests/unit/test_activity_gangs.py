@@ -166,7 +166,7 @@ def test_memory_that_is_held_after_work_stays_with_it() -> None:
     assert hours_of(gang) == pytest.approx((2.0, 40.0), abs=0.05)
 
 
-def test_a_notebook_is_one_workload() -> None:
+def test_a_notebook_is_one_workload_as_long_as_its_kernel_holds_memory() -> None:
     fleet = Fleet(hours=96.0)
     (gpu,) = fleet.node("a", 1)
     rng = np.random.default_rng(5)
@@ -174,8 +174,11 @@ def test_a_notebook_is_one_workload() -> None:
         fleet.work([gpu], 24 * day + 9.0, 24 * day + 18.0, level=4 + day, use=0.0, deep=0.0)
         for start in np.sort(rng.uniform(9, 17.8, 25)):
             fleet.work([gpu], 24 * day + start, 24 * day + start + 0.04, level=6 + day)
-    (gang,) = find_gangs(fleet.series())
-    assert hours_of(gang) == pytest.approx((9.0, 90.0), abs=0.1)
+    gangs = find_gangs(fleet.series())
+    assert sets_of(gangs) == {(gpu,)}
+    assert [hours_of(gang) for gang in gangs] == [
+        pytest.approx((24 * day + 9.0, 24 * day + 18.0), abs=0.1) for day in range(4)
+    ]
 
 
 @pytest.mark.parametrize("pause", [3.0, 12.0], ids=["minutes", "a quarter of an hour"])

@@ -115,7 +115,8 @@ def test_databases_hold_minutes_without_workloads(tmp_path: Path) -> None:
     write_databases(fleet, lived, tmp_path, samples_seconds=60)
     frame = read_frame([tmp_path], since_seconds=fleet.seconds, until=fleet.end)
     assert set(frame.uses["basis"]) == {"activity"} and len(frame.gpus) == GPUS
-    assert frame.gpu["gpu_util_mean"].mean() == pytest.approx(lived.util[:GPUS].mean(), abs=0.02)
+    mean = np.average(frame.gpu["gpu_util_mean"], weights=frame.gpu["observed_seconds"])
+    assert mean == pytest.approx(lived.util[:GPUS].mean(), abs=0.02)
 
 
 def test_the_truth_scores_full_and_a_mistake_less() -> None:

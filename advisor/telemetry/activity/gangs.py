@@ -51,6 +51,8 @@ from .unchained import CHAIN_EDGES, MOST_GROUPS, MOST_SPANS, unchained
 
 # From so many cells on a span tells enough without its edges.
 LONG_CELLS = 40
+# So many GPUs of one node that do the same without a pause are one gang.
+LEAST_ALIKE = 4
 _INSTANCE = re.compile(r"^MIG-|/gi", re.ASCII)
 
 
@@ -177,11 +179,15 @@ class _Finder:
         if count == 1:
             return [Group(bucket)]
         score, r = np.zeros((count, count)), np.full((count, count), np.nan)
+        moving = False
         for i in range(count):
             for j in range(i):
                 found = self._breath_of(bucket[i], bucket[j])
+                moving |= found.moves
                 r[i, j] = r[j, i] = found.r
                 score[i, j] = score[j, i] = self._pair(Group([bucket[i]]), Group([bucket[j]]), found)
+        if not moving and self._is_whole_node(bucket):
+            return [Group(bucket)]
         score += apart(r)
         # A device is in one gang at a time.
         for i in range(count):
@@ -189,6 +195,20 @@ class _Finder:
                 if i != j and bucket[i].row == bucket[j].row:
                     score[i, j] = NEVER
         return self._evened([Group([bucket[i] for i in own]) for own in linked(score)])
+
+    def _is_whole_node(self, bucket: Sequence[Span]) -> bool:
+        """Whether these are all GPUs of a node, four or more, that hold the same memory from one start to one end. Work
+        that never pauses has no breath to compare; that many alike are hardly as many jobs."""
+        node, rows = self.series[bucket[0].row].node, {one.row for one in bucket}
+        if not LEAST_ALIKE <= len(rows) == len(bucket) == self._counts[node]:
+            return False
+        first = bucket[0]
+        return all(
+            self._same(one.start, first.start, one.open_start, first.open_start)
+            and self._same(one.end, first.end, one.open_end, first.open_end)
+            and alike_memory(one.level, first.level) == SAME_MEMORY
+            for one in bucket
+        )
 
     def _evened(self, groups: list[Group]) -> list[Group]:
         """Gangs are 1, 2, 4 or 8 wide: what such a width lacks is a straggler that held the same all along.
