@@ -1,7 +1,7 @@
 """Fine series of GPUs that nobody holds, asked of a server in bounded cost.
 
 Of each such GPU its use, memory and power are asked in rows of a scrape or longer, so long that no more than
-`MAX_VALUES` values come back: a few GPUs by the minute, hundreds by five or fifteen.
+`MAX_VALUES` values come back: up to 165 GPUs by the minute over 14 days, more by two, five or fifteen.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from .names import agent_node
 from .plan import Ask, Runner
 from .probe import Probe
 
-MAX_VALUES = 2_500_000
+# 165 GPUs by the minute over 14 days. In longer rows the short pauses are lost by which GPUs of one gang are told.
+MAX_VALUES = 10_000_000
 # Rows divide an hour, and with it every window.
 STEPS = (60.0, 120.0, 300.0, 600.0, 900.0, 1800.0)
 # What counters count is told over at least so many scrapes; as many readings make a mean.
