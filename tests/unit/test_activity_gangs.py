@@ -166,19 +166,56 @@ def test_memory_that_is_held_after_work_stays_with_it() -> None:
     assert hours_of(gang) == pytest.approx((2.0, 40.0), abs=0.05)
 
 
-def test_a_notebook_is_one_workload_as_long_as_its_kernel_holds_memory() -> None:
+@pytest.mark.parametrize("held", [True, False], ids=["memory held", "memory given back"])
+def test_a_notebook_is_one_workload_as_long_as_its_memory_is_held(held: bool) -> None:
     fleet = Fleet(hours=96.0)
     (gpu,) = fleet.node("a", 1)
     rng = np.random.default_rng(5)
     for day in range(4):
-        fleet.work([gpu], 24 * day + 9.0, 24 * day + 18.0, level=4 + day, use=0.0, deep=0.0)
+        until = 24 * day + (33.0 if held and day < 3 else 18.0)
+        fleet.work([gpu], 24 * day + 9.0, until, level=4 + day, use=0.0, deep=0.0)
         for start in np.sort(rng.uniform(9, 17.8, 25)):
             fleet.work([gpu], 24 * day + start, 24 * day + start + 0.04, level=6 + day)
     gangs = find_gangs(fleet.series())
-    assert sets_of(gangs) == {(gpu,)}
-    assert [hours_of(gang) for gang in gangs] == [
-        pytest.approx((24 * day + 9.0, 24 * day + 18.0), abs=0.1) for day in range(4)
-    ]
+    days = [(9.0, 90.0)] if held else [(24 * day + 9.0, 24 * day + 18.0) for day in range(4)]
+    assert [hours_of(gang) for gang in gangs] == [pytest.approx(one, abs=0.1) for one in days]
+
+
+def test_work_after_its_memory_was_free_for_longer_than_a_restart_is_another() -> None:
+    fleet = Fleet()
+    gpus = fleet.node("a")
+    fleet.work(gpus, 2.0, 8.0, breath=1)
+    fleet.work(gpus, 8.4, 20.0, breath=1)
+    assert [hours_of(gang) for gang in find_gangs(fleet.series())] == [
+        pytest.approx((2.0, 8.0), abs=0.05), pytest.approx((8.4, 20.0), abs=0.05),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("step", [1.0, 60.0], ids=["seconds", "minutes of seconds"])
+def test_single_gpus_that_start_and_end_within_a_minute_stay_single(step: float) -> None:
+    fleet = Fleet(hours=2.0, step=1.0)
+    gpus = fleet.node("a")
+    # An array: one start, loads of their own length, and ends half a minute apart.
+    for n, gpu in enumerate(gpus[:4]):
+        fleet.work([gpu], 0.5 + 20 * (n + 1) / HOUR, 1.25 + 30 * (n + 1) / HOUR, breath=None, deep=0.0)
+    fleet.work(gpus[4:], 0.5, 1.25, deep=0.0)
+    series = fleet.series() if step == 1.0 else [minutes_of(one) for one in fleet.series()]
+    found = sets_of(find_gangs(series))
+    assert found == {*((gpu,) for gpu in gpus[:4]), tuple(gpus[4:])}
+
+
+def minutes_of(one: DeviceSeries) -> DeviceSeries:
+    """Means over minutes that begin 20 s after the record does."""
+
+    def mean(values: Floats | None) -> Floats:
+        assert values is not None
+        return values[20 : 20 + (len(values) - 20) // 60 * 60].reshape(-1, 60).mean(axis=1)
+
+    ends = one.ts[20:][59::60]
+    return DeviceSeries(
+        one.node, one.gpu_uuid, ends, 60.0, mean(one.gpu_util), mean(one.mem_used_bytes), mean(one.power_watts),
+        means=True,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("pause", [3.0, 12.0], ids=["minutes", "a quarter of an hour"])

@@ -22,7 +22,7 @@ NODES_SECONDS, CLOCK_SECONDS = 60.0, 3.0
 # Evidence, in units of about e: positive for one gang.
 SAME_EDGE, SAME_MINUTE = 2.5, 1.5
 # Of jobs that start together and last as long as this, many end in the same minute by chance.
-CHANCE_SECONDS = 600.0
+CHANCE_SECONDS, LONG_SAME_MINUTE = 600.0, 3.5
 OTHER_START, OTHER_END = -8.0, -4.0
 SAME_BREATH, OTHER_BREATH = 4.0, -4.0
 SAME_MEMORY, NEAR_MEMORY, OTHER_MEMORY = 1.0, 0.0, -1.5
@@ -119,7 +119,7 @@ def edge(apart: float, within: float, minute: float) -> float:
 
 def same_minute(lasts: float) -> float:
     """That two which lasted so many seconds ended in the same minute: the shorter they are, the more is it chance."""
-    return min(SAME_MINUTE, max(0.0, math.log(max(lasts, 1.0) / CHANCE_SECONDS)))
+    return min(LONG_SAME_MINUTE, max(0.0, math.log(max(lasts, 1.0) / CHANCE_SECONDS)))
 
 
 def alike_memory(a: float, b: float) -> float:

@@ -202,12 +202,10 @@ class _Finder:
         node, rows = self.series[bucket[0].row].node, {one.row for one in bucket}
         if not LEAST_ALIKE <= len(rows) == len(bucket) == self._counts[node]:
             return False
-        first = bucket[0]
+        groups = [Group([one]) for one in bucket]
         return all(
-            self._same(one.start, first.start, one.open_start, first.open_start)
-            and self._same(one.end, first.end, one.open_end, first.open_end)
-            and alike_memory(one.level, first.level) == SAME_MEMORY
-            for one in bucket
+            self._edges(one, groups[0]) > 0 and alike_memory(one.level, groups[0].level) == SAME_MEMORY
+            for one in groups[1:]
         )
 
     def _evened(self, groups: list[Group]) -> list[Group]:
@@ -245,6 +243,10 @@ class _Finder:
         )
 
     def _pair(self, a: Group, b: Group, alike: Alike) -> float:
+        return self._edges(a, b) + together(alike) + alike_memory(a.level, b.level)
+
+    def _edges(self, a: Group, b: Group) -> float:
+        """What their starts and ends say; 0 where both lie outside the data."""
         total = 0.0
         if not (a.open_start and b.open_start):
             same = self._same(a.start, b.start, a.open_start, b.open_start)
@@ -255,7 +257,7 @@ class _Finder:
             within = max(a.end_within, b.end_within)
             minute = same_minute(min(a.end - a.start, b.end - b.start))
             total += edge(abs(a.end - b.end), within, minute) if same else OTHER_END
-        return total + together(alike) + alike_memory(a.level, b.level)
+        return total
 
     # Several nodes
 
