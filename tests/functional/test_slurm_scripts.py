@@ -13,6 +13,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -40,9 +41,10 @@ def run(
     *,
     shell: str = SHELLS[0],
     before: Callable[[], None] | None = None,
+    scripts: Path = SCRIPTS,
 ) -> int:
     told = {"SKUWISE_ALLOCATIONS": str(folder), **environ}
-    command = [shell, str(SCRIPTS / name)]
+    command = [shell, str(scripts / name)]
     for _ in range(100):
         # A machine that is short of processes may refuse to start the shell itself, which is not the script's fault.
         with contextlib.suppress(BlockingIOError):
@@ -50,6 +52,18 @@ def run(
             return done.returncode
         time.sleep(0.1)
     raise BlockingIOError(f"{shell} could not be started")
+
+
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A folder with the scripts that every user may reach: neither pytest's folders nor the checkout need be."""
+    place = Path(tempfile.mkdtemp(prefix="skuwise-scripts-"))
+    place.chmod(0o755)
+    shutil.copytree(SCRIPTS, place / "scripts")
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -142,15 +156,12 @@ def test_neither_script_starts_a_program_on_an_ordinary_node(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_where_no_fork_is_left_the_run_is_recorded_all_the_same(tmp_path: Path, shell: str) -> None:
+def test_where_no_fork_is_left_the_run_is_recorded_all_the_same(open_place: Path, shell: str) -> None:
     uid = os.getuid() or 65534
-    folder = tmp_path / "folder"
+    folder = open_place / "folder"
     folder.mkdir()
     if os.getuid() == 0:
         os.chown(folder, uid, uid)
-        for path in (tmp_path, *tmp_path.parents):
-            if path.stat().st_mode & 0o001 == 0 and path.is_relative_to(tmp_path.parents[1]):
-                path.chmod(0o755)
 
     def before() -> None:
         if os.getuid() == 0:  # the limit does not hold for root
@@ -158,8 +169,8 @@ def test_where_no_fork_is_left_the_run_is_recorded_all_the_same(tmp_path: Path, 
             os.setuid(uid)
         resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 
-    assert run("prolog.sh", folder, shell=shell, before=before) == 0
-    assert run("epilog.sh", folder, shell=shell, before=before) == 0
+    for name in ("prolog.sh", "epilog.sh"):
+        assert run(name, folder, shell=shell, before=before, scripts=open_place / "scripts") == 0
     (job,) = read_job_files(folder, frozenset({uid})).jobs
     assert job.devices == ("0", "1") and job.until is not None
 
@@ -272,16 +283,17 @@ def full_disk(root: Path) -> Iterator[Path | None]:
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def test_200_faults_end_with_0_and_leave_whole_files_or_none(tmp_path: Path) -> None:
+def test_200_faults_end_with_0_and_leave_whole_files_or_none(open_place: Path) -> None:
     rng = random.Random(13)
-    tmp_path.chmod(0o755)
     ended: dict[tuple[str, int], int] = {}
-    with full_disk(tmp_path) as disk:
-        faults = Faults(tmp_path, disk, rng)
+    with full_disk(open_place) as disk:
+        faults = Faults(open_place, disk, rng)
         for _ in range(200):
             folder, environ, shell = faults.folder(), faults.environ(), rng.choice(SHELLS)
             for name in rng.choice([("prolog.sh",), ("prolog.sh", "epilog.sh"), ("prolog.sh", "prolog.sh")]):
-                status = run(name, folder, environ, shell=shell, before=faults.limits(shell))
+                status = run(
+                    name, folder, environ, shell=shell, before=faults.limits(shell), scripts=open_place / "scripts"
+                )
                 ended[name, status] = ended.get((name, status), 0) + 1
             for job in read_job_files(folder, TRUSTED | {65534}).jobs:
                 assert job.devices is not None and (job.since is not None or job.without_prolog)

@@ -32,6 +32,9 @@ BLIND_SECONDS, BLIND_SAME_SECONDS = 1800.0, 6 * 3600.0
 SHORTEST_SECONDS = 300.0
 # Without any counter of use, power beyond this over the lowest of the node means work.
 POWER_OVER_REST = 1.6
+# A CUDA context keeps the clocks up while nothing runs: it draws 1.48 to 2.9 times what the GPU draws without one
+# (fleets of V100, A100, H100, L40S: arXiv 2605.23918, ollama issue 8591).
+CONTEXT_POWER = 1.3
 # A fall of memory to less than this share of its level is the end of a process, even where it never reached zero.
 FALL = 0.5
 # A step of memory by this much that goes with a step of use or power is another process.
@@ -73,6 +76,7 @@ def spans_of(grid: Grid, row: int, rest_watts: float) -> list[Span]:
         held = _bridged(held, grid, row)
     else:
         held = _closed(active, grid, row, max(1, round(PAUSE_SECONDS / grid.cell)))
+        held |= _with_context(grid, row, rest_watts, held)
     found: list[Span] = []
     for first, last in runs(held):
         if not _counts(_span(grid, row, first, last, free=free, by_memory=by_memory), active):
@@ -163,6 +167,18 @@ def _active(grid: Grid, row: int, rest_watts: float) -> Bools:
         if not np.isnan(rest_watts):
             active |= np.isnan(use) & (power >= POWER_OVER_REST * rest_watts)
     return active
+
+
+def _with_context(grid: Grid, row: int, rest_watts: float, held: Bools) -> Bools:
+    """The rest beside work in which the power says that its process is still there."""
+    out = np.zeros(len(held), dtype=np.bool_)
+    if np.isnan(rest_watts):
+        return out
+    with np.errstate(invalid="ignore"):
+        there = held | (grid.power[row] >= CONTEXT_POWER * rest_watts)
+    for first, last in runs(there):
+        out[first : last + 1] = bool(held[first : last + 1].any())
+    return out
 
 
 def _free(mem: Floats, active: Bools) -> float:
