@@ -28,11 +28,12 @@ LEAST_CELLS, SURE_CELLS = 20, 120
 @dataclass(frozen=True, slots=True)
 class Alike:
     """`r`: the correlation of two breaths, NaN where nothing is told. `moves`: whether both move beyond noise, so that
-    a low `r` means that they breathe apart. `sure`: 0..1, by the cells in common."""
+    a low `r` means that they breathe apart. `sure`: 0..1, by the cells in common, of which there are `cells`."""
 
     r: float
     moves: bool
     sure: float
+    cells: int = 0
 
 
 # Within one piece of work, where no moving mean reaches beyond its edges, fewer cells tell.
@@ -106,7 +107,7 @@ class Breath:
             spread = a.std() * b.std()
             r = float(((a - a.mean()) * (b - b.mean())).mean() / spread) if spread > 0 else float("nan")
             if not np.isnan(r) and (np.isnan(best.r) or (moves, r) > (best.moves, best.r)):
-                best = Alike(r, moves, min(1.0, (count - 3) / (SURE_WITHIN - 3)))
+                best = Alike(r, moves, min(1.0, (count - 3) / (SURE_WITHIN - 3)), count)
         return best
 
     def all_alike(self, groups: list[list[int]], begin: int, stop: int, reach: int) -> tuple[Floats, Bools, float]:
@@ -175,7 +176,7 @@ def _correlated(a: Floats, b: Floats, floor: float) -> Alike:
     if not spread > 0:
         return Alike(0.0, False, 0.0)
     r = float(((a - a.mean()) * (b - b.mean())).mean() / spread)
-    return Alike(r, moves, min(1.0, count / SURE_CELLS))
+    return Alike(r, moves, min(1.0, count / SURE_CELLS), count)
 
 
 def _bounded(values: Floats, floor: float) -> Floats:

@@ -38,7 +38,9 @@ NEVER = -1e6
 SILENT_BYTES_PER_SECOND = 5e6
 # A correlation of this much speaks neither for nor against.
 EVEN_R, HIGH_R = 0.25, 0.6
-# On one node: neither for nor against, for one gang, and at worst.
+# On one node: neither for nor against (of few cells, and of many, beyond so many spreads of chance), for one gang, and
+# at worst.
+CHANCE_SPREADS = 4.0
 TOGETHER_R, SURE_R, OTHER_WORK, TREMBLING = 0.4, 0.7, -7.0, -5.5
 # Within one group of GPUs that breathe as one, a partner this much less alike than the closest is no part of it.
 CLOSE_R, APART_SHARE = 0.8, 0.75
@@ -91,7 +93,9 @@ def together(alike: Alike) -> float:
     ended in the same minute is a scheduler's doing. Of GPUs that only tremble, little."""
     if np.isnan(alike.r):
         return 0.0
-    told = (alike.r - TOGETHER_R) / (SURE_R - TOGETHER_R) * SAME_BREATH
+    # Of few cells chance alone correlates by 1 / sqrt(cells); of many a faint correlation is none of chance.
+    even = min(TOGETHER_R, max(EVEN_R, CHANCE_SPREADS / math.sqrt(max(alike.cells, 1))))
+    told = (alike.r - even) / (SURE_R - TOGETHER_R) * SAME_BREATH
     least = OTHER_WORK if alike.moves else TREMBLING
     return float(np.clip(told, least, SAME_BREATH)) * alike.sure
 
