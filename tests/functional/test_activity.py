@@ -117,6 +117,7 @@ def test_the_same_data_give_the_same_ids_and_a_later_window_mostly_the_same(bare
     assert set(later.workloads["series_id"]) == set(first.workloads["series_id"])
 
 
+@pytest.mark.slow
 def test_the_founding_case_is_found_without_names_and_its_queries_give_the_numbers(tmp_path: Path) -> None:
     simulate("founding", tmp_path, days=1.5, seed=5, until=START, minutes_seconds=1.5 * DAY)
     nameless(tmp_path)

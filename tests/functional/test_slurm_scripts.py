@@ -283,6 +283,7 @@ def full_disk(root: Path) -> Iterator[Path | None]:
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
+@pytest.mark.slow
 def test_200_faults_end_with_0_and_leave_whole_files_or_none(open_place: Path) -> None:
     rng = random.Random(13)
     ended: dict[tuple[str, int], int] = {}
