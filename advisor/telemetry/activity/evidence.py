@@ -39,8 +39,8 @@ SILENT_BYTES_PER_SECOND = 5e6
 # A correlation of this much speaks neither for nor against.
 EVEN_R, HIGH_R = 0.25, 0.6
 # On one node: neither for nor against (of few cells, and of many, beyond so many spreads of chance), for one gang, and
-# at worst.
-CHANCE_SPREADS = 4.0
+# at worst. Eight, because neighboring cells are alike, so there are fewer than they seem.
+CHANCE_SPREADS = 8.0
 TOGETHER_R, SURE_R, OTHER_WORK, TREMBLING = 0.4, 0.7, -7.0, -5.5
 # Within one group of GPUs that breathe as one, a partner this much less alike than the closest is no part of it.
 CLOSE_R, APART_SHARE = 0.8, 0.75
