@@ -63,3 +63,14 @@ class Frame:
     requests: pd.DataFrame = field(default_factory=pd.DataFrame)
     jobs: pd.DataFrame = field(default_factory=pd.DataFrame)
     external_labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def parents(frame: Frame) -> dict[tuple[str, str], tuple[str, str]]:
+    """Each MIG instance and the GPU it is a part of, by node and uuid."""
+    if frame.gpus.empty:
+        return {}
+    instances = frame.gpus[(frame.gpus["kind"] == "mig") & frame.gpus["parent_uuid"].notna()]
+    return {
+        (str(node), str(uuid)): (str(node), str(parent))
+        for node, uuid, parent in zip(instances["node"], instances["gpu_uuid"], instances["parent_uuid"], strict=True)
+    }

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..agent.config import SYSTEM_FILE
+from ..agent.sections import read_section
 from ..rules.errors import UsageError
 from ..rules.hour_prices import GPU_FLAG, GPU_HOUR, NODE_HOUR, Said, SaidPrices, parse_flags
-from .sections import read_section
 
 SECTION = "prices"
 

@@ -28,11 +28,11 @@ from apscheduler.util import undefined
 
 from ..agent.child import child_command
 from ..agent.config import SYSTEM_FILE, parse_flag
+from ..agent.sections import Reader, among, path, read_section, seconds, whole
 from ..agent.slurm_jobs.settings import SlurmSettings, load_slurm_settings
 from ..rules.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from .commands import say
 from .mail.settings import ReportSettings, load_settings
-from .sections import Reader, among, path, read_section, seconds, whole
 
 SECTION = "serve"
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

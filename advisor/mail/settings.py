@@ -15,8 +15,8 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from ...agent.config import SYSTEM_FILE, parse_flag
+from ...agent.sections import Reader, among, path, paths, read_section, seconds, text, texts, whole
 from ...rules.errors import UsageError
-from ..sections import Reader, among, path, paths, read_section, seconds, text, texts, whole
 from .addresses import bare_address, sender_address
 
 SECTION = "report"

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from ...rules.catalog import GpuSku
 from ...rules.mig import slices_of
-from ..frame import Frame
+from ..frame import Frame, parents
 from .facts import MigInstance
-from .mig import parents, profiles
+from .mig import profiles
 from .workloads import Attribution
 
 # An instance that has no row in the last hours of the window is gone: its GPU was divided anew.

@@ -16,10 +16,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..blind import blind_nodes
-from ..frame import Frame
+from ..frame import Frame, parents
 from ..model import Unobserved
 from ..peak import most_at_once, peak
-from .mig import parents
 from .records import records, text
 
 Floats = npt.NDArray[np.float64]

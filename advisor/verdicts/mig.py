@@ -15,7 +15,7 @@ import pandas as pd
 
 from ...rules.catalog import GpuSku
 from ...rules.mig import Slices, slices_of
-from ..frame import Frame
+from ..frame import Frame, parents
 
 Key = tuple[str, str]  # node, gpu_uuid
 Floats = npt.NDArray[np.float64]
@@ -24,15 +24,6 @@ Floats = npt.NDArray[np.float64]
 def whole_gpus(frame: Frame) -> pd.DataFrame:
     """Columns ``node, gpu_uuid`` of all GPUs that are no instances."""
     return frame.gpus.loc[frame.gpus["kind"] == "gpu", ["node", "gpu_uuid"]].drop_duplicates()
-
-
-def parents(frame: Frame) -> dict[Key, Key]:
-    """Each instance and the GPU it is a part of."""
-    instances = frame.gpus[(frame.gpus["kind"] == "mig") & frame.gpus["parent_uuid"].notna()]
-    return {
-        (str(node), str(uuid)): (str(node), str(parent))
-        for node, uuid, parent in zip(instances["node"], instances["gpu_uuid"], instances["parent_uuid"], strict=True)
-    }
 
 
 def profiles(frame: Frame) -> dict[Key, str]:

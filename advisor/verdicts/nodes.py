@@ -10,11 +10,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...agent.model import BIN_EDGES
-from ..frame import Frame
+from ..frame import Frame, parents
+from ..model import INFERRED
 from .facts import BareGpu, FabricFacts, NodeFacts
 from .inventory import Inventory
 from .measures import bins_quantile, stacked_bins
-from .mig import parents, profiles, whole_gpus
+from .mig import profiles, whole_gpus
 from .occupancy import node_spans
 from .records import records, text
 from .skus import GpuIndex
@@ -151,7 +152,7 @@ def _inferred_busy_hours(
 ) -> dict[tuple[str, str], float]:
     """(node, GPU) -> hours in which it worked for a workload that was inferred from its activity, and so for somebody
     whom nothing names: what is left of such a GPU is at rest by construction, and may be held all the same."""
-    ids = {one.workload_id for one in attribution.sessions if one.basis == "activity"}
+    ids = {one.workload_id for one in attribution.sessions if one.basis == INFERRED}
     if not ids:
         return {}
     rows = attribution.places[attribution.places["workload_id"].isin(ids)]

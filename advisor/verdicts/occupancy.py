@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..frame import Frame
+from ..frame import Frame, parents
 from .inventory import Inventory
-from .mig import parents, whole_gpus
+from .mig import whole_gpus
 from .workloads import Attribution
 
 COLUMNS = ["node", "gpu_uuid", "class", "workload_id", "gpu_hours"]

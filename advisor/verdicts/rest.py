@@ -18,8 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...rules.resting_power import RestingPowers, load_resting_power
-from ..frame import Frame
-from .mig import parents
+from ..frame import Frame, parents
 from .soundness import POWER, TRACE, Doubt, by_gpu, percent, told
 
 Floats = npt.NDArray[np.float64]

@@ -14,9 +14,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..bins import BinsArray
-from ..frame import Frame
+from ..frame import Frame, parents
 from ..moments import minute, span
-from .mig import parents
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

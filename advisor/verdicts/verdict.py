@@ -13,7 +13,7 @@ import pandas as pd
 from ...rules.kind_model import KindModel
 from ...rules.thresholds import Threshold, load_bottleneck_thresholds, load_kind_thresholds
 from ..blind import blind_nodes
-from ..frame import Frame
+from ..frame import Frame, parents
 from ..model import INFERRED, BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
 from ..moments import minute, span
 from .bottlenecks import label_rows
@@ -25,7 +25,7 @@ from .inventory import inventory_of
 from .kinds import judge_kind, shipped_model
 from .links import WireRule, links_of
 from .measures import MeasureRule, measures
-from .mig import parents, row_parts
+from .mig import row_parts
 from .nodes import bare_gpus, node_facts
 from .occupancy import occupancy
 from .phase_verdicts import DEMANDED, Ask, Judgement, judge_phases

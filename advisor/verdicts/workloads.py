@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..frame import Frame, Window
+from ..frame import Frame, Window, parents
 from ..model import Scheduled
-from .mig import parents
 from .records import records, text
 
 Floats = npt.NDArray[np.float64]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ...rules.errors import UsageError
-from ...rules.fields import suggest
-from ..config import AGENT_VARIABLES, ENVIRONMENT_PREFIX, SYSTEM_FILE, parse_flag, read_sections
-from ..durations import parse_duration
+from ..config import SYSTEM_FILE, parse_flag
+from ..sections import Reader, read_section, seconds
 
 SECTION = "slurm"
 _VERSION = re.compile(r"v0\.0\.\d{1,3}", re.ASCII)
@@ -45,22 +44,7 @@ def load_slurm_settings(
     environ: Mapping[str, str], *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
 ) -> SlurmSettings:
     """Every layer over the one before. Raises `UsageError` for an unknown key or a value that cannot be."""
-    prefix = f"{ENVIRONMENT_PREFIX}{SECTION.upper()}_"
-    layers = read_sections(SECTION, environ, system_file=system_file, config_home=config_home)
-    # SKUWISE_SLURM_CONF is the agent's own setting slurm_conf, not a key of this section.
-    mine = {name: value for name, value in environ.items() if name.startswith(prefix) and name not in AGENT_VARIABLES}
-    own = {name.removeprefix(prefix).lower(): value for name, value in mine.items()}
-    found: dict[str, object] = {}
-    for origin, table in (*layers, ("the environment", own)):
-        for key, value in table.items():
-            if key not in _READERS:
-                raise UsageError(
-                    f"Unknown setting {key!r} of {SECTION} in {origin}.",
-                    suggest(key, _READERS) or f"Known are {', '.join(sorted(_READERS))}.",
-                )
-            name, read = _READERS[key]
-            found[name] = read(value, f"{SECTION}.{key} in {origin}")
-    return SlurmSettings(**found)  # type: ignore[arg-type] - each reader gives its field's type
+    return SlurmSettings(**read_section(SECTION, _READERS, environ, system_file=system_file, config_home=config_home))
 
 
 def parse_zone(value: object, what: str) -> ZoneInfo:
@@ -89,22 +73,11 @@ def _version(value: object, what: str) -> str:
     return str(value)
 
 
-def _span(least: float, most: float, said: str) -> Callable[[object, str], float]:
-    def read(value: object, what: str) -> float:
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        span = float(value) if is_number else parse_duration(str(value))  # type: ignore[arg-type]
-        if not least <= span <= most:
-            raise UsageError(f"{what} is outside {said}.", "Choose one inside.")
-        return span
-
-    return read
-
-
-_READERS: Mapping[str, tuple[str, Callable[[object, str], object]]] = {
+_READERS: Mapping[str, tuple[str, Reader]] = {
     "jobs": ("jobs", _path), "sacct": ("sacct", _text), "slurmrestd": ("slurmrestd", _text),
     "slurmrestd_token_file": ("slurmrestd_token_file", _path), "slurmrestd_user": ("slurmrestd_user", _text),
     "slurmrestd_version": ("slurmrestd_version", _version), "time_zone": ("time_zone", parse_zone),
     "cluster": ("cluster", _text),
-    "scheduled": ("scheduled", parse_flag), "every": ("every_seconds", _span(60, 86400, "1 min to a day")),
-    "keep": ("keep_seconds", _span(86400, 730 * 86400, "1 to 730 days")),
+    "scheduled": ("scheduled", parse_flag), "every": ("every_seconds", seconds(60, 86400, "1 min to a day")),
+    "keep": ("keep_seconds", seconds(86400, 730 * 86400, "1 to 730 days")),
 }  # fmt: skip

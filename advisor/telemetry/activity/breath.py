@@ -102,10 +102,7 @@ class Breath:
             if values is grid.power:
                 rest /= np.maximum(part[:, known].mean(axis=1, keepdims=True), 1.0)
             a, b = rest[:, known]
-            moves = bool(a.std() > floor * share and b.std() > floor * share)
-            a, b = _bounded(a, floor * share), _bounded(b, floor * share)
-            spread = a.std() * b.std()
-            r = float(((a - a.mean()) * (b - b.mean())).mean() / spread) if spread > 0 else float("nan")
+            r, moves = _r(a, b, floor * share)
             if not np.isnan(r) and (np.isnan(best.r) or (moves, r) > (best.moves, best.r)):
                 best = Alike(r, moves, min(1.0, (count - 3) / (SURE_WITHIN - 3)), count)
         return best
@@ -170,13 +167,16 @@ def _correlated(a: Floats, b: Floats, floor: float) -> Alike:
     if count < LEAST_CELLS:
         return NOTHING
     a, b = a[known], b[known]
+    r, moves = _r(a, b, floor)
+    return Alike(0.0, False, 0.0) if np.isnan(r) else Alike(r, moves, min(1.0, count / SURE_CELLS), count)
+
+
+def _r(a: Floats, b: Floats, floor: float) -> tuple[float, bool]:
+    """The correlation of two residuals, NaN where one does not vary, and whether both move beyond the noise."""
     moves = bool(a.std() > floor and b.std() > floor)
     a, b = _bounded(a, floor), _bounded(b, floor)
     spread = a.std() * b.std()
-    if not spread > 0:
-        return Alike(0.0, False, 0.0)
-    r = float(((a - a.mean()) * (b - b.mean())).mean() / spread)
-    return Alike(r, moves, min(1.0, count / SURE_CELLS), count)
+    return (float(((a - a.mean()) * (b - b.mean())).mean() / spread) if spread > 0 else float("nan")), moves
 
 
 def _bounded(values: Floats, floor: float) -> Floats:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from ....agent.config import SYSTEM_FILE
+from ....agent.sections import Reader, read_section, seconds, text, whole
 from ....rules.errors import UsageError
-from ...sections import Reader, read_section, seconds, text, whole
 
 SECTION = "prometheus"
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", re.ASCII)

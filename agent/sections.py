@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..agent.config import ENVIRONMENT_PREFIX, SYSTEM_FILE, read_sections
-from ..agent.durations import parse_duration
 from ..rules.errors import UsageError
 from ..rules.fields import suggest
+from .config import AGENT_VARIABLES, ENVIRONMENT_PREFIX, SYSTEM_FILE, read_sections
+from .durations import parse_duration
 
 # (a value as the file or the environment has it, which key of which file it is) -> the value; raises UsageError.
 Reader = Callable[[object, str], Any]
@@ -32,7 +32,9 @@ def read_section(
     """
     layers = read_sections(section, environ, system_file=system_file, config_home=config_home)
     prefix = f"{ENVIRONMENT_PREFIX}{section.upper()}_"
-    own = {name.removeprefix(prefix).lower(): value for name, value in environ.items() if name.startswith(prefix)}
+    named = {name: name.removeprefix(prefix).lower() for name in environ if name.startswith(prefix)}
+    # SKUWISE_SLURM_CONF is the agent's own setting slurm_conf, not a key of the section [slurm].
+    own = {key: environ[name] for name, key in named.items() if key in keys or name not in AGENT_VARIABLES}
     found: dict[str, Any] = {}
     for origin, table in (*layers, ("the environment", own)):
         for key, value in table.items():
