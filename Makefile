@@ -3,6 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
+# Every file of every lock is checked, and none is built: what builds a source archive would come without a hash.
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+HASHED := --require-hashes --only-binary=:all:
+# For every Python from 3.11 on and every platform; the hashes are those of all files of a version.
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
+	--annotation-style line --custom-compile-command "make lock" $(UPGRADE)
+UPGRADE ?=
 ENGINE ?= podman
 SEEDS ?= 0-14
 WEEKS ?= 0-2
@@ -18,10 +25,12 @@ help: ## list the targets
 $(VENV)/.installed: pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "skuwise needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "no venv module: install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[dev]'
+	$(PIP) install --quiet $(HASHED) -r $(LOCK)
+	$(PIP) install --quiet --no-index --no-deps --no-build-isolation -e .
+	@$(PIP) check >/dev/null || { $(PIP) check >&2; echo "the lock does not fit pyproject.toml: run make lock" >&2; exit 1; }
 	@touch $@
 
-setup: $(VENV)/.installed ## make the virtual environment with the locked versions
+setup: $(VENV)/.installed ## make the virtual environment with the locked versions, hashes checked
 
 demo: setup ## the main job: simulate a small fleet, advise, explain the founding case
 	$(BIN)/skuwise demo
@@ -84,7 +93,7 @@ screens: setup ## draw the screens of docs/tui.md anew
 	$(BIN)/python docs/tools/screens.py
 
 build: setup ## sdist, and the wheel from it
-	$(BIN)/python -m build
+	$(BIN)/python -m build --no-isolation
 
 standalone: setup ## the agent as one folder for nodes with an old Python, in dist/
 	$(BIN)/python deploy/standalone/build.py
@@ -92,8 +101,16 @@ standalone: setup ## the agent as one folder for nodes with an old Python, in di
 image: ## the agent's image (ENGINE=docker or podman)
 	$(ENGINE) build -f deploy/container/Containerfile -t skuwise-agent:$(VERSION) .
 
-lock: setup ## renew the locked versions of development
-	$(BIN)/python -m pip freeze --exclude-editable --exclude skuwise | sort -f > $(LOCK)
+lock: setup ## resolve the locks anew and keep versions that still fit; UPGRADE=--upgrade takes the newest
+	$(COMPILE) --extra dev pyproject.toml -o $(LOCK)
+	$(COMPILE) -c $(LOCK) --extra kubernetes pyproject.toml -o requirements/agent.lock
+	$(COMPILE) -c $(LOCK) --extra all --extra kubernetes pyproject.toml -o requirements/all.lock
+	$(COMPILE) -c $(LOCK) requirements/build.in -o requirements/build.lock
+	$(COMPILE) -c $(LOCK) --extra kubernetes pyproject.toml requirements/build.in requirements/standalone.in \
+		-o requirements/standalone.lock
+	$(COMPILE) -c $(LOCK) requirements/sbom.in -o requirements/sbom.lock
+	$(COMPILE) -c $(LOCK) requirements/schemas.in -o requirements/schemas.lock
+	$(COMPILE) -c $(LOCK) requirements/peers.in -o requirements/peers.lock
 
 format: setup ## let ruff write
 	$(BIN)/ruff check --fix .

@@ -19,10 +19,9 @@ import tempfile
 import time
 import venv
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 
-PACKAGES = ("nvitop", "gpustat")
+LOCK = Path(__file__).resolve().parents[1] / "requirements/peers.lock"
 GPUS = 8
 PACE_SECONDS = 0.5
 RUNS = 3
@@ -112,9 +111,9 @@ def read(name: str, readings: int) -> None:
 def make_venv(folder: Path) -> Path:
     venv.create(folder, with_pip=True)
     python = folder / "bin/python"
-    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES]
-    # The same binding for all: the newest would be another one than ours.
-    subprocess.run([*install, f"nvidia-ml-py=={version('nvidia-ml-py')}"], check=True)
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
+    # The same binding for all: make lock holds it at the version of ours.
+    subprocess.run([*install, "-r", str(LOCK)], check=True)
     return python
 
 

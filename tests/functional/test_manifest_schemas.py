@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = [ROOT / "deploy/kubernetes" / name for name in ("namespace.yaml", "daemonset.yaml", "metrics.yaml")]
-SCHEMAS = "kubernetes-validate==1.37.0"
+SCHEMAS = ROOT / "requirements/schemas.lock"
 
 
 def validate(validator: Path, version: str, *files: Path) -> subprocess.CompletedProcess[str]:
@@ -24,7 +24,7 @@ def validate(validator: Path, version: str, *files: Path) -> subprocess.Complete
 @pytest.mark.slow
 def test_every_manifest_is_what_kubernetes_takes(tmp_path: Path) -> None:
     venv.create(tmp_path / "venv", with_pip=True)
-    fetch = [tmp_path / "venv/bin/pip", "install", "--quiet", "-c", ROOT / "requirements/dev.lock", SCHEMAS]
+    fetch = [tmp_path / "venv/bin/pip", "install", "--quiet", "--require-hashes", "-r", SCHEMAS]
     fetched = subprocess.run(fetch, capture_output=True, text=True, check=False)
     if fetched.returncode != 0:
         pytest.skip(f"the schemas cannot be fetched: {fetched.stderr.strip()[-300:]}")

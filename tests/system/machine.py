@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.tests.nvmlstub import StubBuildError, build
-from skuwise.tests.once import once, wheel
+from skuwise.tests.once import PROJECT, once, wheel
 
 PYTHON = "/opt/skuwise/bin/python"
 STATE = "/var/lib/skuwise"
@@ -178,7 +178,10 @@ def put_agent(root: Path, factory: pytest.TempPathFactory) -> None:
     (packages,) = (root / "opt/skuwise/lib").glob("python3*/site-packages")
     version = packages.parent.name.removeprefix("python")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--python-version", version]
-    must(*pip, "--target", packages, wheel(factory), skip="pip cannot fetch what the wheel needs")
+    pip += ["--target", packages]
+    locked = ("--require-hashes", "-r", PROJECT / "requirements/agent.lock")
+    must(*pip, *locked, skip="pip cannot fetch what the wheel needs")
+    must(*pip, "--no-index", "--no-deps", wheel(factory))
     nvml = root / "opt/nvml"
     nvml.mkdir()
     try:
