@@ -77,10 +77,10 @@ def killed(command: list[str], env: dict[str, str], folder: Path, chance: random
 
 
 @pytest.mark.slow
-def test_a_killed_agent_loses_nothing_that_was_committed(command, tmp_path: Path) -> None:
+def test_a_killed_agent_loses_nothing_that_was_committed(command, tmp_path: Path, seed_of) -> None:
     arguments, env = command
     for seed in range(2):
-        killed(arguments, env, tmp_path, random.Random(seed))
+        killed(arguments, env, tmp_path, random.Random(seed_of(seed)))
         check_whole(tmp_path / "node.db")
 
 
@@ -100,10 +100,10 @@ def killed_again_and_again(folder: Path, seed: int) -> int:
 
 
 @pytest.mark.slow
-def test_two_hundred_kills_at_random_moments(tmp_path: Path) -> None:
+def test_two_hundred_kills_at_random_moments(tmp_path: Path, seed_of) -> None:
     folders = [tmp_path / f"node-{number}" for number in range(NODES)]
     with ThreadPoolExecutor(NODES) as nodes:
-        committed = list(nodes.map(killed_again_and_again, folders, range(20, 20 + NODES)))
+        committed = list(nodes.map(killed_again_and_again, folders, map(seed_of, range(20, 20 + NODES))))
     assert min(committed) > KILLS
 
 

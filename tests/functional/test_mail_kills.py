@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ from skuwise.tests.alone import alone
 
 
 @pytest.mark.slow
-def test_no_mail_is_lost_to_a_kill_and_one_at_most_is_sent_twice(tmp_path: Path) -> None:
-    rounds = alone(outbox_kills.run, tmp_path, 20, 1)
+def test_no_mail_is_lost_to_a_kill_and_one_at_most_is_sent_twice(tmp_path: Path, seed_of: Callable[[int], int]) -> None:
+    rounds = alone(outbox_kills.run, tmp_path, 20, seed_of(1))
     assert len(rounds) == 20 and sum(one.where != "" for one in rounds) >= 18
     for one in rounds:
         assert min(one.copies) == 1 and sum(one.copies) <= len(one.copies) + 1, one

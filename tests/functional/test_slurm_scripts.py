@@ -284,8 +284,8 @@ def full_disk(root: Path) -> Iterator[Path | None]:
 
 
 @pytest.mark.slow
-def test_200_faults_end_with_0_and_leave_whole_files_or_none(open_place: Path) -> None:
-    rng = random.Random(13)
+def test_200_faults_end_with_0_and_leave_whole_files_or_none(open_place: Path, seed_of: Callable[[int], int]) -> None:
+    rng = random.Random(seed_of(13))
     ended: dict[tuple[str, int], int] = {}
     with full_disk(open_place) as disk:
         faults = Faults(open_place, disk, rng)
@@ -302,8 +302,10 @@ def test_200_faults_end_with_0_and_leave_whole_files_or_none(open_place: Path) -
     assert sum(ended.values()) >= 200
 
 
-def test_a_signal_at_any_moment_ends_with_0_and_a_killed_prolog_leaves_no_half_file(tmp_path: Path) -> None:
-    rng = random.Random(7)
+def test_a_signal_at_any_moment_ends_with_0_and_a_killed_prolog_leaves_no_half_file(
+    tmp_path: Path, seed_of: Callable[[int], int]
+) -> None:
+    rng = random.Random(seed_of(7))
     ends = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL)
     for turn in range(40):
         number, name = ends[turn % len(ends)], rng.choice(["prolog.sh", "epilog.sh"])

@@ -7,6 +7,7 @@ import os
 import random
 import sqlite3
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -228,7 +229,7 @@ def test_scripts_are_split_where_statements_end() -> None:
     assert len(list(split_statements(migrations()[0].sql))) > 20
 
 
-def make_1001(path: Path) -> None:
+def make_1001(path: Path, seed: int) -> None:
     """A file as schema 1.1 left it: two hours of rollups with values that differ in every way rollups can."""
     connection, _ = open_for_writing(path, lambda: NOW, migrations()[:2])
     connection.execute("INSERT INTO node (id, node, first_seen, last_seen) VALUES (1, 'n1', ?, ?)", (NOW, NOW))
@@ -238,7 +239,7 @@ def make_1001(path: Path) -> None:
     connection.execute(
         "INSERT INTO port (id, node_id, device, port, role, link_layer, valid_from) VALUES (2, 1, 'p', 1, '', '', 0)"
     )
-    rng = random.Random(7)
+    rng = random.Random(seed)
     for table, seconds in (("minute", 60), ("hour", 3600)):
         for kind, device in (("gpu", 1), ("fabric", 2), ("host", 1)):
             names = [row[1] for row in connection.execute(f"PRAGMA table_info({kind}_{table})").fetchall()]
@@ -262,9 +263,9 @@ def make_1001(path: Path) -> None:
 
 
 @pytest.mark.parametrize("view", [f"{kind}_{period}s" for kind in MEASURES for period in ("minute", "hour")])
-def test_rollups_of_schema_1_1_are_converted_in_place(tmp_path: Path, view: str) -> None:
+def test_rollups_of_schema_1_1_are_converted_in_place(tmp_path: Path, view: str, seed_of: Callable[[int], int]) -> None:
     path = tmp_path / "node.db"
-    make_1001(path)
+    make_1001(path, seed_of(7))
     told: list[list[sqlite3.Row]] = []
     for _ in range(2):
         with closing(sqlite3.connect(path)) as connection:
@@ -295,7 +296,7 @@ def test_rollups_of_schema_1_1_are_converted_in_place(tmp_path: Path, view: str)
 
 def test_a_file_of_schema_1_1_is_read_as_it_is_and_its_snapshot_is_of_today(tmp_path: Path) -> None:
     path = tmp_path / "node.db"
-    make_1001(path)
+    make_1001(path, 7)
     with open_reader(path) as reader:
         spans = [reader.fetch(sql)[0] for sql in queries.spans(reader.version)]
         begin = reader.fetch(queries.minutes_begin(reader.version))

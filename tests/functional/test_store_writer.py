@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from skuwise.agent.model import (
 from skuwise.agent.store.node_writer import NodeWriter
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.errors import StoreError
+from skuwise.tests.draws import examples
 
 T0 = 1_790_000_000.25
 NODE = Node("n1", cluster="c", boot_id="b1", gpu_count=2)
@@ -65,8 +66,10 @@ def tick(ts: float, **values: float) -> Tick:
     return Tick(ts, 1.0, {gpu.uuid: values for gpu in GPUS}, {}, {}, {})
 
 
-def test_every_metric_comes_back_within_its_quantum(path: Path, writer: Writer, node: NodeWriter) -> None:
-    rng = random.Random(1)
+def test_every_metric_comes_back_within_its_quantum(
+    path: Path, writer: Writer, node: NodeWriter, seed_of: Callable[[int], int]
+) -> None:
+    rng = random.Random(seed_of(1))
     scale = {"ratio": 1.0, "bytes": 8e10, "bytes per second": 4e11, "hertz": 2e9, "bitmask": 511, "celsius": 90}
     for second in range(1, 21):
         gpus = {g.uuid: {m.name: rng.random() * scale.get(m.unit, 700) for m in GPU_METRICS} for g in GPUS}
@@ -208,7 +211,7 @@ def test_absences_open_stay_and_end(path: Path, writer: Writer, node: NodeWriter
     assert rows(path, query)[1][-1] == T0 + 60
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(sets=st.lists(st.frozensets(st.sampled_from("abcd")), min_size=1, max_size=12))
 def test_absences_tell_the_history_whatever_it_was(
     tmp_path_factory: pytest.TempPathFactory, sets: list[frozenset[str]]

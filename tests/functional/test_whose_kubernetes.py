@@ -4,7 +4,7 @@ series, a gang is one workload, and nobody else is in it."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -60,8 +60,10 @@ def used_hours(frame: Frame) -> float:
 
 
 @pytest.mark.parametrize("seed", [101, 102, 103])
-def test_replicas_are_one_series_and_gangs_one_workload(seed: int, tmp_path: Path) -> None:
-    fleet, found = made(seed)
+def test_replicas_are_one_series_and_gangs_one_workload(
+    seed: int, tmp_path: Path, seed_of: Callable[[int], int]
+) -> None:
+    fleet, found = made(seed_of(seed))
     told = cases(pod_truths(fleet), read(fleet, found, tmp_path / "engine"))
     assert wrong(told, "series:") == []
     assert wrong(told, "gang:") == []
@@ -82,8 +84,8 @@ def joined_wrongly(found: Sequence[Case]) -> list[Case]:
 
 
 @pytest.mark.parametrize("change", [cycles, contradicting])
-def test_bad_owners_lose_and_invent_nothing(change, tmp_path: Path) -> None:
-    fleet, found = made(102)
+def test_bad_owners_lose_and_invent_nothing(change, tmp_path: Path, seed_of: Callable[[int], int]) -> None:
+    fleet, found = made(seed_of(102))
     good, bad = read(fleet, found, tmp_path / "good"), read(fleet, change(found), tmp_path / "bad")
     assert used_hours(bad) == pytest.approx(used_hours(good), rel=0.01)
     assert set(bad.gpus["gpu_uuid"]) == set(good.gpus["gpu_uuid"])
@@ -94,9 +96,9 @@ def test_bad_owners_lose_and_invent_nothing(change, tmp_path: Path) -> None:
         assert joined_wrongly(told) == []
 
 
-def test_hostile_names_are_names(tmp_path: Path) -> None:
-    fleet, found = made(103)
-    bad = mischievous(found, 0.2, np.random.default_rng(3))
+def test_hostile_names_are_names(tmp_path: Path, seed_of: Callable[[int], int]) -> None:
+    fleet, found = made(seed_of(103))
+    bad = mischievous(found, 0.2, np.random.default_rng(seed_of(3)))
     before, after = read(fleet, found, tmp_path / "good"), read(fleet, bad, tmp_path / "bad")
     assert used_hours(after) == pytest.approx(used_hours(before), rel=0.01)
     told = cases(pod_truths(fleet), after)

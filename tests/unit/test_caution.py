@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from skuwise.advisor.frame import Frame
 from skuwise.advisor.model import Advice
 from skuwise.tests.caution import advice_of, made_by_hand, removal, violations
+from skuwise.tests.draws import examples
 
 
 @cache
@@ -26,7 +27,7 @@ def test_the_whole_fleet_has_claims_that_can_be_lost() -> None:
     assert (advice.summary.recoverable_usd_per_month or 0.0) > 1000
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.integers(0, 2**32 - 1))
 @example(0)
 @example(97802259)  # memory without its size, of a GPU that is held by what no label names
@@ -37,7 +38,7 @@ def test_what_is_removed_from_a_fleet_claims_nothing_new(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.integers(0, 2**32 - 1))
 def test_what_is_removed_from_a_fleet_claims_nothing_new_in_many_cases(seed: int) -> None:
     frame, advice = whole()

@@ -27,6 +27,7 @@ from skuwise.rules.catalog import Price
 from skuwise.rules.catalog_loader import load_catalog
 from skuwise.rules.hour_prices import HourPrices
 from skuwise.rules.plain import INVISIBLE
+from skuwise.tests.draws import examples
 
 CATALOG = load_catalog()
 nan = float("nan")
@@ -231,7 +232,7 @@ def test_holes_and_rare_samples_and_pods_for_names_are_gaps() -> None:
 words = st.text(max_size=30)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(words, words, words, st.integers(0, 9), st.sampled_from([60, 80, 100, 200]))
 def test_whatever_the_source_says_the_table_holds_no_control_and_json_is_valid(
     name: str, sku: str, said: str, count: int, width: int

@@ -16,6 +16,7 @@ from skuwise.advisor.render import render
 from skuwise.rules.catalog import Price
 from skuwise.rules.errors import UsageError
 from skuwise.rules.hour_prices import HourPrices, Said, SaidPrices, parse_flags, resolve
+from skuwise.tests.draws import examples
 
 CATALOG = catalog()
 DAY = "2026-11-22"
@@ -91,7 +92,7 @@ def test_a_wrong_flag_is_a_sentence_and_a_remedy(tmp_path, flags, part):
     assert "\x1b" not in str(caught.value)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.text(max_size=40), st.one_of(st.text(max_size=20), st.floats(), st.integers(), st.none(), st.booleans()))
 def test_whatever_is_written_is_a_price_or_a_sentence(name, usd):
     try:

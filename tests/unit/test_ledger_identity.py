@@ -15,6 +15,7 @@ from skuwise.advisor.ledger.place import ledger_of, put_aside, set_aside
 from skuwise.advisor.ledger.store import Ledger
 from skuwise.advisor.model import Fleet
 from skuwise.advisor.simulate.hardware import gpu_uuid
+from skuwise.tests.draws import examples
 from skuwise.tests.frames import FrameBuilder
 
 NOW = 1_790_000_000.0
@@ -77,7 +78,7 @@ CLUSTERS = st.frozensets(st.sampled_from(["eu", "us"]), max_size=1)
 
 
 @given(MEMBERS, MEMBERS, CLUSTERS, CLUSTERS, st.booleans(), st.booleans())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_recognition_has_no_direction_and_never_joins_the_simulated_with_the_real(
     one, other, first, second, sim, real
 ) -> None:

@@ -26,6 +26,7 @@ from skuwise.advisor.ledger.outcomes import outcomes
 from skuwise.advisor.ledger.store import APPLICATION_ID, VERSION, Ledger
 from skuwise.advisor.model import Interval
 from skuwise.rules.errors import StoreError
+from skuwise.tests.draws import examples
 
 MOVE = Proposal(
     "r-1", "move-sku", "chat", "a", "b", 10.0, 0.0, "cash-now", "low", False, "t", "fleet.db", ground()
@@ -64,7 +65,7 @@ def any_of(kind) -> st.SearchStrategy:
 
 
 @given(any_of(Ground) | any_of(Figures))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_what_is_kept_comes_back_as_it_was(value: Ground | Figures) -> None:
     assert from_json(type(value), to_json(value)) == value
 

@@ -40,6 +40,7 @@ from skuwise.advisor.render.json import load_schema
 from skuwise.rules.catalog import Price
 from skuwise.rules.errors import UsageError
 from skuwise.rules.thresholds import load_waste_rules
+from skuwise.tests.draws import examples
 from skuwise.tests.frames import DECODE, FREE, TRAINING, FrameBuilder
 
 GOLDEN = Path(__file__).parent.parent / "golden/advice_founding.json"
@@ -400,7 +401,7 @@ def rounded(value):
 
 @pytest.mark.slow
 @given(shards_of("a"), shards_of("b"), shards_of("c"))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_shards_may_be_merged_in_steps(a, b, c):
     at_once = data_of(joined(a, b, c))
     for steps in (joined(joined(a, b), c), joined(a, joined(c, b))):

@@ -18,6 +18,7 @@ from skuwise.rules.errors import RulesError
 from skuwise.rules.hour_prices import HourPrices
 from skuwise.rules.node_files import ANY_REGION
 from skuwise.rules.providers import load_providers
+from skuwise.tests.draws import examples
 
 CATALOG = catalog()
 BASES = ("list", "reserved", "owned", "committed", "negotiated")
@@ -187,7 +188,7 @@ def claim(book: PriceBook, at, target: str | None, here: float, there: float) ->
 
 
 @pytest.mark.slow
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 @given(books(), st.floats(0, 50), st.floats(0, 50), st.booleans())
 def test_forgetting_the_region_never_raises_a_claim(made, here, there, moves):
     book, source, target = made.unpacked()
@@ -198,7 +199,7 @@ def test_forgetting_the_region_never_raises_a_claim(made, here, there, moves):
         assert forgotten <= claim(book, replace(at, region=region), goes, here, there) + 1e-6, region
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(books(), st.sampled_from((None, "eastus", NOWHERE)))
 def test_what_a_saving_rests_on_is_among_the_prices_that_are_listed(made, region):
     book, source, target = made.unpacked()

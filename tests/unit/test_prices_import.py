@@ -21,6 +21,7 @@ from skuwise.advisor.costs.command import price_file, remainder
 from skuwise.advisor.costs.exports import Charge, Export
 from skuwise.rules.errors import UsageError
 from skuwise.rules.price_files import load_prices
+from skuwise.tests.draws import examples
 
 DAY = 86400.0
 AT = 1_788_220_800.0  # 2026-09-01
@@ -245,7 +246,7 @@ NODES = [Observed("n1", IB, "eastus", 24.0), Observed("p1", "aws/p5.48xlarge", "
 
 
 @given(st.lists(CHARGES, max_size=6), st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_explained_and_unexplained_sum_to_what_was_charged(charges, compared) -> None:
     bill = sum_up(charges, catalog())
     found, without = compare(bill, NODES if compared else ())

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import random
+from collections.abc import Callable
 from datetime import UTC
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -191,8 +192,8 @@ def test_no_name_makes_up_a_job_where_it_goes_on_behind_it() -> None:
             assert {str(n) for n in range(34, 60)} <= by_id(found).keys()
 
 
-def test_bytes_of_any_kind_lose_the_jobs_near_them_at_most() -> None:
-    rng = random.Random(5)
+def test_bytes_of_any_kind_lose_the_jobs_near_them_at_most(seed_of: Callable[[int], int]) -> None:
+    rng = random.Random(seed_of(5))
     good = [line(n) for n in range(1, 30)]
     for _ in range(300):
         text = bytearray("".join(f"{one}\n" for one in (HEAD, *good)).encode())

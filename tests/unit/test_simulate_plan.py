@@ -25,8 +25,8 @@ def planned(scenario="small", seed=0, days=14):
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("seed", range(4))
-def test_truth_is_told_in_the_agreed_words(scenario, seed):
-    fleet = planned(scenario, seed)
+def test_truth_is_told_in_the_agreed_words(scenario, seed, seed_of):
+    fleet = planned(scenario, seed_of(seed))
     truths = [*{p.truth for p in fleet.placed}, *fleet.bare]
     assert truths
     assert len({t.workload_id for t in truths}) == len(truths)
@@ -39,8 +39,8 @@ def test_truth_is_told_in_the_agreed_words(scenario, seed):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_nobody_shares_a_gpu_and_nothing_runs_beyond_the_window(seed):
-    fleet = planned(seed=seed)
+def test_nobody_shares_a_gpu_and_nothing_runs_beyond_the_window(seed, seed_of):
+    fleet = planned(seed=seed_of(seed))
     uses = [
         (node, gpu, begin, stop)
         for p in fleet.placed

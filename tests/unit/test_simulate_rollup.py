@@ -94,8 +94,8 @@ def test_fabric_and_host_columns_are_those_of_the_store(period):
 
 @pytest.mark.parametrize("size", [20, 61, 240, 700])
 @pytest.mark.parametrize("shape", ["sine", "pulse", "noise", "constant", "trend", "beat"])
-def test_periods_correlations_and_runs_on_made_up_series(size, shape):
-    rng = np.random.default_rng([size, len(shape)])
+def test_periods_correlations_and_runs_on_made_up_series(size, shape, seed_of):
+    rng = np.random.default_rng([seed_of(size), len(shape)])
     t = np.arange(size)
     noise = 0.05 * rng.standard_normal(size)
     series = {

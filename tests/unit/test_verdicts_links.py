@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from skuwise.advisor.model import BottleneckVerdict
 from skuwise.advisor.verdicts.verdict import judge
 from skuwise.rules.catalog_loader import Catalog, load_catalog
+from skuwise.tests.draws import examples
 from skuwise.tests.frames import HOUR, START, TRAINING, FrameBuilder
 
 CATALOG = load_catalog()
@@ -191,7 +192,7 @@ NODE_PORTS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(data=st.data(), ports=NODE_PORTS, sku=st.sampled_from((WITH_RDMA, WITHOUT, None)), pods=st.booleans())
 def test_taking_a_link_away_never_makes_launches_of_it(
     data: st.DataObject, ports: list[Port], sku: str | None, pods: bool

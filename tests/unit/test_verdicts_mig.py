@@ -9,6 +9,7 @@ from skuwise.advisor.verdicts.mig import row_parts
 from skuwise.advisor.verdicts.verdict import judge
 from skuwise.advisor.verdicts.workloads import attribute
 from skuwise.rules.catalog_loader import Catalog, load_catalog
+from skuwise.tests.draws import examples
 from skuwise.tests.frames import DECODE, FREE, HOUR, FrameBuilder
 
 CATALOG = load_catalog()
@@ -136,7 +137,7 @@ def test_a_gpu_that_is_divided_anew_is_counted_by_time(catalog: Catalog) -> None
 cuts = st.lists(st.sampled_from(["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb", "?"]), max_size=7)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(cuts, cuts, st.floats(0.05, 1.0), st.integers(1, 3))
 def test_the_parts_of_a_gpu_never_add_up_to_more_or_less_than_it(
     one: list[str], other: list[str], observed: float, split: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from skuwise.advisor.verdicts.verdict import judge
 from skuwise.rules.catalog_loader import load_catalog
 from skuwise.rules.errors import RulesError
 from skuwise.rules.resting_power import load_resting_power
+from skuwise.tests.draws import examples
 from skuwise.tests.frames import FREE, HELD, FrameBuilder
 from skuwise.tests.unit.lightly_loaded import BOARDS, Way, drawn, one, place, rows, sliced
 
@@ -54,7 +56,7 @@ WAYS = st.builds(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=examples(12))
 @given(WAYS)
 def test_a_context_at_rest_and_light_work_are_never_faulty(drawn_way: tuple[int, Way]) -> None:
     seed, way = drawn_way
@@ -66,7 +68,7 @@ def test_a_context_at_rest_and_light_work_are_never_faulty(drawn_way: tuple[int,
     assert not examine(frame).doubts or way.busy > 0
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(15))
 @given(WAYS, st.sampled_from(METRICS), st.sampled_from(["blank", "int-blank", "zero", "last", "gone"]))
 def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(
     drawn_way: tuple[int, Way], metric: str, how: str
@@ -81,7 +83,7 @@ def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(
     assert not after["free"].to_numpy(bool)[worked].any()
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=examples(12))
 @given(WAYS, st.lists(st.sampled_from(METRICS), unique=True, max_size=3), st.sampled_from(["blank", "gone"]))
 def test_less_data_never_makes_a_row_idle(drawn_way: tuple[int, Way], gone: list[str], how: str) -> None:
     seed, way = drawn_way
@@ -165,7 +167,7 @@ def test_one_source_of_activity_alone_tells_no_rest_of_a_gpu_that_is_held() -> N
     assert idle[48:].all()
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(15))
 @given(st.integers(0, 2**32 - 1), st.booleans())
 def test_instances_are_not_judged_by_their_parents_power(seed: int, repeated: bool) -> None:
     rng = np.random.default_rng(seed)
@@ -202,8 +204,10 @@ def seeded(rng: np.random.Generator, way: Way, kind: str) -> dict[str, list[floa
     return columns
 
 
-def test_how_many_healthy_workloads_are_called_faulty_and_how_many_faults_are_found() -> None:
-    rng = np.random.default_rng(12)
+def test_how_many_healthy_workloads_are_called_faulty_and_how_many_faults_are_found(
+    seed_of: Callable[[int], int],
+) -> None:
+    rng = np.random.default_rng(seed_of(12))
     b = FrameBuilder(hours=48)
     for n in range(300):
         way = drawn(rng, ("rest", "light", "poll")[n % 3])

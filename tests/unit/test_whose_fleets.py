@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -78,9 +79,9 @@ def test_series_of_a_cluster_are_what_a_server_can_hold() -> None:
     assert {(one.pod, one.uid) for one in pod_truths(fleet)} <= told_pods
 
 
-def test_nobody_holds_a_gpu_of_another() -> None:
+def test_nobody_holds_a_gpu_of_another(seed_of: Callable[[int], int]) -> None:
     for seed in range(4):
-        pods = [one for one in pod_truths(cluster(seed, nodes=8)) if not one.shared]
+        pods = [one for one in pod_truths(cluster(seed_of(seed), nodes=8)) if not one.shared]
         spans: dict[tuple[str, str], list[tuple[float, float]]] = {}
         for one in pods:
             for device in one.devices:
@@ -89,9 +90,9 @@ def test_nobody_holds_a_gpu_of_another() -> None:
         assert len({(one.pod, one.namespace, one.uid) for one in pods}) == len(pods)
 
 
-def test_jobs_do_not_overlap_and_gangs_have_whole_nodes() -> None:
+def test_jobs_do_not_overlap_and_gangs_have_whole_nodes(seed_of: Callable[[int], int]) -> None:
     for seed in range(4):
-        jobs = work(seed, 10, 86400)
+        jobs = work(seed_of(seed), 10, 86400)
         spans: dict[tuple[int, int], list[tuple[float, float]]] = {}
         for one in jobs:
             for device in one.devices:
