@@ -12,12 +12,14 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork
 UPGRADE ?=
 ENGINE ?= podman
 SEEDS ?= 0-14
+# Repeats the draws of a run of the property tests that printed this seed.
+SEED ?=
 WEEKS ?= 0-2
 # A worker without work takes it from the other: a test of minutes holds up nothing behind it.
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint types contracts check bench accuracy evaluate model move-model picture mails removals screens build lock format clean standalone image
+.PHONY: help setup demo test test-all properties lint types contracts check bench accuracy evaluate model move-model picture mails removals screens build lock format clean standalone image sbom
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -38,8 +40,11 @@ demo: setup ## the main job: simulate a small fleet, advise, explain the foundin
 test: setup ## the quick suite: everything but what is marked slow
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not hardware"
 
-test-all: setup ## the whole suite, the slow part included (no GPU needed)
-	$(BIN)/python -m pytest $(PARALLEL) -m "not hardware"
+test-all: setup ## the whole suite, the slow part included (no GPU needed); SEED repeats a run's draws
+	$(BIN)/python -m pytest $(PARALLEL) -m "not hardware" $(if $(SEED),--run-seed $(SEED))
+
+properties: setup ## the property tests alone, on new cases; SEED repeats a run's draws
+	$(BIN)/python -m pytest $(PARALLEL) -m "property and not hardware" $(if $(SEED),--run-seed $(SEED))
 
 lint: setup ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -100,6 +105,18 @@ standalone: setup ## the agent as one folder for nodes with an old Python, in di
 
 image: ## the agent's image (ENGINE=docker or podman)
 	$(ENGINE) build -f deploy/container/Containerfile -t skuwise-agent:$(VERSION) .
+
+$(VENV)/sbom/.installed: requirements/sbom.lock | setup
+	$(BIN)/python -m venv $(VENV)/sbom
+	$(VENV)/sbom/bin/python -m pip install --quiet --disable-pip-version-check $(HASHED) -r requirements/sbom.lock
+	@touch $@
+
+BILL = $(VENV)/sbom/bin/python deploy/sbom.py --python $(BIN)/python
+sbom: setup $(VENV)/sbom/.installed ## bills of materials (CycloneDX JSON) of all, of the agent and of its image, in dist/
+	$(BILL) --name skuwise --lock requirements/all.lock --out dist/skuwise-$(VERSION).cdx.json
+	$(BILL) --name skuwise-agent --lock requirements/agent.lock --out dist/skuwise-agent-$(VERSION).cdx.json
+	$(BILL) --name skuwise-agent --lock requirements/agent.lock --base "$$(sed -n 's/^ARG BASE=//p' deploy/container/Containerfile)" \
+		--out dist/skuwise-agent-image-$(VERSION).cdx.json
 
 lock: setup ## resolve the locks anew and keep versions that still fit; UPGRADE=--upgrade takes the newest
 	$(COMPILE) --extra dev pyproject.toml -o $(LOCK)

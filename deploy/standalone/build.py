@@ -8,6 +8,7 @@ large it is and how long it takes to start.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import platform
 import re
@@ -43,6 +44,7 @@ def main() -> int:
         options.out.mkdir(parents=True, exist_ok=True)
         archive = options.out / f"{named}.tar.gz"
         pack(folder, f"skuwise-agent-{version}", archive)
+        describe(Path(scratch), folder, archive)
         unpacked = sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
         print(archive)
         print(f"packed {archive.stat().st_size / 1e6:.1f} MB, unpacked {unpacked / 1e6:.1f} MB")
@@ -75,6 +77,22 @@ def freeze(scratch: Path) -> Path:
     copy_licences(environment, folder / "licences")
     shutil.copy(ROOT / "LICENSE", folder)
     return folder
+
+
+def describe(scratch: Path, folder: Path, archive: Path) -> None:
+    """The archive's checksum, and its bill of materials: the packages, and the hash of every file in it."""
+    tool = scratch / "sbom"
+    venv.create(tool, with_pip=True)
+    hashed = ("--require-hashes", "--only-binary=:all:", "-r", ROOT / "requirements/sbom.lock")
+    run([tool / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *hashed])
+    about: list[str | Path] = ["--lock", ROOT / "requirements/agent.lock", "--python", scratch / "venv/bin/python"]
+    about += ["--name", "skuwise-agent", "--folder", folder, "--archive", archive]
+    run([tool / "bin/python", ROOT / "deploy/sbom.py", *about, "--out", beside(archive, ".cdx.json")])
+    beside(archive, ".sha256").write_text(f"{hashlib.sha256(archive.read_bytes()).hexdigest()}  {archive.name}\n")
+
+
+def beside(archive: Path, ending: str) -> Path:
+    return archive.with_name(archive.name + ending)
 
 
 def copy_licences(environment: Path, target: Path) -> None:
