@@ -86,6 +86,7 @@ class FakePrometheus:
 
         class _Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else a body waits 40 ms for the acknowledgement of its head
 
             def do_GET(self) -> None:
                 self._reply()

@@ -21,6 +21,8 @@ def serving(answer: str | bytes | Handler, host: str = "127.0.0.1") -> Iterator[
     asked: list[str] = []
 
     class _Handler(http.server.BaseHTTPRequestHandler):
+        disable_nagle_algorithm = True  # else a body waits 40 ms for the acknowledgement of its head
+
         def do_GET(self) -> None:
             asked.append(self.path)
             if callable(answer):

@@ -306,6 +306,8 @@ def slurmrestd(
     asked: list[tuple[str, str]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
+        disable_nagle_algorithm = unix is None  # else a body waits 40 ms for the acknowledgement of its head
+
         def do_GET(self) -> None:
             asked.append((self.path, self.headers.get("X-SLURM-USER-TOKEN", "")))
             status, body = answers.get(self.path.split("?")[0], (404, b""))

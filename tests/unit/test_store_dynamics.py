@@ -110,10 +110,16 @@ def test_a_period_that_is_no_whole_number_of_samples() -> None:
     assert peak[0] == pytest.approx(8.5, abs=0.2)
 
 
+def test_noise_has_hardly_ever_a_period(seed_of: Callable[[int], int]) -> None:
+    """Of a minute of noise 0.4 % have one by chance (4,000 drawn), nearly all at lags of which few pairs are left."""
+    rng = random.Random(seed_of(0))
+    periods = [autocorrelation_peak([rng.random() for _ in range(60)], 2, 30) for _ in range(400)]
+    assert sum(one is not None for one in periods) <= 0.02 * len(periods)
+
+
 @pytest.mark.parametrize("seed", range(10))
-def test_noise_constants_and_trends_have_no_period(seed: int, seed_of: Callable[[int], int]) -> None:
+def test_constants_and_trends_have_no_period(seed: int, seed_of: Callable[[int], int]) -> None:
     rng = random.Random(seed_of(seed))
-    assert autocorrelation_peak([rng.random() for _ in range(60)], 2, 30) is None
     assert autocorrelation_peak([0.5] * 60, 2, 30) is None
     assert autocorrelation_peak([i / 60 + rng.gauss(0, 0.01) for i in range(60)], 2, 30) is None
     assert autocorrelation_peak([1.0, 2.0], 2, 30) is None
