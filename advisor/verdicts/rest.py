@@ -136,8 +136,9 @@ class _Rows:
         self.power = out["power"].to_numpy(float)
         profiled = ~np.isnan(sm) | ~np.isnan(m)
         with np.errstate(invalid="ignore"):
-            # Without the engine no counter may show a trace of work: a stuck one would hide it.
-            self.engine_known = ~np.isnan(util) | ((sm < TRACE) & ~(m >= TRACE) & ~(c >= TRACE))
+            # Without the engine no counter may show a trace of work: a stuck one would hide it. SMs that wait show less
+            # than the memory they wait for, so both must be known: without one of them a row must not become idle.
+            self.engine_known = ~np.isnan(util) | ((sm < TRACE) & (m < TRACE) & ~(c >= TRACE))
         self.known = ~np.isnan(util) | profiled
         self.two_sources = ~np.isnan(util) & profiled
         self.all_quiet, self.others_work = quiet, np.zeros(len(table), dtype=np.bool_)

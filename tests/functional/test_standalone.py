@@ -6,6 +6,7 @@ Its child processes are itself (agent/child.py): the rollups', retention's and t
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import re
 import sqlite3
@@ -46,6 +47,30 @@ def build(folder: Path) -> None:
         assert {member.uid for member in tar} == {0}
         assert not [member.name for member in tar if member.mode & (stat.S_IWGRP | stat.S_IWOTH)]
         tar.extractall(folder / "node", filter="data")
+
+
+def test_beside_it_lie_its_checksum_and_the_hash_of_everything_in_it(program: Path) -> None:
+    folder = program.parents[2]
+    (archive,) = folder.glob("*.tar.gz")
+    page = (ROOT / "docs/supply-chain.md").read_text()
+    (command,) = re.findall(r"^sha256sum --check .*$", page, re.MULTILINE)
+    check = ["sh", "-c", command]
+    assert subprocess.run(check, cwd=folder, capture_output=True, check=False).returncode == 0
+    bill = json.loads((folder / f"{archive.name}.cdx.json").read_text())
+    whole = bill["metadata"]["component"]["hashes"][0]["content"]
+    assert whole == hashlib.sha256(archive.read_bytes()).hexdigest()
+    told = {one["name"]: one["hashes"][0]["content"] for one in bill["components"] if one["type"] == "file"}
+    unpacked = [path for path in program.parent.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert told == {
+        str(path.relative_to(program.parent)): hashlib.sha256(path.read_bytes()).hexdigest() for path in unpacked
+    }
+    packages = {one["name"] for one in bill["components"] if one["type"] == "library"}
+    assert packages == {"grpcio", "nvidia-ml-py", "psutil", "pyyaml", "typing-extensions"}
+    changed = folder / "changed"
+    changed.mkdir(exist_ok=True)
+    (changed / archive.name).write_bytes(archive.read_bytes()[:-1] + b"x")
+    (changed / f"{archive.name}.sha256").write_text((folder / f"{archive.name}.sha256").read_text())
+    assert subprocess.run(check, cwd=changed, capture_output=True, check=False).returncode != 0
 
 
 def run(program: Path, *arguments: str, env: dict[str, str] | None = None, told: str = "") -> str:

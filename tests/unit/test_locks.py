@@ -103,6 +103,18 @@ def test_whatever_is_installed_from_an_index_has_its_hash(path: str) -> None:
         assert offline or ("--require-hashes" in command and "--only-binary=:all:" in command), command
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "deploy/standalone/build.py", "benchmarks/peers.py", "tests/system/machine.py",
+        "tests/functional/test_manifest_schemas.py", "tests/functional/test_sbom.py",
+    ],
+)  # fmt: skip
+def test_programs_that_install_from_a_lock_ask_for_its_hashes(path: str) -> None:
+    text = (ROOT / path).read_text()
+    assert text.count('"-r"') == text.count('"--require-hashes"') > 0
+
+
 def test_nothing_builds_in_an_environment_that_is_fetched_without_hashes() -> None:
     for path in ("Makefile", "deploy/container/Containerfile", "deploy/standalone/build.py", "tests/once.py"):
         text = re.sub(r"\\\n\s*", " ", (ROOT / path).read_text())
