@@ -152,7 +152,9 @@ def run(command: list[str | Path]) -> None:
 
 
 def output(command: list[str | Path]) -> str:
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    # Modules come from the environments made here alone: PyInstaller would pack a whole tree that PYTHONPATH names.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run([str(part) for part in command], env=env, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"standalone: {command[0]} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
     return done.stdout
