@@ -1,4 +1,4 @@
-"""Commands with and without secrets: the files of `tests/data/commands`, and a grammar that draws more of the first kind.
+"""Commands with and without secrets: the files of `tests/data/commands`, and a grammar that draws more secrets.
 
 A form is one way of passing a secret. Its brackets hold the secret: ``S`` stands for any one word, ``W`` for anything
 that an argument may hold, all else is the secret itself (`tests/data/commands/secrets.txt`).
@@ -80,7 +80,26 @@ def _filled(argv: list[str], value: str) -> Command:
 
 # --- the grammar ---
 
-_OWNERS = "db admin user proxy smtp ldap s3 registry hub mlflow vault github redis ssl jwt oauth root service".split()
+_OWNERS = [
+    "db",
+    "admin",
+    "user",
+    "proxy",
+    "smtp",
+    "ldap",
+    "s3",
+    "registry",
+    "hub",
+    "mlflow",
+    "vault",
+    "github",
+    "redis",
+    "ssl",
+    "jwt",
+    "oauth",
+    "root",
+    "service",
+]
 _KINDS = (
     "password", "passwd", "passphrase", "pwd", "secret", "token", "api key", "access key", "secret key",
     "private key", "auth token", "client secret", "credentials", "encryption key", "access token", "pass",

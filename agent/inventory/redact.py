@@ -25,7 +25,8 @@ _WORD_LIMIT, _TOTAL_LIMIT = 2048, 8192
 
 # A word of a shell's line, quotes and all.
 _TOKEN = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\]|['"\\])+""", re.DOTALL)
-_MAX_DEPTH = 3  # lines within quotes within lines
+_FLAG_PAIR = re.compile(r"--?[A-Za-z][\w.-]{0,63}=")
+_MAX_DEPTH = 5  # lines within quotes within lines
 # Programs whose one argument is code or a query: its words are not those of a command.
 _INTERPRETERS = re.compile(
     r"(?:python[\d.]*|pypy3?|ipython|node|deno|bun|perl|ruby|php|Rscript|R|julia|groovy|lua|psql|mysql|mariadb|sqlite3|mongosh"
@@ -36,32 +37,100 @@ _SHELL_LINE = re.compile(r"(?:^|\s)(?:&&|\|\|?|;)(?:\s|$)|;\s|\s--?\w|<<|^\s*(?:
 _PLATFORM_FLAG = re.compile(r"(/(?:p|pass|pw|pwd)):.+", re.DOTALL)  # xfreerdp /p:SECRET
 _SEPARATORS = frozenset({"=", ":", ":=", "=>", "->", "==", "is"})
 _NO_VALUES = frozenset(
-    "of in for to and or the a from with by at on as is was must should can will strength length "
-    "lookup list create renew revoke get show delete info generate reset".split()
+    [
+        "of",
+        "in",
+        "for",
+        "to",
+        "and",
+        "or",
+        "the",
+        "a",
+        "from",
+        "with",
+        "by",
+        "at",
+        "on",
+        "as",
+        "is",
+        "was",
+        "must",
+        "should",
+        "can",
+        "will",
+        "strength",
+        "length",
+        "lookup",
+        "list",
+        "create",
+        "renew",
+        "revoke",
+        "get",
+        "show",
+        "delete",
+        "info",
+        "generate",
+        "reset",
+    ]
 )
 _ALONE = frozenset({"token", "passwd", "pwd"})
-_ALONE_NOT = frozenset("secret secrets credential credentials cookie signature pw pat sig sas dsn jwt oauth creds".split())
+_ALONE_NOT = frozenset(
+    [
+        "secret",
+        "secrets",
+        "credential",
+        "credentials",
+        "cookie",
+        "signature",
+        "pw",
+        "pat",
+        "sig",
+        "sas",
+        "dsn",
+        "jwt",
+        "oauth",
+        "creds",
+    ]
+)
+_VERBS = frozenset(["change", "set", "reset", "update", "add", "create", "new"])
 _SEARCHES = frozenset({"grep", "egrep", "fgrep", "rg", "ag", "ack", "pgrep", "pkill", "man", "which"})
 # A commit is named by 40 hexadecimal digits, as many keys are.
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _COMMIT_FLAGS = frozenset({"revision", "commit", "sha", "rev", "ref", "checksum", "digest"})
 # Commands that read a secret from the pipe before them.
 _READS_SECRET = frozenset(
-    {"--password-stdin", "--with-token", "--token-stdin", "--passphrase-fd", "-S", "chpasswd", "passwd", "login", "--stdin"}
+    {
+        "--password-stdin",
+        "--with-token",
+        "--token-stdin",
+        "--passphrase-fd",
+        "-S",
+        "chpasswd",
+        "passwd",
+        "login",
+        "--stdin",
+    }
 )
 _PRINTS = frozenset({"echo", "printf"})
 
 
 def redact_command(argv: Sequence[str], limit: int = COMMAND_LIMIT) -> str:
     """The command as one line without secrets, control characters stripped, cut to `limit` characters."""
-    return clean_text(" ".join(_redact_words(argv, 0)), limit)
+    words: list[str] = []
+    total = 0
+    for word in _redact_words(argv, 0):
+        words.append(word)
+        total += len(word)
+        if total > 2 * limit:  # what comes after is not kept, even where spaces fold
+            break
+    return clean_text(" ".join(words), limit)
 
 
-def _redact_words(argv: Sequence[str], depth: int) -> Iterator[str]:
-    """One word for each of `argv`, up to what is looked at."""
+def _redact_words(argv: Sequence[str], depth: int, *, in_words: bool = True) -> Iterator[str]:
+    """One word for each of `argv`, up to what is looked at. `in_words`: not prose."""
     seen = _seen(argv)
     piped = _piped_secrets(seen)
-    flow = _Flow()
+    flow = _Flow(in_words)
     places = Places()
     for index, given in enumerate(without_environments(seen)):
         if given == "…" and seen[index] == "…":
@@ -119,10 +188,12 @@ def _piped_secrets(words: Sequence[str]) -> frozenset[int]:
 class _Flow:
     """What the words before one say about it."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_words: bool) -> None:
+        self._in_words = in_words
         self._name = ""  # the flag whose values come next
         self._must = False  # the next word is a secret, whatever it looks like
         self._bare = False  # it follows a name, not a flag
+        self._all = False  # and so are the words behind it: "change_password USER SECRET"
         self._in_pem = False
         self._pem_ends = False
         self._searching = False
@@ -147,10 +218,10 @@ class _Flow:
             self._must = True
             return False
         if self._bare and (PLAIN_FLAG.fullmatch(word) or word.lower() in _NO_VALUES or not word.strip(";&|")):
-            self._must = self._bare = False
+            self._must = self._bare = self._all = False
             return False
         if self._must:
-            self._must = word == "--"
+            self._must = word == "--" or self._all
             self._previous = ""
             # Of a flag's several values (vLLM's --api-key takes them) all go, up to the next flag.
             return not self._name or is_secret(self._name, word) or word == "--"
@@ -163,14 +234,16 @@ class _Flow:
         """Take up a word that is shown: what does it say about the next?"""
         if word in _SEPARATORS and self._must:
             return
-        self._name, self._must, self._bare = "", False, False
+        self._name, self._must, self._bare, self._all = "", False, False, False
         program = word.rpartition("/")[2]
         self._interpreter = self._interpreter or _INTERPRETERS.fullmatch(program) is not None
-        self.is_code = self._interpreter and word in _CODE_FLAGS or (program == "eval" and self._interpreter)
+        self.is_code = (self._interpreter and word in _CODE_FLAGS) or (program == "eval" and self._interpreter)
         self._searching = (self._searching or program in _SEARCHES) and not ends_command(word)
         flag = flag_of(word)
         self._git = (self._git or program == "git") and not ends_command(word)
-        self.names_commit = self._git or (flag is not None and parts_of(flag)[-1:] != [] and parts_of(flag)[-1] in _COMMIT_FLAGS)
+        self.names_commit = self._git or (
+            flag is not None and parts_of(flag)[-1:] != [] and parts_of(flag)[-1] in _COMMIT_FLAGS
+        )
         behind_option = self._previous in ("-e", "-x", "-E", "--env") and self._before != "set"
         self._before, self._previous = self._previous, word
         pair = pair_of(word)
@@ -181,19 +254,25 @@ class _Flow:
                 self._name, self._must = flag, not may_be_switch(flag)
         elif word.rstrip(":").lower() in ("bearer", "authorization"):
             self._must = True
-        elif not (self._searching or behind_option) and _is_bare_name(word):
+        elif word == "add_user" or (not (self._searching or behind_option) and self._is_bare_name(word)):
             self._must = self._bare = True
+            self._all = word == "add_user" or parts_of(word)[0] in _VERBS
 
-
-def _is_bare_name(word: str) -> bool:
-    """Whether a word that stands alone is the name of a secret: ``set password S``, ``setenv HF_TOKEN S``."""
-    name = word.strip("'\"").rsplit("/", 1)[-1].lstrip(":_") if word.startswith("//") else word.strip("'\"")
-    if re.fullmatch(r"[^\W\d][\w.-]{0,127}", name) is None or not is_secret_name(name):
-        return False
-    parts = parts_of(name)
-    if len(parts) == 1:
-        return parts[0] in _ALONE or (is_strong_name(name) and parts[0] not in _ALONE_NOT)
-    return is_strong_name(name) or "_" in name
+    def _is_bare_name(self, word: str) -> bool:
+        """Whether a word that stands alone is the name of a secret: ``set password S``, ``setenv HF_TOKEN S``."""
+        name = word.strip("'\"")
+        name = name.rsplit("/", 1)[-1].lstrip(":_") if name.startswith("//") else name
+        if re.fullmatch(r"[^\W\d][\w.-]{0,127}", name) is None:
+            return False
+        parts = parts_of(name)
+        if parts and parts[0] in _VERBS:
+            return len(parts) > 1 and is_strong_name(parts[-1])
+        if not is_secret_name(name):
+            return False
+        if len(parts) == 1:
+            weak = parts[0] in _ALONE and self._in_words
+            return weak or (is_strong_name(name) and parts[0] not in _ALONE_NOT)
+        return is_strong_name(name) or "_" in name
 
 
 def _redact_word(word: str, depth: int, *, is_code: bool) -> str:
@@ -203,12 +282,22 @@ def _redact_word(word: str, depth: int, *, is_code: bool) -> str:
     if not any(map(str.isspace, word)):
         return redact_text(word)
     in_words = is_code or _SHELL_LINE.search(word) is not None
-    if is_code or depth >= _MAX_DEPTH:
-        return redact_text(word, line_of_words=in_words)
-    return redact_text(_redact_line(redact_text(word, line_of_words=in_words), depth), line_of_words=in_words)
+    if is_code:
+        pair = pair_of(word)
+        whole = pair is not None and not re.search(r"""["'();\n]""", pair[2])
+        return redact_text(word, line_of_words=not whole)
+    if depth >= _MAX_DEPTH:
+        return redact_text(word)
+    if not in_words:
+        word = redact_text(word)
+    # Quotes are taken off before the pairs in them are read: they nest, and what stands between two may be outside.
+    flag = _FLAG_PAIR.match(word)
+    start = flag.end() if flag is not None else 0
+    line = word[:start] + _redact_line(word[start:], depth, in_words=in_words)
+    return redact_text(line, line_of_words=in_words)
 
 
-def _redact_line(text: str, depth: int) -> str:
+def _redact_line(text: str, depth: int, *, in_words: bool) -> str:
     """A word that is a whole command line (``sh -c "..."``): its own words are looked at like those of a command."""
     tokens = list(_TOKEN.finditer(text))
     words = [_unquoted(token.group()) for token in tokens]
@@ -216,7 +305,7 @@ def _redact_line(text: str, depth: int) -> str:
         return text
     kept: list[str] = []
     position = 0
-    for token, word, redacted in zip(tokens, words, _redact_words(words, depth + 1), strict=False):
+    for token, word, redacted in zip(tokens, words, _redact_words(words, depth + 1, in_words=in_words), strict=False):
         # What holds no secret stays as it was written.
         kept += (text[position : token.start()], token.group() if redacted == word else redacted)
         position = token.end()

@@ -14,14 +14,13 @@ from .redact_names import is_secret_name
 
 MASK = "***"
 _ONE_VALUE = frozenset({
-    "-e", "-E", "-x", "--env", "--environment", "--env-vars", "--env-add", "--build-arg", "--from-literal", "--secret",
+    "-e", "-E", "-x", "--env", "--environment", "--env-add", "--build-arg", "--from-literal", "--secret",
 })  # fmt: skip
 # Of these the options of one letter mean something else to many programs: words that are no assignment stay.
 _ALSO_OTHERS = frozenset({"-e", "-E", "-x"})
 # Options whose value is a list of NAME=VALUE, with the names of variables handed on between them.
-_LISTS = frozenset({
-    "--export", "-v", "--container-env", "--set-env-vars", "--update-env-vars", "--environment-variables",
-})  # fmt: skip
+_LISTS = frozenset({"--export", "-v"})
+_LIST = re.compile(r"--(?:[a-z]{1,16}-){0,3}env(?:s|-vars?|ironment-variables)|--(?:[a-z]{1,16}-){1,3}env(?:ironment)?")
 _NAME_THEN_VALUE = frozenset({"--setenv", "-genv", "-env"})
 _OPTIONS = _ONE_VALUE | _LISTS | _NAME_THEN_VALUE
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w{0,127})=(.*)", re.DOTALL)
@@ -43,11 +42,53 @@ _SETTINGS = re.compile(
     r"|MLFLOW_EXPERIMENT_NAME|PYTHON(?:PATH|UNBUFFERED|HASHSEED|FAULTHANDLER|NOUSERSITE|HOME)|PATH|HOME|USER|SHELL|LANG"
     r"|LANGUAGE|TERM|DISPLAY|TZ|TMPDIR|XDG_\w+|DEBUG|VERBOSE"
 )
+# What the last word of a variable's name says: where something is, or which or how many of a kind.
+_ABOUT = frozenset(
+    [
+        "DIR",
+        "PATH",
+        "FILE",
+        "HOME",
+        "ROOT",
+        "HOST",
+        "HOSTS",
+        "HOSTNAME",
+        "PORT",
+        "ADDR",
+        "ADDRESS",
+        "URL",
+        "URI",
+        "ENDPOINT",
+        "NAME",
+        "MODE",
+        "LEVEL",
+        "LEVELS",
+        "BACKEND",
+        "SIZE",
+        "COUNT",
+        "NUM",
+        "NUMBER",
+        "VERSION",
+        "ARCH",
+        "DEVICE",
+        "DEVICES",
+        "SEED",
+        "EPOCHS",
+        "STEPS",
+        "FORMAT",
+        "TYPE",
+        "DTYPE",
+        "NODES",
+        "GPUS",
+        "THREADS",
+        "WORKERS",
+    ]
+)
 _HARMLESS = re.compile(
     r"(?i:0|[1-9][0-9]{0,4}0{0,9}|[0-9]{0,3}\.[0-9]{1,4}|[1-9](?:\.[0-9]{1,4})?e-?[0-9]{1,2}|true|false|yes|no|on|off|none|all"
     r"|auto|default|train(?:ing)?|test|val(?:id)?|eval|dev|debug|info|warn(?:ing)?|error|offline|online|disabled|enabled"
     r"|cpu|gpu|cuda|nccl|gloo|mpi|bf16|fp16|fp32|fp8|float16|bfloat16|float32|compute|utility|graphics)"
-    r"|(?:\.{0,2}/)[\w.-]*(?:/[\w.-]+){0,15}/?"
+    r"|(?:\.{0,2}/|[\w-]{1,64}/(?=[\w./-]*\.[a-z0-9]{1,12}$))[\w.-]*(?:/[\w.-]+){0,15}/?"
 )
 
 
@@ -72,13 +113,13 @@ def without_environments(argv: Sequence[str]) -> Iterator[str]:
             yield word
             option, variable = "", word
         elif option:
-            yield _list(word) if option in _LISTS else _one(word, or_else=word if option in _ALSO_OTHERS else MASK)
+            yield _list(word) if _is_list(option) else _one(word, or_else=word if option in _ALSO_OTHERS else MASK)
             option = ""
-        elif word in _OPTIONS:
+        elif word in _OPTIONS or _is_list(word):
             yield word
             option = word
-        elif equals and name in _OPTIONS:
-            yield f"{name}={_list(value) if name in _LISTS else _one(value)}"
+        elif equals and (name in _OPTIONS or _is_list(name)):
+            yield f"{name}={_list(value) if _is_list(name) else _one(value)}"
         elif glued := _GLUED.fullmatch(word):
             yield glued[1] + (_list(glued[2]) if glued[1] in _LISTS else _one(glued[2]))
         elif leading and (assigned := (_ASSIGNMENT if behind_leader else _SHELL_ASSIGNMENT).fullmatch(word)):
@@ -93,11 +134,16 @@ def without_environments(argv: Sequence[str]) -> Iterator[str]:
         previous = word
 
 
+def _is_list(option: str) -> bool:
+    return option in _LISTS or (option.startswith("--") and _LIST.fullmatch(option) is not None)
+
+
 def is_shown(name: str, value: str) -> bool:
     """Whether the value of a variable is a setting that may be read."""
     if is_secret_name(name):
         return False
-    return _SETTINGS.fullmatch(name) is not None or _HARMLESS.fullmatch(value) is not None
+    about = name.upper().rpartition("_")[2] in _ABOUT
+    return about or _SETTINGS.fullmatch(name) is not None or _HARMLESS.fullmatch(value) is not None
 
 
 def _pair(name: str, value: str) -> str:

@@ -29,12 +29,15 @@ _OPTIONS: dict[str, _Options] = {
     **dict.fromkeys(("mongo", "mongosh", "mongodump", "mongorestore", "mongoimport", "mongoexport"), _both("-p")),
     **dict.fromkeys(("zip", "unzip", "sqlcmd", "mosquitto_pub", "mosquitto_sub", "ipmitool", "bcp"), _both("-P")),
     **dict.fromkeys(("ldapsearch", "ldapmodify", "ldapadd", "ldapdelete", "ldapwhoami", "ldapmodrdn"), _both("-w")),
-    **dict.fromkeys(("snmpget", "snmpwalk", "snmpset", "snmpbulkwalk", "snmpgetnext", "snmptrap"),
-                    _Options(frozenset({"-A", "-X", "-c"}), frozenset({"-A", "-X", "-c"}))),
+    **dict.fromkeys(
+        ("snmpget", "snmpwalk", "snmpset", "snmpbulkwalk", "snmpgetnext", "snmptrap"),
+        _Options(frozenset({"-A", "-X", "-c"}), frozenset({"-A", "-X", "-c"})),
+    ),
     "ldappasswd": _Options(frozenset({"-w", "-s", "-a"}), frozenset({"-w", "-s", "-a"})),
     "kaggle": _both("-v"),
     "http": _both("-a"),
     "https": _both("-a"),
+    "codecov": _Options(frozenset({"-t"})),
     "expect": _Options(frozenset({"-c"})),
     "redis-cli": _both("-a"),
     "az": _Options(frozenset({"-p"})),
@@ -42,21 +45,55 @@ _OPTIONS: dict[str, _Options] = {
     "ssh-keygen": _Options(frozenset({"-N", "-P"})),
     "curl": _Options(frozenset({"-b", "-E", "--cert", "--cookie"})),
 }
-# `docker run -p` is a port; only its login takes a password there.
-_LOGIN_OPTIONS = dict.fromkeys(("docker", "podman", "nerdctl", "helm"), _both("-p"))
+# Behind a user's name -p is a password, but for programs that have a port, a process or a partition there.
+_USERS = frozenset({"-u", "-U", "--user", "--username"})
+_PORT = re.compile(r"[\d:./,-]{1,7}|[\d.]{1,15}:\d{1,5}(?::\d{1,5})?(?:/\w+)?|\d{1,5}:\d{1,5}(?:/\w+)?")
+_PARTITIONS = frozenset(
+    [
+        "squeue",
+        "sacct",
+        "sinfo",
+        "srun",
+        "sbatch",
+        "salloc",
+        "scancel",
+        "sstat",
+        "docker",
+        "podman",
+        "nerdctl",
+        "ps",
+        "top",
+        "pgrep",
+        "pkill",
+        "lsof",
+        "htop",
+        "mkdir",
+        "cp",
+        "ssh",
+        "scp",
+        "sudo",
+        "tmux",
+        "screen",
+        "qsub",
+        "systemd-run",
+        "systemctl",
+        "journalctl",
+    ]
+)
 # The words after their `login` may be a key.
 _LOGINS = frozenset({"wandb", "weave", "comet", "huggingface-cli", "hf", "neptune", "openai", "ngc", "vault"})
-_UNSEALS = frozenset({"unseal", "authtoken", "add-authtoken"})
+_UNSEALS = frozenset({"unseal", "unlock", "authtoken", "add-authtoken"})
 # `gh secret set NAME`, `vault kv put PATH A=S`, `heroku config:set A=S`: what they store is secret, whatever its name.
-_STORES = frozenset({"secret", "secrets", "kv", "config:set"})
-_STORE = frozenset({"set", "put", "create", "patch", "write", "config:set"})
+_STORES = frozenset({"secret", "secrets", "kv", "config:set", "put-parameter", "put-secret-value", "create-secret"})
+_STORE = frozenset({"set", "put", "create", "patch", "write"}) | _STORES - {"secret", "secrets", "kv"}
 _STORED_VALUE = frozenset({"-b", "--body", "--value", "--plaintext", "--string-value", "--secret-string"})
 # Programs that take USER/PASSWORD@DATABASE.
 _ORACLE = frozenset({"sqlplus", "sqlldr", "expdp", "impdp", "exp", "imp", "rman"})
 _ORACLE_USER = re.compile(r"([\w#$]{1,64}/)[^@\s]+(@.*)?", re.DOTALL)
 # A flag as programs write theirs; what merely begins with a dash may be a secret.
 PLAIN_FLAG = re.compile(r"--?[a-z][a-z0-9]{0,31}(?:[-_.][a-z0-9]{1,31}){0,8}(?:=.*)?|-[A-Za-z]", re.DOTALL)
-_LOGIN_NAME = re.compile(r"[^/:.@-][^/:.@]*")
+# The word behind PROGRAM login, where it is no registry or address.
+_LOGIN_NAME = re.compile(r"(?!https?://|[\w-]+(?:\.[\w-]+)+(?::\d+)?(?:/|$)|[\w-]+:\d+)[^-].*", re.DOTALL)
 
 _USER_FLAGS = frozenset({"-u", "--user", "-U", "--proxy-user"})
 _USER_IN_CLUSTER = re.compile(r"-[A-Za-z#]*[uU]")  # curl -su user:password
@@ -66,7 +103,29 @@ _USER_OPTION = re.compile(r"((?:-[A-Za-z]{0,15}u|--user=|--proxy-user=)[^\s:/@=-
 _COUNT = re.compile(r"0|[1-9][0-9]{0,4}|0?\.[0-9]{1,4}|[1-9][0-9]?\.[0-9]{1,2}")
 # Programs whose -k is documented as something else: a sort key, a selection, a worker class, "keep going".
 _OTHER_K = frozenset(
-    "sort pytest py.test gunicorn ninja make gmake cmake ctest ncu lmp bwa parallel top tmux ps ls df du nvcc ab".split()
+    [
+        "sort",
+        "pytest",
+        "py.test",
+        "gunicorn",
+        "ninja",
+        "make",
+        "gmake",
+        "cmake",
+        "ctest",
+        "ncu",
+        "lmp",
+        "bwa",
+        "parallel",
+        "top",
+        "tmux",
+        "ps",
+        "ls",
+        "df",
+        "du",
+        "nvcc",
+        "ab",
+    ]
 )
 # Programs whose --user is USER:GROUP.
 _USER_AND_GROUP = frozenset({"docker", "podman", "nerdctl", "chown", "install", "runuser", "setpriv", "chroot"})
@@ -76,7 +135,7 @@ _KEY_ATTACHED = re.compile(r"(-k=?)(?![A-Za-z]{1,7}$|[a-z_-]+$|[A-Za-z][\w.-]*=)
 _BARE_NAME = re.compile(r"(?i)(?=\w*(?:secret|password|passwd|access_key|api_key))[a-z]\w*_\w+")
 
 
-_SPECIAL = frozenset({"htpasswd", "smbclient", "redis-cli", "chpasswd", *_ORACLE})
+_SPECIAL = frozenset({"mc", "lftp", "poetry", "htpasswd", "smbclient", "redis-cli", "chpasswd", *_ORACLE})
 
 
 class Places:
@@ -92,11 +151,14 @@ class Places:
         name = word.strip("'\"").rpartition("/")[2]
         if name == "login":
             self._after_login = bool(self._programs & _LOGINS)
-            self._take(*(_LOGIN_OPTIONS[program] for program in self._programs if program in _LOGIN_OPTIONS))
+            self._has_user = True
+            self._take(_both("-p"))
         elif name in _UNSEALS:
             self._after_login = True
         elif name in _OPTIONS:
             self._take(_OPTIONS[name])
+        elif word in _USERS and not (self._programs & _PARTITIONS or previous.startswith("python")):
+            self._has_user = True
         if self._storing:
             self._stored += not word.startswith("-")
         elif name in _STORE and (self._programs | {name}) & _STORES:
@@ -119,6 +181,7 @@ class Places:
         self._positional = 0  # words after htpasswd that are no options
         self._batch = ""  # htpasswd's options with -b
         self._count = 0
+        self._has_user = False  # a name of a user or `login` came: -p is a password
 
     def _take(self, *options: _Options) -> None:
         for one in options:
@@ -129,9 +192,17 @@ class Places:
         if ends_command(word) and not word.rstrip(";&|"):
             return None
         is_flag = word.startswith("-")
+        if not word:
+            return None
+        if self._has_user and previous in ("-p", "-P") and not _PORT.fullmatch(word) and not PLAIN_FLAG.fullmatch(word):
+            return MASK
         if previous in self._own or (self._storing and previous in _STORED_VALUE):
             return MASK
-        if self._after_login and is_flag and not PLAIN_FLAG.fullmatch(word):
+        if (
+            (self._after_login or (previous == "login" and self._count == 2))
+            and is_flag
+            and not PLAIN_FLAG.fullmatch(word)
+        ):
             return MASK
         if self._programs & _SPECIAL:
             special = self._of_special(word, previous)
@@ -151,7 +222,9 @@ class Places:
             return word[:2] + MASK if len(word) > 2 and word[:2] in self._attached else None
         if self._after_login or _BARE_NAME.fullmatch(previous):
             return MASK
-        if previous == "-k" and not self._programs & _OTHER_K:  # a key, where it is no count (top-k) and no address (curl -k)
+        if (
+            previous == "-k" and not self._programs & _OTHER_K
+        ):  # a key, where it is no count (top-k) and no address (curl -k)
             return None if _COUNT.fullmatch(word) or "://" in word else MASK
         if previous in _USER_FLAGS and self._programs & _USER_AND_GROUP:
             return None
@@ -184,5 +257,14 @@ class Places:
             return MASK
         if "chpasswd" in self._programs and ":" in word:
             return word.partition(":")[0] + ":" + MASK
+        if "lftp" in self._programs and previous in ("-u", "--user"):  # lftp -u USER,PASSWORD
+            return word.partition(",")[0] + "," + MASK if "," in word else None
+        if (
+            "poetry" in self._programs and "config" in self._programs
+        ):  # poetry config http-basic.REPOSITORY USER PASSWORD
+            return MASK if previous != "config" and not PLAIN_FLAG.fullmatch(word) and word != "config" else None
+        if "mc" in self._programs and "alias" in self._programs:  # mc alias set NAME URL USER PASSWORD
+            self._batch = self._batch or ("mc" if "://" in previous else "")
+            return MASK if self._batch and not PLAIN_FLAG.fullmatch(word) else None
         oracle = _ORACLE_USER.fullmatch(word) if self._programs & _ORACLE else None
         return None if oracle is None else f"{oracle[1]}{MASK}{oracle[2] or ''}"
