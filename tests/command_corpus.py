@@ -80,26 +80,10 @@ def _filled(argv: list[str], value: str) -> Command:
 
 # --- the grammar ---
 
-_OWNERS = [
-    "db",
-    "admin",
-    "user",
-    "proxy",
-    "smtp",
-    "ldap",
-    "s3",
-    "registry",
-    "hub",
-    "mlflow",
-    "vault",
-    "github",
-    "redis",
-    "ssl",
-    "jwt",
-    "oauth",
-    "root",
-    "service",
-]
+_OWNERS = (
+    "db", "admin", "user", "proxy", "smtp", "ldap", "s3", "registry", "hub", "mlflow", "vault", "github", "redis",
+    "ssl", "jwt", "oauth", "root", "service",
+)  # fmt: skip
 _KINDS = (
     "password", "passwd", "passphrase", "pwd", "secret", "token", "api key", "access key", "secret key",
     "private key", "auth token", "client secret", "credentials", "encryption key", "access token", "pass",

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from .redact_environ import MASK, ends_command, without_environments
-from .redact_names import is_secret, is_secret_name, is_strong_name, may_be_switch, parts_of
+from .redact_names import is_secret, is_secret_name, is_strong_name, may_be_switch, parts_of, words_of
 from .redact_programs import PLAIN_FLAG, Places
 from .redact_text import flag_of, is_scheme, pair_of, plain, redact_text
 from .text import clean_text
@@ -36,63 +36,13 @@ _CODE_FLAGS = frozenset({"-c", "-e", "-r", "-E", "-q", "--eval", "--execute", "-
 _SHELL_LINE = re.compile(r"(?:^|\s)(?:&&|\|\|?|;)(?:\s|$)|;\s|\s--?\w|<<|^\s*(?:export|exec|cd|env|set|source)\s")
 _PLATFORM_FLAG = re.compile(r"(/(?:p|pass|pw|pwd)):.+", re.DOTALL)  # xfreerdp /p:SECRET
 _SEPARATORS = frozenset({"=", ":", ":=", "=>", "->", "==", "is"})
-_NO_VALUES = frozenset(
-    [
-        "of",
-        "in",
-        "for",
-        "to",
-        "and",
-        "or",
-        "the",
-        "a",
-        "from",
-        "with",
-        "by",
-        "at",
-        "on",
-        "as",
-        "is",
-        "was",
-        "must",
-        "should",
-        "can",
-        "will",
-        "strength",
-        "length",
-        "lookup",
-        "list",
-        "create",
-        "renew",
-        "revoke",
-        "get",
-        "show",
-        "delete",
-        "info",
-        "generate",
-        "reset",
-    ]
+_NO_VALUES = words_of(
+    "of in for to and or the a from with by at on as is was must should can will strength length lookup list create "
+    "renew revoke get show delete info generate reset"
 )
 _ALONE = frozenset({"token", "passwd", "pwd"})
-_ALONE_NOT = frozenset(
-    [
-        "secret",
-        "secrets",
-        "credential",
-        "credentials",
-        "cookie",
-        "signature",
-        "pw",
-        "pat",
-        "sig",
-        "sas",
-        "dsn",
-        "jwt",
-        "oauth",
-        "creds",
-    ]
-)
-_VERBS = frozenset(["change", "set", "reset", "update", "add", "create", "new"])
+_ALONE_NOT = words_of("secret secrets credential credentials cookie signature pw pat sig sas dsn jwt oauth creds")
+_VERBS = words_of("change set reset update add create new")
 _SEARCHES = frozenset({"grep", "egrep", "fgrep", "rg", "ag", "ack", "pgrep", "pkill", "man", "which"})
 # A commit is named by 40 hexadecimal digits, as many keys are.
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from .redact_names import is_secret_name
+from .redact_names import is_secret_name, words_of
 
 MASK = "***"
 _ONE_VALUE = frozenset({
@@ -43,46 +43,9 @@ _SETTINGS = re.compile(
     r"|LANGUAGE|TERM|DISPLAY|TZ|TMPDIR|XDG_\w+|DEBUG|VERBOSE"
 )
 # What the last word of a variable's name says: where something is, or which or how many of a kind.
-_ABOUT = frozenset(
-    [
-        "DIR",
-        "PATH",
-        "FILE",
-        "HOME",
-        "ROOT",
-        "HOST",
-        "HOSTS",
-        "HOSTNAME",
-        "PORT",
-        "ADDR",
-        "ADDRESS",
-        "URL",
-        "URI",
-        "ENDPOINT",
-        "NAME",
-        "MODE",
-        "LEVEL",
-        "LEVELS",
-        "BACKEND",
-        "SIZE",
-        "COUNT",
-        "NUM",
-        "NUMBER",
-        "VERSION",
-        "ARCH",
-        "DEVICE",
-        "DEVICES",
-        "SEED",
-        "EPOCHS",
-        "STEPS",
-        "FORMAT",
-        "TYPE",
-        "DTYPE",
-        "NODES",
-        "GPUS",
-        "THREADS",
-        "WORKERS",
-    ]
+_ABOUT = words_of(
+    "DIR PATH FILE HOME ROOT HOST HOSTS HOSTNAME PORT ADDR ADDRESS URL URI ENDPOINT NAME MODE LEVEL LEVELS BACKEND "
+    "SIZE COUNT NUM NUMBER VERSION ARCH DEVICE DEVICES SEED EPOCHS STEPS FORMAT TYPE DTYPE NODES GPUS THREADS WORKERS"
 )
 _HARMLESS = re.compile(
     r"(?i:0|[1-9][0-9]{0,4}0{0,9}|[0-9]{0,3}\.[0-9]{1,4}|[1-9](?:\.[0-9]{1,4})?e-?[0-9]{1,2}|true|false|yes|no|on|off|none|all"

@@ -10,6 +10,12 @@ from __future__ import annotations
 import re
 import unicodedata
 
+
+def words_of(text: str) -> frozenset[str]:
+    """The words of a list that is written as one text."""
+    return frozenset(text.split())
+
+
 # Secrets wherever they stand in a name, also run together with other words ("DBPASSWORD", "openaiapikey").
 _INSIDE = (
     "password", "passwd", "passphrase", "passcode", "secret", "credential", "apikey", "accesskey", "secretkey",
@@ -29,386 +35,46 @@ _OTHER_WORDS = frozenset({
     "trespass", "overpass", "underpass", "detoken", "subkey", "multikey", "multipass", "prepass",
 })  # fmt: skip
 # The last word that makes a name that of something about a secret, not of the secret.
-_ABOUT = frozenset(
-    [
-        "file",
-        "files",
-        "filename",
-        "path",
-        "paths",
-        "dir",
-        "folder",
-        "name",
-        "names",
-        "mode",
-        "type",
-        "types",
-        "rate",
-        "ratio",
-        "policy",
-        "env",
-        "var",
-        "variable",
-        "provider",
-        "store",
-        "manager",
-        "backend",
-        "engine",
-        "length",
-        "len",
-        "size",
-        "count",
-        "number",
-        "num",
-        "limit",
-        "max",
-        "min",
-        "host",
-        "hosts",
-        "port",
-        "url",
-        "uri",
-        "endpoint",
-        "server",
-        "class",
-        "method",
-        "methods",
-        "format",
-        "version",
-        "ttl",
-        "timeout",
-        "lifetime",
-        "expiry",
-        "expiration",
-        "expires",
-        "duration",
-        "age",
-        "interval",
-        "rotation",
-        "enabled",
-        "disabled",
-        "required",
-        "prompt",
-        "stdin",
-        "fd",
-        "plugin",
-        "driver",
-        "namespace",
-        "scope",
-        "scopes",
-        "field",
-        "column",
-        "prefix",
-        "suffix",
-        "strength",
-        "check",
-        "source",
-        "ref",
-        "arn",
-        "region",
-        "location",
-        "mount",
-        "volume",
-        "opt",
-        "options",
-        "user",
-        "username",
-        "jar",
-        "algorithm",
-        "alg",
-        "generator",
-        "parallel",
-        "task",
-        "tasks",
-        "py",
-        "sh",
-        "txt",
-        "yaml",
-        "yml",
-        "json",
-        "conf",
-        "cfg",
-        "ini",
-        "toml",
-        "pem",
-        "log",
-        "csv",
-        "pt",
-        "bin",
-        "gz",
-        "db",
-        "html",
-        "secure",
-        "samesite",
-        "domain",
-        "hint",
-        "rules",
-        "service",
-    ]
+_ABOUT = words_of(
+    "file files filename path paths dir folder name names mode type types rate ratio policy env var variable provider "
+    "store manager backend engine length len size count number num limit max min host hosts port url uri endpoint "
+    "server class method methods format version ttl timeout lifetime expiry expiration expires duration age interval "
+    "rotation enabled disabled required prompt stdin fd plugin driver namespace scope scopes field column prefix "
+    "suffix strength check source ref arn region location mount volume opt options user username jar algorithm alg "
+    "generator parallel task tasks py sh txt yaml yml json conf cfg ini toml pem log csv pt bin gz db html secure "
+    "samesite domain hint rules service"
 )
 # Words behind the last one that say nothing: "HF_TOKEN_VALUE", "API_KEY_PROD".
-_SILENT = frozenset(
-    [
-        "value",
-        "val",
-        "string",
-        "str",
-        "text",
-        "plain",
-        "raw",
-        "b",
-        "base",
-        "hex",
-        "new",
-        "old",
-        "default",
-        "prod",
-        "production",
-        "staging",
-        "dev",
-    ]
-)
+_SILENT = words_of("value val string str text plain raw b base hex new old default prod production staging dev")
 # What a token is of where it is no secret: the ones that language models read.
-_TOKENS_OF_TEXT = frozenset(
-    [
-        "pad",
-        "padding",
-        "eos",
-        "bos",
-        "cls",
-        "sep",
-        "mask",
-        "unk",
-        "image",
-        "images",
-        "img",
-        "video",
-        "audio",
-        "visual",
-        "vision",
-        "text",
-        "word",
-        "special",
-        "stop",
-        "start",
-        "end",
-        "prefix",
-        "suffix",
-        "additional",
-        "begin",
-        "first",
-        "last",
-        "next",
-        "new",
-        "max",
-        "min",
-        "num",
-        "n",
-        "total",
-        "per",
-        "input",
-        "output",
-        "draft",
-        "prompt",
-        "placeholder",
-        "initializer",
-        "init",
-        "virtual",
-        "forced",
-        "register",
-        "class",
-        "tool",
-        "think",
-        "thinking",
-        "control",
-        "extra",
-        "eot",
-        "eod",
-        "eom",
-        "by",
-        "split",
-        "chat",
-        "language",
-        "lang",
-        "task",
-        "trigger",
-        "modifier",
-        "delimiter",
-        "separator",
-    ]
+_TOKENS_OF_TEXT = words_of(
+    "pad padding eos bos cls sep mask unk image images img video audio visual vision text word special stop start end "
+    "prefix suffix additional begin first last next new max min num n total per input output draft prompt placeholder "
+    "initializer init virtual forced register class tool think thinking control extra eot eod eom by split chat "
+    "language lang task trigger modifier delimiter separator"
 )
 # What a key is of where it is no secret: the ones that tables, maps and sorting have.
-_KEYS_OF_DATA = frozenset(
-    [
-        "sort",
-        "primary",
-        "foreign",
-        "partition",
-        "group",
-        "label",
-        "image",
-        "img",
-        "text",
-        "txt",
-        "input",
-        "output",
-        "prompt",
-        "reward",
-        "json",
-        "chosen",
-        "rejected",
-        "routing",
-        "cache",
-        "best",
-        "public",
-        "data",
-        "dict",
-        "value",
-        "row",
-        "col",
-        "column",
-        "feature",
-        "target",
-        "query",
-        "field",
-        "index",
-        "sample",
-        "lookup",
-        "join",
-        "merge",
-        "metric",
-        "metrics",
-        "monitor",
-        "order",
-        "class",
-        "id",
-        "batch",
-        "state",
-        "audio",
-        "video",
-        "answer",
-        "question",
-        "messages",
-        "content",
-        "response",
-        "map",
-        "shard",
-        "cluster",
-        "composite",
-        "unique",
-        "hot",
-        "meta",
-        "config",
-        "param",
-        "attr",
-        "name",
-        "node",
-        "topic",
-        "message",
-        "event",
-        "object",
-        "s",
-        "dataset",
-        "checkpoint",
-        "loss",
-        "score",
-        "weight",
-        "weights",
-        "model",
-        "layer",
-        "tensor",
-        "embedding",
-        "caption",
-        "sequence",
-        "seq",
-        "num",
-        "hash",
-        "idempotency",
-    ]
+_KEYS_OF_DATA = words_of(
+    "sort primary foreign partition group label image img text txt input output prompt reward json chosen rejected "
+    "routing cache best public data dict value row col column feature target query field index sample lookup join "
+    "merge metric metrics monitor order class id batch state audio video answer question messages content response "
+    "map shard cluster composite unique hot meta config param attr name node topic message event object s dataset "
+    "checkpoint loss score weight weights model layer tensor embedding caption sequence seq num hash idempotency"
 )
-_PASSES = frozenset(
-    [
-        "first",
-        "second",
-        "third",
-        "single",
-        "two",
-        "multi",
-        "one",
-        "forward",
-        "backward",
-        "high",
-        "low",
-        "band",
-        "render",
-        "num",
-        "n",
-        "by",
-        "per",
-    ]
-)
+_PASSES = words_of("first second third single two multi one forward backward high low band render num n by per")
 # Of several tokens or keys only these are secrets: all others count.
-_SECRET_PLURALS = frozenset(
-    ["api", "access", "auth", "secret", "private", "refresh", "bearer", "session", "encryption", "ssh", "hf", "license"]
-)
+_SECRET_PLURALS = words_of("api access auth secret private refresh bearer session encryption ssh hf license")
 # A first word that makes a name a switch about secrets, without a value.
-_SWITCHES = frozenset(
-    [
-        "no",
-        "disable",
-        "skip",
-        "ignore",
-        "ask",
-        "without",
-        "allow",
-        "hide",
-        "show",
-        "print",
-        "verify",
-        "check",
-        "is",
-        "has",
-        "require",
-        "need",
-        "return",
-        "reset",
-    ]
+_SWITCHES = words_of(
+    "no disable skip ignore ask without allow hide show print verify check is has require need return reset"
 )
-_MAYBE_SWITCHES = frozenset(["use", "with", "enable", "save", "read", "set", "get", "prompt", "add"])
+_MAYBE_SWITCHES = words_of("use with enable save read set get prompt add")
 
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[a-z]+")
-_WORDS_FOR_NONE = frozenset(
-    ["none", "null", "nil", "true", "false", "yes", "no", "on", "off", "auto", "default", "enabled", "disabled"]
-)
-_WAYS_TO_AUTHENTICATE = frozenset(
-    [
-        "basic",
-        "digest",
-        "ldap",
-        "kerberos",
-        "oauth",
-        "oauth2",
-        "oidc",
-        "jwt",
-        "munge",
-        "spnego",
-        "negotiate",
-        "ntlm",
-        "mtls",
-        "tls",
-        "ssl",
-        "sasl",
-        "scram",
-        "plain",
-        "simple",
-        "password",
-        "token",
-        "saml",
-        "iam",
-        "anonymous",
-        "sso",
-        "bearer",
-    ]
+_WORDS_FOR_NONE = words_of("none null nil true false yes no on off auto default enabled disabled")
+_WAYS_TO_AUTHENTICATE = words_of(
+    "basic digest ldap kerberos oauth oauth2 oidc jwt munge spnego negotiate ntlm mtls tls ssl sasl scram plain "
+    "simple password token saml iam anonymous sso bearer"
 )
 _PATH = re.compile(r"(?:~|\.{1,2})?/[\w./+-]*|[\w-]+\.(?:pem|key|crt|pub|json)")
 _REFERENCE = re.compile(r"\$[A-Z_][A-Z0-9_]*|\$\{\w+\}|%[A-Z_]+%|<[a-z_ -]+>")

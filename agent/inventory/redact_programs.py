@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 from .redact_environ import MASK, ends_command
+from .redact_names import words_of
 
 
 class _Options(NamedTuple):
@@ -48,37 +49,9 @@ _OPTIONS: dict[str, _Options] = {
 # Behind a user's name -p is a password, but for programs that have a port, a process or a partition there.
 _USERS = frozenset({"-u", "-U", "--user", "--username"})
 _PORT = re.compile(r"[\d:./,-]{1,7}|[\d.]{1,15}:\d{1,5}(?::\d{1,5})?(?:/\w+)?|\d{1,5}:\d{1,5}(?:/\w+)?")
-_PARTITIONS = frozenset(
-    [
-        "squeue",
-        "sacct",
-        "sinfo",
-        "srun",
-        "sbatch",
-        "salloc",
-        "scancel",
-        "sstat",
-        "docker",
-        "podman",
-        "nerdctl",
-        "ps",
-        "top",
-        "pgrep",
-        "pkill",
-        "lsof",
-        "htop",
-        "mkdir",
-        "cp",
-        "ssh",
-        "scp",
-        "sudo",
-        "tmux",
-        "screen",
-        "qsub",
-        "systemd-run",
-        "systemctl",
-        "journalctl",
-    ]
+_PARTITIONS = words_of(
+    "squeue sacct sinfo srun sbatch salloc scancel sstat docker podman nerdctl ps top pgrep pkill lsof htop mkdir cp "
+    "ssh scp sudo tmux screen qsub systemd-run systemctl journalctl"
 )
 # The words after their `login` may be a key.
 _LOGINS = frozenset({"wandb", "weave", "comet", "huggingface-cli", "hf", "neptune", "openai", "ngc", "vault"})
@@ -102,30 +75,8 @@ _USER_OPTION = re.compile(r"((?:-[A-Za-z]{0,15}u|--user=|--proxy-user=)[^\s:/@=-
 # What -k counts (top-k, folds) is a short number without leading zeros; all other digits may be a key.
 _COUNT = re.compile(r"0|[1-9][0-9]{0,4}|0?\.[0-9]{1,4}|[1-9][0-9]?\.[0-9]{1,2}")
 # Programs whose -k is documented as something else: a sort key, a selection, a worker class, "keep going".
-_OTHER_K = frozenset(
-    [
-        "sort",
-        "pytest",
-        "py.test",
-        "gunicorn",
-        "ninja",
-        "make",
-        "gmake",
-        "cmake",
-        "ctest",
-        "ncu",
-        "lmp",
-        "bwa",
-        "parallel",
-        "top",
-        "tmux",
-        "ps",
-        "ls",
-        "df",
-        "du",
-        "nvcc",
-        "ab",
-    ]
+_OTHER_K = words_of(
+    "sort pytest py.test gunicorn ninja make gmake cmake ctest ncu lmp bwa parallel top tmux ps ls df du nvcc ab"
 )
 # Programs whose --user is USER:GROUP.
 _USER_AND_GROUP = frozenset({"docker", "podman", "nerdctl", "chown", "install", "runuser", "setpriv", "chroot"})
@@ -189,50 +140,47 @@ class Places:
             self._attached |= one.attached
 
     def _masked(self, word: str, previous: str) -> str | None:
-        if ends_command(word) and not word.rstrip(";&|"):
+        if not word.rstrip(";&|"):
             return None
+        plain_flag = PLAIN_FLAG.fullmatch(word) is not None
         is_flag = word.startswith("-")
-        if not word:
-            return None
-        if self._has_user and previous in ("-p", "-P") and not _PORT.fullmatch(word) and not PLAIN_FLAG.fullmatch(word):
-            return MASK
+        at_login = previous == "login" and self._count == 2  # PROGRAM login SECRET
         if previous in self._own or (self._storing and previous in _STORED_VALUE):
             return MASK
-        if (
-            (self._after_login or (previous == "login" and self._count == 2))
-            and is_flag
-            and not PLAIN_FLAG.fullmatch(word)
-        ):
+        if self._has_user and previous in ("-p", "-P") and not plain_flag and not _PORT.fullmatch(word):
             return MASK
-        if self._programs & _SPECIAL:
-            special = self._of_special(word, previous)
-            if special is not None:
-                return special
-        if self._storing:
-            stored = self._of_store(word)
-            if stored is not None:
-                return stored
-        if is_flag and not (previous == "-k" and not PLAIN_FLAG.fullmatch(word)):
-            user = _USER_OPTION.fullmatch(word)
-            if user is not None and not self._programs & _USER_AND_GROUP:
-                return f"{user[1]}:{MASK}"
-            key = _KEY_ATTACHED.fullmatch(word)
-            if key is not None and not _COUNT.fullmatch(key[2]) and not self._programs & _OTHER_K:
-                return key[1] + MASK
-            return word[:2] + MASK if len(word) > 2 and word[:2] in self._attached else None
-        if self._after_login or _BARE_NAME.fullmatch(previous):
+        if (self._after_login or at_login) and is_flag and not plain_flag:
             return MASK
-        if (
-            previous == "-k" and not self._programs & _OTHER_K
-        ):  # a key, where it is no count (top-k) and no address (curl -k)
+        known = self._of_special(word, previous) if self._programs & _SPECIAL else None
+        if known is None and self._storing:
+            known = self._of_store(word)
+        if known is not None:
+            return known
+        if is_flag and (plain_flag or previous != "-k"):
+            return self._of_flag(word)
+        if self._after_login or _BARE_NAME.fullmatch(previous) or (at_login and _LOGIN_NAME.fullmatch(word)):
+            return MASK
+        return self._behind_short_flag(word, previous)
+
+    def _of_flag(self, word: str) -> str | None:
+        """A flag with its value attached."""
+        user = _USER_OPTION.fullmatch(word)
+        if user is not None and not self._programs & _USER_AND_GROUP:
+            return f"{user[1]}:{MASK}"
+        key = _KEY_ATTACHED.fullmatch(word)
+        if key is not None and not _COUNT.fullmatch(key[2]) and not self._programs & _OTHER_K:
+            return key[1] + MASK
+        return word[:2] + MASK if len(word) > 2 and word[:2] in self._attached else None
+
+    def _behind_short_flag(self, word: str, previous: str) -> str | None:
+        """The word after -k, where it is no count (top-k) and no address (curl -k), and after -u."""
+        if previous == "-k" and not self._programs & _OTHER_K:
             return None if _COUNT.fullmatch(word) or "://" in word else MASK
         if previous in _USER_FLAGS and self._programs & _USER_AND_GROUP:
             return None
         if previous in _USER_FLAGS or ("curl" in self._programs and _USER_IN_CLUSTER.fullmatch(previous)):
             user_name, separator, _ = word.partition("%" if previous == "-U" and "%" in word else ":")
             return f"{user_name}{separator}{MASK}" if separator and "://" not in word else None
-        if previous == "login" and self._count == 2 and _LOGIN_NAME.fullmatch(word):  # PROGRAM login SECRET
-            return MASK
         return None
 
     def _of_store(self, word: str) -> str | None:
@@ -259,9 +207,7 @@ class Places:
             return word.partition(":")[0] + ":" + MASK
         if "lftp" in self._programs and previous in ("-u", "--user"):  # lftp -u USER,PASSWORD
             return word.partition(",")[0] + "," + MASK if "," in word else None
-        if (
-            "poetry" in self._programs and "config" in self._programs
-        ):  # poetry config http-basic.REPOSITORY USER PASSWORD
+        if self._programs >= {"poetry", "config"}:  # poetry config http-basic.REPOSITORY USER PASSWORD
             return MASK if previous != "config" and not PLAIN_FLAG.fullmatch(word) and word != "config" else None
         if "mc" in self._programs and "alias" in self._programs:  # mc alias set NAME URL USER PASSWORD
             self._batch = self._batch or ("mc" if "://" in previous else "")

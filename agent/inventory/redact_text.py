@@ -1,4 +1,4 @@
-"""Secrets inside one piece of text: pairs, addresses, headers, code, documents, and values that are known by their form.
+"""Secrets inside one piece of text: pairs, addresses, headers, code, documents, and values known by their form.
 
 Every pattern is bounded or cannot be tried twice from one place, so that a hostile text costs time by its length only.
 """
