@@ -52,7 +52,7 @@ _CALLS = frozenset({"login", "auth", "authenticate", "log_in", "signin"})
 _ELEMENT = re.compile(r"(?P<start><(?P<name>[\w.:-]{1,64})(?:\s[^<>]{0,256})?>)[^<]+")
 _NAMED = re.compile(r"""["'>=](?P<name>[\w.:-]{2,64})["'<,;]""")
 _ITS_VALUE = re.compile(
-    r"""(?i)[^\w]{0,24}(?:/?\w{1,16}>\s{0,8}<)?\b(?:string_?)?val(?:ue)?\b["'>\s]{0,4}[=:]?\s{0,4}"""
+    r"""(?i)[^\w]{0,24}(?:/?\w{1,16}>\s{0,8}<)?(?:\w{1,32}(?:\[\d{1,4}\])?\.){0,4}\b(?:string_?)?val(?:ue)?\b["'>\s]{0,4}[=:]?\s{0,4}"""
 )
 _FLAG_VALUE = re.compile(r"(?P<flag>(?<![\w-])--?(?P<name>[^\W\d][\w.-]{0,63}))(?P<space>\s+)(?P<value>[^\s-]\S*)")
 # Forms of well-known tokens: Hugging Face, OpenAI and Anthropic, GitHub, GitLab, Slack, AWS, Google, NVIDIA, JWT,

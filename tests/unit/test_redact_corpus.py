@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 import shlex
+import sys
+from collections.abc import Iterator
 
 import pytest
 from skuwise.agent.inventory.redact import redact_command
 from skuwise.agent.inventory.redact_text import redact_text
-
-from ..command_corpus import commands, drawn, forms
+from skuwise.tests.command_corpus import commands, drawn, forms
 
 LONG = 10**6
 # Documented ways that are told from harmless ones by nothing but the program, which is not known (docs/operations.md).
-NOT_KNOWN = ("knife bootstrap", "impacket-psexec", "net use", "pass insert")
+NOT_KNOWN = ("knife bootstrap", "net use", "pass insert")
 
 
 @pytest.mark.parametrize("file", ["secrets.txt", "secrets-held-out.txt", "secrets-fresh.txt"])
@@ -35,11 +36,10 @@ def test_no_drawn_secret_leaks() -> None:
 
 
 @pytest.mark.slow
-def test_no_drawn_secret_leaks_whatever_the_seed(record_property: pytest.RecordProperty) -> None:
+def test_no_drawn_secret_leaks_whatever_the_seed() -> None:
     seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")
-    record_property("seed", seed)
-    leaking = [command for command in drawn(seed, 20_000) if command.leaks_in(redact_command(command.argv, LONG))]
+    sys.stdout.write(f"seed {seed}\n")
+    leaking = [command for command in drawn(seed, 5_000) if command.leaks_in(redact_command(command.argv, LONG))]
     assert leaking == [], f"seed {seed}"
 
 
@@ -57,7 +57,7 @@ def test_a_long_command_costs_what_is_looked_at() -> None:
     class Counted(list[str]):
         read = 0
 
-        def __iter__(self):  # noqa: ANN204
+        def __iter__(self) -> Iterator[str]:
             for word in super().__iter__():
                 Counted.read += 1
                 yield word
