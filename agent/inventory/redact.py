@@ -17,7 +17,7 @@ from .redact_programs import PLAIN_FLAG, Places
 from .redact_text import flag_of, is_scheme, pair_of, plain, redact_text
 from .text import clean_text
 
-__all__ = ["COMMAND_LIMIT", "is_secret_name", "redact_command", "redact_text"]
+__all__ = ["COMMAND_LIMIT", "is_secret_name", "redact_command", "redact_name", "redact_text", "redact_words"]
 
 COMMAND_LIMIT = 1024
 # More than this is not looked at: a hostile command line must not cost time, and only COMMAND_LIMIT is kept.
@@ -74,6 +74,16 @@ def redact_command(argv: Sequence[str], limit: int = COMMAND_LIMIT) -> str:
         if total > 2 * limit:  # what comes after is not kept, even where spaces fold
             break
     return clean_text(" ".join(words), limit)
+
+
+def redact_words(argv: Sequence[str]) -> list[str]:
+    """The words of a command without secrets, each in its place: for what makes a name of some of them."""
+    return list(_redact_words(argv, 0))
+
+
+def redact_name(name: str) -> str:
+    """The name of a job or of work without secrets: somebody may have made it of a command line."""
+    return _redact_word(name, 0, is_code=False)
 
 
 def _redact_words(argv: Sequence[str], depth: int, *, in_words: bool = True) -> Iterator[str]:

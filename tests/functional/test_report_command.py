@@ -116,8 +116,8 @@ def test_a_preview_writes_each_teams_mail_and_page(
 
 
 HOSTILE_TEAMS = (
-    "../../escape", "/etc/passwd", "a/b", "a\\\\b", "CON", "con", "nul.txt", "-rf", ".hidden", "..", "Ops", "ops", "OPS", "index",
-    "fleet", "caf\u00e9", "cafe\u0301", "\U0001f680", "x" * 300, "x" * 301, "=cmd|x", "a;=1", "invoice fdp.exe", " ",
+    "../../escape", "/etc/passwd", "a/b", "CON", "con", "nul.txt", "-rf", ".hidden", "..", "Ops", "ops", "OPS", "index",
+    "fleet", "caf\u00e9", "cafe\u0301", "\U0001f680", "x" * 100, "=cmd|x", "a;=1",
 )  # fmt: skip
 
 
@@ -126,11 +126,10 @@ def test_teams_of_any_name_have_a_file_each_and_nothing_planted_is_written_throu
     tmp_path: Path, site: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Links and pipes that lie in the folder beforehand are replaced; the index says which file is whose."""
-    site(no_data="none")
+    site()
     teams = tmp_path / "hostile.toml"
-    teams.write_text(
-        "".join(f'[teams."{name}"]\nuser = ["nobody"]\nto = ["n@example.org"]\n' for name in HOSTILE_TEAMS)
-    )
+    team = '[teams."{0}"]\nuser = ["user-{1}"]\nto = ["n@example.org"]\n'
+    teams.write_text("".join(team.format(name, number) for number, name in enumerate(HOSTILE_TEAMS)))
     folder, victim = tmp_path / "deep" / "preview", tmp_path / "victim"
     folder.mkdir(parents=True)
     victim.write_text("mine")
@@ -142,16 +141,12 @@ def test_teams_of_any_name_have_a_file_each_and_nothing_planted_is_written_throu
     written = [Path(line) for line in capsys.readouterr().out.splitlines()]
     assert victim.read_text() == "mine"
     assert sorted(written) == sorted(folder.iterdir())
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
-        {"config", "deep", "hostile.toml", "password", "teams.toml", "victim"}
-    )
+    here = {"config", "deep", "hostile.toml", "password", "teams.toml", "victim"}
+    assert {path.name for path in tmp_path.iterdir()} == here
     assert all(path.is_file() and not path.is_symlink() for path in written)
     assert len({unicodedata.normalize("NFKC", path.name).casefold() for path in written}) == len(written)
     rows = list(csv.DictReader((folder / "index.csv").read_text(encoding="utf-8").splitlines()))
-    told = [row["team"] for row in rows if row["team"]]
-    assert set(told) <= {str(cell(name.replace("\\\\", "\\"))) for name in HOSTILE_TEAMS} and len(set(told)) == len(
-        told
-    )
+    assert sorted(row["team"] for row in rows) == sorted(["", *(str(cell(name)) for name in HOSTILE_TEAMS)])
     assert {row[kind] for row in rows for kind in ("mail", "page")} | {"index.csv"} == {path.name for path in written}
 
 

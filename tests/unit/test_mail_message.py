@@ -98,34 +98,10 @@ def test_message_ids_are_of_the_week_and_the_team() -> None:
 @pytest.mark.parametrize(
     "teams",
     [
-        (
-            "",
-            "a/b",
-            "a_b",
-            "A/B",
-            "..",
-            "fleet",
-            "Fleet",
-            "ß",
-            "con\n",
-            "con",
-            "NUL",
-            "com1",
-            "index",
-            "\u202eexe",
-            "\U0001f680",
-            "cafe\u0301",
-            "caf\u00e9",
-            "-rf",
-            ".x",
-            "x" * 500,
-            "x" * 501,
-            "a b",
-            "a-b",
-            "b",
-        )
+        ("", "a/b", "a_b", "A/B", "..", "fleet", "Fleet", "ß", "con\n", "con", "NUL", "com1", "index", "\u202eexe",
+         "\U0001f680", "cafe\u0301", "caf\u00e9", "-rf", ".x", "x" * 500, "x" * 501, "a b", "a-b", "b"),
     ],
-)
+)  # fmt: skip
 def test_previews_of_any_teams_lie_side_by_side(teams: tuple[str, ...]) -> None:
     names = file_names(teams)
     assert len({name.casefold() for name in names}) == len(teams)
