@@ -249,12 +249,18 @@ def write_stdout(text: str) -> None:
     sys.stdout.flush()
 
 
-def write_whole(path: Path, text: str) -> None:
+def _takes_text(path: Path) -> bool:
+    """Whether a device or a pipe lies there, or where the system shows its own."""
+    return str(path).startswith(("/dev/", "/proc/")) or path.is_char_device() or path.is_fifo()
+
+
+def write_whole(path: Path, text: str, *, into_devices: bool = True) -> None:
     """Write a file so that a reader sees the old one or the new one, never a part.
 
-    A link is replaced, not followed. A device or a pipe is written into: it must not become a file.
+    A link is replaced, not followed. A device or a pipe is written into: it must not become a file. `into_devices`:
+    False where the name is ours and not the caller's choice: what lies there, a pipe too, is replaced.
     """
-    if str(path).startswith(("/dev/", "/proc/")) or path.is_char_device() or path.is_fifo():
+    if into_devices and _takes_text(path):
         try:
             path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
         except OSError as error:

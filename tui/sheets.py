@@ -80,7 +80,9 @@ def markdown(sheets: Sequence[Sheet], about: Mapping[str, str]) -> str:
 
 def tabbed(cells: Sequence[str]) -> str:
     """One line for the clipboard: cells with tabs between them."""
-    return "\t".join(clean(cell) for cell in cells)
+    from ..advisor.render.csv import cell  # noqa: PLC0415
+
+    return "\t".join(str(cell(text)) for text in cells)
 
 
 def _csv(table: Sheet | None, sheets: Sequence[Sheet]) -> str:

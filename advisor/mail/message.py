@@ -20,6 +20,8 @@ from .letter import Letter
 NOBODY = Address("skuwise", addr_spec="skuwise@localhost")
 _MAX_SUBJECT = 200
 _MAX_FILE_NAME = 100
+# File names that Windows keeps for devices, whatever their ending.
+_DEVICES = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))})
 _MEDIA_TYPE = re.compile(r"([a-z]{1,30})/([a-z0-9.+-]{1,60})")
 
 
@@ -99,10 +101,10 @@ def inlined(letter: Letter) -> str:
 def file_names(teams: Sequence[str]) -> tuple[str, ...]:
     """A file name for each team, without its ending: safe everywhere, and no two alike even where case is lost.
 
-    The fleet's report has the team "" and the name ``fleet``.
+    The fleet's report has the team "" and the name ``fleet``; ``index`` is the name of the list of them.
     """
     names: list[str] = []
-    taken = {"fleet"}
+    taken = {"fleet", "index", *_DEVICES}
     for team in teams:
         name = re.sub(r"[^a-z0-9_-]+", "-", team.lower())[:60].strip("-") if team else "fleet"
         if team and (name != team or name in taken):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 
 from ...rules.catalog import Price
 from ...rules.plain import clean
@@ -24,6 +25,12 @@ COLUMNS = (
 )  # fmt: skip
 
 
+# What spreadsheets take for the beginning of a formula, also behind blanks and quotes: ASCII, full-width and small
+# forms, superscripts and subscripts, which are folded into it; at the very beginning also what starts DDE.
+_STARTS = "=+\\-@＝＋－＠﹢﹣﹦﹫⁺⁻⁼₊₋₌−"
+_CELL_BEGINS = re.compile(rf"(^(?=[\s\"']*[{_STARTS}|%])|[,;|\t](?=[\s\"']*[{_STARTS}]))")
+
+
 def render_csv(advice: Advice) -> str:
     out = io.StringIO(newline="")
     writer: csv.DictWriter[str] = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\r\n")
@@ -34,16 +41,18 @@ def render_csv(advice: Advice) -> str:
 
 
 def cell(value: object) -> object:
-    """One cell: a missing number is empty, and text that a spreadsheet might run as a formula gets an apostrophe."""
+    """One cell: a missing number is empty, and text that a spreadsheet might run as a formula gets an apostrophe.
+
+    Also inside a cell, behind each sign that some reader takes for the end of a cell: spreadsheets of many countries
+    separate by semicolons, and one that does sees our quotes in the middle of its cells.
+    """
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
     if isinstance(value, float):
         return round(value, 6)
     if isinstance(value, int):
         return value
-    text = clean(value)
-    # What a spreadsheet takes for a formula, also behind blanks and in full-width forms.
-    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@", "|", "%", "＝", "＋", "－", "＠")) else text
+    return _CELL_BEGINS.sub(r"\1'", clean(value))
 
 
 def _rows(advice: Advice) -> list[dict[str, object]]:

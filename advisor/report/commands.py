@@ -20,6 +20,7 @@ from ..mail.settings import ReportSettings, load_settings
 from ..moments import minute, parse_moment
 from ..source import Source, add_source_choice, source_of
 from .dispatch import Time, send
+from .index import INDEX_FILE, preview_index
 from .job import Job
 from .weeks import Week, reported_week
 
@@ -106,8 +107,11 @@ def _preview(job: Job, folder: Path) -> int:
         message = compose(report.letter, envelope, message_id=id_, date=job.now)
         for ending, text in ((".eml", message.decode("ascii")), (".html", inlined(report.letter))):
             path = folder / f"{names[report.team.name]}{ending}"
-            write_whole(path, text)
+            write_whole(path, text, into_devices=False)
             write_stdout(f"{path}\n")
+    index = folder / INDEX_FILE
+    write_whole(index, preview_index(teams, [names[team] for team in teams]), into_devices=False)
+    write_stdout(f"{index}\n")
     return EXIT_DONE
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from .cgroups import Origin, origin_of
 from .frameworks import program_of
 from .procfs import Process, read_process
-from .redact import redact_text
+from .redact import redact_name, redact_words
 from .text import clean_text
 
 MAX_CLIMB = 64
@@ -76,5 +76,7 @@ def _is_interactive_shell(process: Process) -> bool:
 
 
 def name_of_work(leader: Process, process: Process) -> str:
-    name = program_of(leader.argv) or program_of(process.argv) or leader.stat.comm or process.stat.comm
-    return clean_text(redact_text(name)) or "unnamed"
+    """What is run, as a person names it, of redacted words: what a launcher's unknown flag takes may be a secret."""
+    told = (program_of(redact_words(one.argv)) for one in (leader, process))
+    name = next((name for name in told if name), None) or leader.stat.comm or process.stat.comm
+    return clean_text(redact_name(name)) or "unnamed"

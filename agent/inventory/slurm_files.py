@@ -16,6 +16,7 @@ import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .redact import redact_name
 from .text import clean_text
 
 _FILE = re.compile(r"([0-9]{1,12})-([0-9]{1,5})\.(job|end)")
@@ -140,7 +141,7 @@ def parse_job_file(raw: bytes, job_id: str) -> JobFile | str | None:
         conf=conf if conf.startswith("/") and conf.isprintable() else None,
         user=text("user"),
         account=text("account"),
-        name=text("name"),
+        name=redact_name(text("name") or "") or None,
         partition=text("partition"),
         qos=text("qos"),
         cluster=text("cluster"),

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from .claims import Claim
+from .redact import redact_name
 from .slurm_files import JobFile, parse_devices
 
 
@@ -42,7 +43,7 @@ def job_of(name: str, variables: Mapping[str, str], *, with_devices: bool) -> Jo
         start_of(variables),
         variables.get("SLURM_JOB_USER") or None,
         variables.get("SLURM_JOB_ACCOUNT") or None,
-        variables.get("SLURM_JOB_NAME") or None,
+        redact_name(variables.get("SLURM_JOB_NAME", "")) or None,
         variables.get("SLURM_JOB_PARTITION") or None,
         variables.get("SLURM_JOB_QOS") or None,
         array_job_id=array["job_id"] if _is_number(array["job_id"]) else None,

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from typing import Any
 
+from ..inventory.redact import redact_name
 from ..inventory.text import clean_text
 
 # JobID: 22, 22_7 (task of an array), 22_[1-10%2] (tasks that wait), 22+1 (part of a heterogeneous job), each with
@@ -63,13 +64,18 @@ def parse_job_id(text: str) -> JobId | None:
 
 def parse_text(text: str | None) -> str | None:
     """A name on one line without control characters; None where there is none."""
-    cleaned = parse_name(text)
+    cleaned = _cleaned(text[:_MOST_TEXT]) if text else None
     return None if cleaned is None or cleaned.lower() in _NOTHING else cleaned
 
 
 def parse_name(text: str | None) -> str | None:
-    """A job's name: a job may well be called ``none``."""
-    return (_cleaned(text[:_MOST_TEXT]) or None) if text else None
+    """A job's name: a job may well be called ``none``. Of one that is a command line its secrets are masked."""
+    return (_redacted(text[:_MOST_TEXT]) or None) if text else None
+
+
+@lru_cache(maxsize=16_384)
+def _redacted(text: str) -> str:
+    return clean_text(redact_name(text))
 
 
 @lru_cache(maxsize=16_384)  # few users, accounts, partitions and names, on very many lines

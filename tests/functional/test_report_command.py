@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import email
+import os
 import sqlite3
 import time
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from email.policy import default as default_policy
@@ -17,6 +20,7 @@ from skuwise.advisor.ledger.store import Ledger
 from skuwise.advisor.mail.routes import Routes
 from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.advisor.moments import parse_moment, rfc3339
+from skuwise.advisor.render.csv import cell
 from skuwise.advisor.report.job import Job
 from skuwise.advisor.report.weeks import Week
 from skuwise.advisor.simulate.simulator import simulate
@@ -92,6 +96,10 @@ def test_a_preview_writes_each_teams_mail_and_page(
     assert report("--db", str(fleet), "--preview", str(folder)) == 0
     files = [Path(line) for line in capsys.readouterr().out.splitlines()]
     assert sorted(files) == sorted(folder.iterdir())
+    index = files.pop()
+    assert index.name == "index.csv" and [row["mail"] for row in csv.DictReader(index.read_text().splitlines())] == [
+        file.name for file in files[::2]
+    ]
     assert [file.suffix for file in files] == [".eml", ".html"] * 3 and files[0] == folder / "fleet.eml"
     assert not outbox.exists() and not outbox.with_name("ledgers").exists()
     mails = [email.message_from_bytes(file.read_bytes(), policy=default_policy) for file in files[::2]]
@@ -105,6 +113,41 @@ def test_a_preview_writes_each_teams_mail_and_page(
     assert "=no/&lt;b&gt;body" in files[5].read_text() and not any("no/<b>body" in f.read_text() for f in files[1::2])
     lists = {str(part.get_filename()): part.get_content() for part in mails[0].iter_attachments()}
     assert any("'=no/<b>body" in str(text) for name, text in lists.items() if name.endswith("-teams.csv"))
+
+
+HOSTILE_TEAMS = (
+    "../../escape", "/etc/passwd", "a/b", "CON", "con", "nul.txt", "-rf", ".hidden", "..", "Ops", "ops", "OPS", "index",
+    "fleet", "caf\u00e9", "cafe\u0301", "\U0001f680", "x" * 100, "=cmd|x", "a;=1",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_teams_of_any_name_have_a_file_each_and_nothing_planted_is_written_through(
+    tmp_path: Path, site: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Links and pipes that lie in the folder beforehand are replaced; the index says which file is whose."""
+    site()
+    teams = tmp_path / "hostile.toml"
+    team = '[teams."{0}"]\nuser = ["user-{1}"]\nto = ["n@example.org"]\n'
+    teams.write_text("".join(team.format(name, number) for number, name in enumerate(HOSTILE_TEAMS)))
+    folder, victim = tmp_path / "deep" / "preview", tmp_path / "victim"
+    folder.mkdir(parents=True)
+    victim.write_text("mine")
+    for name in ("fleet.eml", "ops.html", "index.csv"):
+        (folder / name).symlink_to(victim)
+    (folder / "ops.eml").symlink_to("/dev/full")
+    os.mkfifo(folder / "fleet.html")  # nobody reads it: what opens it waits for ever
+    assert report("--preview", str(folder), "--teams", str(teams)) == 0
+    written = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert victim.read_text() == "mine"
+    assert sorted(written) == sorted(folder.iterdir())
+    here = {"config", "deep", "hostile.toml", "password", "teams.toml", "victim"}
+    assert {path.name for path in tmp_path.iterdir()} == here
+    assert all(path.is_file() and not path.is_symlink() for path in written)
+    assert len({unicodedata.normalize("NFKC", path.name).casefold() for path in written}) == len(written)
+    rows = list(csv.DictReader((folder / "index.csv").read_text(encoding="utf-8").splitlines()))
+    assert sorted(row["team"] for row in rows) == sorted(["", *(str(cell(name)) for name in HOSTILE_TEAMS)])
+    assert {row[kind] for row in rows for kind in ("mail", "page")} | {"index.csv"} == {path.name for path in written}
 
 
 @pytest.mark.slow

@@ -96,10 +96,15 @@ def test_message_ids_are_of_the_week_and_the_team() -> None:
 
 
 @pytest.mark.parametrize(
-    "teams", [("", "a/b", "a_b", "A/B", "..", "fleet", "Fleet", "ß", "con\n", "x" * 500, "x" * 501, "a b", "a-b", "b")]
-)
+    "teams",
+    [
+        ("", "a/b", "a_b", "A/B", "..", "fleet", "Fleet", "ß", "con\n", "con", "NUL", "com1", "index", "\u202eexe",
+         "\U0001f680", "cafe\u0301", "caf\u00e9", "-rf", ".x", "x" * 500, "x" * 501, "a b", "a-b", "b"),
+    ],
+)  # fmt: skip
 def test_previews_of_any_teams_lie_side_by_side(teams: tuple[str, ...]) -> None:
     names = file_names(teams)
     assert len({name.casefold() for name in names}) == len(teams)
     assert all(re.fullmatch(r"[a-z0-9_-]{1,90}", name) for name in names)
     assert names[0] == "fleet" and names[-1] == "b"
+    assert not {"con", "nul", "com1", "index"} & set(names)

@@ -8,7 +8,9 @@ import shlex
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from skuwise.agent.inventory.redact import COMMAND_LIMIT, is_secret_name, redact_command
+from skuwise.agent.inventory.frameworks import program_of
+from skuwise.agent.inventory.redact import COMMAND_LIMIT, is_secret_name, redact_command, redact_name, redact_words
+from skuwise.agent.slurm_jobs.fields import parse_name
 
 SECRET = "tr0ub4dor-and-3"
 
@@ -232,3 +234,30 @@ def test_no_secret_survives_behind_what_takes_one(
 def test_the_same_letters_elsewhere_stay(line: str) -> None:
     assert redact_command(shlex.split(line)) == " ".join(shlex.split(line))
     assert redact_command(["bash", "-c", line]) == f"bash -c {line}"
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["accelerate", "launch", "--hub_token", SECRET, "train.py"], None),
+        (["torchrun", "--token", SECRET, "train.py"], None),
+        (["python", "train.py", "--model", "m"], "train.py m"),
+    ],
+)
+def test_a_name_of_work_is_made_of_words_without_secrets(argv: list[str], name: str | None) -> None:
+    words = redact_words(argv)
+    assert len(words) == len(argv)
+    found = program_of(words)
+    assert SECRET not in (found or "")
+    assert name is None or found == name
+
+
+@pytest.mark.parametrize("name", [f"train --token {SECRET}", f"HF_TOKEN={SECRET}", f"run:{SECRET} --password={SECRET}"])
+def test_a_jobs_name_that_is_a_command_loses_its_secrets(name: str) -> None:
+    for shown in (redact_name(name), parse_name(name)):
+        assert SECRET not in (shown or "").removeprefix(f"run:{SECRET}")
+
+
+@pytest.mark.parametrize("name", ["llama-7b-tokens", "eval key 3", "sweep_lr=0.1_bs=32", "[interactive]", "wrap"])
+def test_honest_names_of_jobs_stay(name: str) -> None:
+    assert redact_name(name) == parse_name(name) == name
