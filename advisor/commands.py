@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..agent.durations import parse_duration
 from ..rules.errors import EXIT_DONE, SkuwiseError, UsageError
+from ..rules.plain import ESCAPED
 from .hour_settings import add_prices, said_prices
 from .moments import parse_moment
 from .render import FORMATS, render
@@ -245,7 +246,7 @@ def say(text: str) -> None:
 def write_stdout(text: str) -> None:
     """Print data as it is, whatever the terminal's encoding can show of it."""
     encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.write(text.encode(encoding, ESCAPED).decode(encoding))
     sys.stdout.flush()
 
 
