@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .ledger.advising import Beside
     from .model import Advice
 
+MAX_WINDOW_DAYS = 3650  # hours of ten years; nothing is kept for longer
 WIDTH_OF_A_PIPE = 120
 # One seed for all runs: the same data give the same intervals.
 SEED = 20
@@ -129,16 +130,22 @@ def ledger_beside(options: argparse.Namespace) -> Beside:
 
 def _duration(text: str) -> float:
     try:
-        return parse_duration(text)
+        seconds = parse_duration(text)
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+    if seconds > MAX_WINDOW_DAYS * 86400:
+        raise argparse.ArgumentTypeError(f"{text} is longer than {MAX_WINDOW_DAYS} days. Choose a shorter window.")
+    return seconds
 
 
 def _moment(text: str) -> float:
     try:
-        return parse_moment(text)
+        moment = parse_moment(text)
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+    if moment < 0:
+        raise argparse.ArgumentTypeError(f"{text} is before 1970. Choose a later time.")
+    return moment
 
 
 def run_advise(options: argparse.Namespace) -> int:

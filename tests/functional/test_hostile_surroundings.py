@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from skuwise.__main__ import main
 from skuwise.agent.listen import parse_listen
 from skuwise.rules.errors import UsageError
 from skuwise.rules.last_resort import explained
@@ -130,6 +131,17 @@ def test_a_wrong_address_ends_the_agent_with_the_status_that_systemd_does_not_re
     assert "\nRestartPreventExitStatus=2\n" in unit
     done = limited(resource.RLIMIT_CORE, 0, "agent", "run", "--db", str(tmp_path / "n.db"), "--listen", "\udcff:1")
     assert done.returncode == 2 and "not an address to listen on" in done.stderr
+
+
+@pytest.mark.parametrize("window", [("--since", "999999999w"), ("--since", "3651d"), ("--until", "0001-01-01")])
+def test_a_window_of_thousands_of_years_is_wrong_usage(
+    window: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["advise", "--db", "/nonexistent", *window])
+    assert ended.value.code == 2 and (
+        "longer than 3650 days" in (told := capsys.readouterr().err) or "before 1970" in told
+    )
 
 
 def boom() -> None:
