@@ -14,7 +14,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,30 +84,33 @@ def disk_bytes(path: Path) -> int:
     return there
 
 
-def hold(connection: sqlite3.Connection, bounds: Bounds, *, heap_bytes: int | None = None) -> None:
+def hold(
+    connection: sqlite3.Connection, bounds: Bounds, *, heap_bytes: int | None = None, on_disk: bool = False
+) -> None:
     """Settings that keep a connection to somebody's file small, before anything is read through it.
 
-    Nothing is written, temporary tables and sorting stay in memory, no page is mapped (a file that is cut short
-    meanwhile would end the process), no cell is longer than its bound. `heap_bytes`: what SQLite may hold in memory,
-    in the whole process and from now on; beyond it a statement ends with MemoryError or sqlite3.Error.
+    Nothing is written, no page is mapped (a file that is cut short meanwhile would end the process), no cell is longer
+    than its bound. Sorting stays in memory, but `on_disk`, in a process whose files are limited. `heap_bytes`: what
+    SQLite may hold in memory, in the whole process and from now on; beyond it a statement ends with MemoryError or
+    sqlite3.Error.
     """
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, bounds.cell_bytes)
     connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, 1 << 20)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     connection.setlimit(sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, 1)
     connection.setlimit(sqlite3.SQLITE_LIMIT_WORKER_THREADS, 0)
-    for setting in ("query_only = 1", "trusted_schema = 0", "temp_store = MEMORY", "mmap_size = 0"):
+    kept_in = "FILE" if on_disk else "MEMORY"
+    for setting in ("query_only = 1", "trusted_schema = 0", f"temp_store = {kept_in}", "mmap_size = 0"):
         connection.execute(f"PRAGMA {setting}").fetchall()
     if heap_bytes is not None:
         connection.execute(f"PRAGMA hard_heap_limit = {int(heap_bytes)}").fetchall()
 
 
 class Meter:
-    """What is left of the bounds of one reading. `now`: a monotonic clock, s."""
+    """What is left of the bounds of one reading; time counts while SQLite works. `now`: a monotonic clock, s."""
 
     def __init__(self, bounds: Bounds, now: Callable[[], float] = time.monotonic) -> None:
         self._bounds, self._now = bounds, now
-        self._begin = now()
+        self._begin = self._spent = 0.0
         self._turns = bounds.steps // _STEPS_AT_ONCE
         self._rows, self._bytes = bounds.rows, bounds.given_bytes
 
@@ -115,6 +118,22 @@ class Meter:
         """Called by SQLite's progress handler; True ends the statement."""
         self._turns -= 1
         return self._turns < 0 or self._is_late()
+
+    @contextmanager
+    def on(self, connection: sqlite3.Connection) -> Iterator[None]:
+        """While it lasts, what `connection` does is counted. Raises BoundsError for what goes beyond."""
+        connection.set_progress_handler(self.is_over, _STEPS_AT_ONCE)
+        self._begin = self._now()
+        try:
+            yield
+        except sqlite3.Error as error:
+            told = self._told(error)
+            if told is error:
+                raise
+            raise told from error
+        finally:
+            self._spent += self._now() - self._begin
+            connection.set_progress_handler(None, _STEPS_AT_ONCE)
 
     def fetch(self, connection: sqlite3.Connection, sql: str, parameters: Parameters = ()) -> Rows:
         """All rows of one statement, within what is left. Raises BoundsError, or what sqlite3 raises."""
@@ -124,17 +143,12 @@ class Meter:
         return rows
 
     def parts(self, connection: sqlite3.Connection, sql: str, parameters: Parameters = ()) -> Iterator[Rows]:
-        """The rows of one statement, some at a time. Raises as `fetch` does."""
-        connection.set_progress_handler(self.is_over, _STEPS_AT_ONCE)
-        try:
-            with closing(connection.execute(sql, parameters)) as cursor:
-                while part := cursor.fetchmany(_ROWS_AT_ONCE):
-                    self._take(part)
-                    yield part
-        except sqlite3.Error as error:
-            raise self._told(error) from error
-        finally:
-            connection.set_progress_handler(None, _STEPS_AT_ONCE)
+        """The rows of one statement, some at a time; whoever takes them does so on this reading's time. Raises as
+        `fetch` does."""
+        with self.on(connection), closing(connection.execute(sql, parameters)) as cursor:
+            while part := cursor.fetchmany(_ROWS_AT_ONCE):
+                self._take(part)
+                yield part
 
     def _take(self, part: Rows) -> None:
         self._rows -= len(part)
@@ -152,7 +166,7 @@ class Meter:
         return self._too_long() if self._is_late() else BoundsError("it asks for far more work than its size can need")
 
     def _is_late(self) -> bool:
-        return self._now() - self._begin > self._bounds.seconds
+        return self._spent + self._now() - self._begin > self._bounds.seconds
 
     def _too_long(self) -> BoundsError:
         return BoundsError(f"reading it takes longer than {self._bounds.seconds:.0f} s")
