@@ -81,14 +81,14 @@ def concatenating(path: Path) -> None:
 
 def spilling(path: Path) -> None:
     """A sorter that spills a product of tables to the temporary disk."""
-    wide = "(SELECT min(s) FROM (SELECT a.id || hex(a.id) || b.id || c.id AS s FROM gpu_hour a, gpu_hour b, gpu_hour c"
-    _view(path, "nodes", "cluster", f"{wide} ORDER BY 1 LIMIT -1 OFFSET 1))")
+    rows = "SELECT a.sm_active_bins || a.id || b.id AS s FROM gpu_hour a, gpu_hour b"
+    _view(path, "nodes", "cluster", f"(SELECT max(s) FROM ({rows} ORDER BY 1 LIMIT -1 OFFSET 1))")
 
 
 def spilling_rows(path: Path) -> None:
     """The same by a view of whole rows."""
-    _change(path, "DROP VIEW gpu_hours", "CREATE VIEW gpu_hours AS SELECT a.*, b.* FROM gpu_hour a, gpu_hour b,"
-            " gpu_hour c ORDER BY a.sm_active_mean * b.sm_active_mean * c.power_watts_mean")  # fmt: skip
+    _view(path, "gpu_hours", "gpu_uuid", "gpu_hours_kept.gpu_uuid || a.id || b.id",
+          ", gpu_hour a, gpu_hour b ORDER BY a.id * b.id")  # fmt: skip
 
 
 def multiplying(path: Path) -> None:
@@ -146,9 +146,14 @@ def same_hours(path: Path) -> None:
 
 def without_keys(path: Path) -> None:
     """Tables without their keys: every look for a row reads them all."""
-    _change(path, "PRAGMA legacy_alter_table = ON", "CREATE TABLE g2 AS SELECT * FROM gpu_minute", "DROP TABLE gpu_minute",
-            "ALTER TABLE g2 RENAME TO gpu_minute", "CREATE TABLE g3 AS SELECT * FROM gpu_hour", "DROP TABLE gpu_hour",
-            "ALTER TABLE g3 RENAME TO gpu_hour")  # fmt: skip
+    statements = ["PRAGMA legacy_alter_table = ON"]
+    for name in ("gpu_minute", "gpu_hour"):
+        statements += [
+            f"CREATE TABLE g AS SELECT * FROM {name}",
+            f"DROP TABLE {name}",
+            f"ALTER TABLE g RENAME TO {name}",
+        ]
+    _change(path, *statements)
 
 
 def virtual(path: Path) -> None:
@@ -326,7 +331,9 @@ def _with_log(path: Path) -> None:
 def _rebuilt(path: Path, *settings: str) -> None:
     with closing(sqlite3.connect(path)) as old:
         script = [line for line in old.iterdump() if "sqlite_sequence" not in line]
-        application_id, version = (old.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
+        application_id, version = (
+            old.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+        )
     path.unlink()
     with closing(sqlite3.connect(path, isolation_level=None)) as new:
         for setting in settings:
