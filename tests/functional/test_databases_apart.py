@@ -34,17 +34,17 @@ T0 = 1_790_002_800.0
 SPAN = {"start": T0, "end": T0 + 7200.0}
 
 
-def node(path: Path, name: str, seconds: int = 90) -> Path:
-    with Writer.open(path, now=lambda: T0) as writer:
-        own = writer.for_node(Node(name, machine_id=f"machine of {name}", gpu_count=1), T0)
-        own.set_gpus([Gpu(f"GPU-{name}", 0, "NVIDIA H100 80GB HBM3", mem_total_bytes=80 << 30)], T0)
-        own.set_ports([FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)], T0)
-        for second in range(seconds):
+def node(path: Path, name: str, start: float = T0) -> Path:
+    with Writer.open(path, now=lambda: start) as writer:
+        own = writer.for_node(Node(name, machine_id=f"machine of {name}", gpu_count=1), start)
+        own.set_gpus([Gpu(f"GPU-{name}", 0, "NVIDIA H100 80GB HBM3", mem_total_bytes=80 << 30)], start)
+        own.set_ports([FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)], start)
+        for second in range(90):
             gpu = {"gpu_util": 0.9, "sm_active": 0.5, "power_watts": 300.0}
             traffic = {"tx_bytes_per_second": 1e9, "rx_bytes_per_second": 1e9}
-            own.add_tick(Tick(T0 + second + 1, 1.0, {f"GPU-{name}": gpu}, {"mlx5_0/1": traffic},
+            own.add_tick(Tick(start + second + 1, 1.0, {f"GPU-{name}": gpu}, {"mlx5_0/1": traffic},
                               {"mlx5_0/1": "ACTIVE"}, {"cpu_util": 0.3}))  # fmt: skip
-    RollupJob(path).run(T0 + 7200.0)
+    RollupJob(path).run(start + 7200.0)
     return path
 
 
@@ -201,15 +201,32 @@ def test_an_answer_that_lies_is_not_believed(lie: str, honest: Path, tmp_path: P
     told.write_bytes(READY + OPENED + LIES[lie])
     script = "import sys; sys.stdout.buffer.write(open(sys.argv[1], 'rb').read()); sys.stdout.flush(); sys.stdin.readline(); sys.stdin.readline()"  # noqa: E501
     fetched = pytest.raises(StoreError, match=r"n1\.db cannot be read")
-    with Apart(command=(sys.executable, "-S", "-E", "-c", script, str(told))) as apart, fetched:
-        with apart.open(honest) as reader:
-            reader.fetch("SELECT node FROM nodes")
+    command = (sys.executable, "-S", "-E", "-c", script, str(told))
+    with Apart(command=command) as apart, fetched, apart.open(honest) as reader:
+        reader.fetch("SELECT node FROM nodes")
 
 
 def test_a_process_that_cannot_be_started_is_said(honest: Path) -> None:
     for command in (("/nowhere/python",), (sys.executable, "-c", "")):
         with Apart(command=command) as apart, pytest.raises(StoreError, match="cannot be started"), apart.open(honest):
             pass
+
+
+def test_a_file_that_fails_late_moves_no_window_and_is_no_source(tmp_path: Path) -> None:
+    for number in range(2):
+        node(tmp_path / f"n{number}.db", f"n{number}")
+    alone = read_frame([tmp_path])
+    late = node(tmp_path / "late.db", "late", T0 + 7200.0)
+    with closing(sqlite3.connect(late)) as connection:  # which its span does not ask for
+        connection.execute("UPDATE gpu SET name = replace(hex(zeroblob(200000)), '0', 'x')")
+        connection.commit()
+    os.mkfifo(tmp_path / "pipe.db")
+    (tmp_path / "link.db").symlink_to("nowhere.db")
+    beside = read_frame([tmp_path])
+    assert beside.window == alone.window
+    assert beside.source == alone.source
+    pd.testing.assert_frame_equal(alone.gpu, beside.gpu)
+    assert [any(f"{name}.db" in note for note in beside.notes) for name in ("late", "pipe", "link")] == [True] * 3
 
 
 @pytest.mark.parametrize("name", ["a_pipe_for_a_journal", pytest.param("huge_schema", marks=pytest.mark.slow)])
