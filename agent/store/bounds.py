@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # SQLite's machine took at most 0.1 steps a byte for our queries on simulated fleets, and gave a row per 1300 bytes;
-# samples and other page sizes leave room for far more. What it gave back, with 8 bytes more for each cell, came to 1.2
-# times its bytes where it held hours alone, to 0.2 times where it held minutes, too.
+# samples and other page sizes leave room for far more. What it gave back came to
+# 0.6 times its bytes where it held hours alone, to 0.1 times where it held minutes, too.
 _STEPS, _STEPS_PER_BYTE = 50_000_000, 50
 _ROWS, _BYTES_PER_ROW = 100_000, 8
 _BYTES, _BYTES_PER_BYTE = 64 << 20, 2
@@ -106,6 +106,11 @@ def hold(
         connection.execute(f"PRAGMA hard_heap_limit = {int(heap_bytes)}").fetchall()
 
 
+def weight_of(rows: Rows) -> int:
+    """The bytes that rows hold; weighed in C, at a fraction of what reading them took."""
+    return len(marshal.dumps(rows, 2))
+
+
 class Meter:
     """What is left of the bounds of one reading; time counts while SQLite works. `now`: a monotonic clock, s."""
 
@@ -142,12 +147,19 @@ class Meter:
         """All rows of one statement, within what is left. Raises BoundsError, or what sqlite3 raises."""
         rows: Rows = []
         for part in self.parts(connection, sql, parameters):
+            self.charge(weight_of(part))
             rows += part
         return rows
 
+    def charge(self, given: int) -> None:
+        """Count so many bytes as given back. Raises BoundsError."""
+        self._bytes -= given
+        if self._bytes < 0:
+            raise BoundsError("it gives more text than its size can hold")
+
     def parts(self, connection: sqlite3.Connection, sql: str, parameters: Parameters = ()) -> Iterator[Rows]:
-        """The rows of one statement, some at a time; whoever takes them does so on this reading's time. Raises as
-        `fetch` does."""
+        """The rows of one statement, some at a time; whoever takes them does so on this reading's time. What
+        they weigh is theirs to `charge`. Raises as `fetch` does."""
         with self.on(connection), closing(connection.execute(sql, parameters)) as cursor:
             while part := cursor.fetchmany(_ROWS_AT_ONCE):
                 self._take(part)
@@ -155,12 +167,8 @@ class Meter:
 
     def _take(self, part: Rows) -> None:
         self._rows -= len(part)
-        # Weighed in C, at a fraction of what reading them took; and as columns, a missing number takes 8 bytes, too.
-        self._bytes -= len(marshal.dumps(part, 2)) + 8 * len(part) * len(part[0])
         if self._rows < 0:
             raise BoundsError("it gives more rows than its size can hold")
-        if self._bytes < 0:
-            raise BoundsError("it gives more text than its size can hold")
         if self._is_late():
             raise self._too_long()
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...rules.errors import NothingToDo, SkuwiseError, StoreError, UsageError
-from .bounds import Bounds, BoundsError, allow_reading
+from .bounds import Bounds, BoundsError, allow_reading, weight_of
 from .faults import said_by
 from .migrations import SCHEMA_VERSION
 from .packing import ANYTHING, Column, frame
@@ -31,7 +31,8 @@ _DATA_BYTES, _DATA_PER_BYTE = 128 << 20, 2
 # SQLite sorts in memory up to this, then in temporary files; each of those may grow to this and the size of the file.
 _HEAP_BYTES = 64 << 20
 _TEMPORARY_BYTES = 64 << 20
-_ROWS_AT_ONCE = 4096
+# Rows are made columns when so many wait, or so many bytes: a long text stands in each, but is kept once.
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 4096, 4 << 20
 
 Answer = Iterable[bytes | memoryview]
 
@@ -63,15 +64,21 @@ class Served:
         if self._reader is None:
             raise StoreError("The database cannot be read: it is not open.", "Try again.")
         columns = [Column(form) for form in forms]
+        meter = self._reader.meter
         waiting: list[tuple[object, ...]] = []
-        rows = 0
-        for part in self._reader.meter.parts(self._reader, sql, parameters):
+        rows = weight = held = 0
+        for part in meter.parts(self._reader, sql, parameters):
             waiting += part
             rows += len(part)
-            if len(waiting) >= _ROWS_AT_ONCE:
+            weight += weight_of(part)
+            if len(waiting) >= _ROWS_AT_ONCE or weight >= _BYTES_AT_ONCE:
                 columns = _packed(columns, waiting)
                 waiting.clear()
-        return frame({"rows": rows}, _packed(columns, waiting))
+                weight, before, held = 0, held, sum(column.weight for column in columns)
+                meter.charge(held - before)
+        columns = _packed(columns, waiting)
+        meter.charge(sum(column.weight for column in columns) - held)
+        return frame({"rows": rows}, columns)
 
     def close(self) -> Answer:
         """Nobody waits for an answer."""
