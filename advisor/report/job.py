@@ -86,7 +86,7 @@ class Job:
         if own.path is None or not report.told:
             return
         try:
-            own.written(now).note_mailed(_key(report.team.name), report.told, now)
+            own.written(now).note_mailed(_key(report.team.name), report.told, now, week_end=self.week.end)
         except StoreError as error:
             self.say(f"not noted in the ledger: {error}")
 
@@ -120,7 +120,8 @@ class Job:
         if own.path is None:
             return frozenset()
         try:
-            since = self.now - self.settings.cooldown_seconds
+            # By weeks, not by the clock: what was told exactly a cooldown ago is told again.
+            since = self.week.end - self.settings.cooldown_seconds + 1.0
             return Ledger(own.path).mailed_since(_key(team), since, self.week.end)
         except StoreError:
             return frozenset()
