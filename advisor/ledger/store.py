@@ -7,107 +7,48 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlite_utils import Database
 
 from ...agent.store.bounds import Bounds, bounds_of
 from ...rules.errors import NothingToDo, StoreError
 from ..model import Fleet
-from .entries import BY_ITSELF, EXPIRES_AFTER_SECONDS, Entry, Event, Proposal
+from .entries import BY_ITSELF, Entry, Event, Proposal
 from .files import begin_file, check_place
-from .guard import (
-    FLAG,
-    MOMENT,
-    NUMBER,
-    OPTIONAL_MOMENT,
-    OPTIONAL_NUMBER,
-    OPTIONAL_TEXT,
-    TEXT,
-    WHOLE,
-    Column,
-    Form,
-    Guarded,
-    check_pages,
-    guarded,
+from .guard import Guarded, check_pages, guarded
+from .identity import Known, fleets_in, note_fleet
+from .rows import (
+    APPLICATION_ID,
+    CLOCK_DOUBT_SECONDS,
+    FORM,
+    VERSION,
+    add_events,
+    begin_tables,
+    bring_up,
+    is_behind,
+    is_later,
+    is_over,
+    read_entries,
+    regressions,
+    row_of,
 )
-from .identity import FLEETS_FORM, Known, begin_fleets, fleets_in, note_fleet
-from .kept import NO_FIGURES, Figures, Ground, from_json, to_json
 
-APPLICATION_ID = 0x736B756C  # "skul"
-VERSION = 1003  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
 _BUSY_SECONDS = 10.0
 # A thousand recommendations with a year of events are some 5 MB. A cell holds the names of all nodes of a series.
 _MOST_BYTES, _CELL_BYTES, _GIVEN_BYTES = 128 << 20, 4 << 20, 256 << 20
 
-_RECOMMENDATIONS = {
-    "id": str, "action": str, "about": str, "source_config": str, "target_config": str, "saving_usd_per_month": float,
-    "freed_gpu_hours_per_month": float, "realisation": str, "risk": str, "blocked": int, "text": str, "source": str,
-    "first_proposed": float, "last_proposed": float, "ground": str,
-}  # fmt: skip
-_MAILED = {"seq": int, "recipient": str, "recommendation": str, "at": float, "week": float, "event": int}
-_EVENTS = {
-    "seq": int,
-    "recommendation": str,
-    "act": str,
-    "at": float,
-    "by": str,
-    "until": float,
-    "why": str,
-    "figures": str,
-}
-# What minor version 1 added: columns of JSON (kept.py), and the table of what was mailed. Version 2: whose it is.
-# Version 3: the week that a mail told of, and the newest event then, which no clock can move.
-_ADDED = {
-    "recommendations": {"ground": "TEXT"},
-    "events": {"figures": "TEXT"},
-    "mailed": {"week": "REAL", "event": "INTEGER"},
-}
-# What is dated so much later than now was dated by a clock that ran ahead, or now is told by one that is behind.
-CLOCK_DOUBT_SECONDS = 86400.0
-_ONLY_ADDED = (
-    "CREATE TRIGGER events_are_not_{past} BEFORE {verb} ON events "
-    "BEGIN SELECT RAISE(ABORT, 'events are only ever added'); END"
-)
+# recipient, recommendation, at (Unix seconds); the end of the week that was told of (Unix seconds), where it is known
+Mailed = tuple[str, str, float, float | None]
+Happenings = Callable[[Sequence[Entry]], Sequence[tuple[str, Event]]]
 
 
 class DamagedError(StoreError):
     """The file is damaged, or holds what no skuwise wrote: waiting or asking for more rights does not help."""
-
-
-_FORM = Form(
-    {
-        "recommendations": {
-            "id": TEXT, "action": TEXT, "about": TEXT, "source_config": TEXT, "target_config": TEXT,
-            "saving_usd_per_month": OPTIONAL_NUMBER, "freed_gpu_hours_per_month": NUMBER, "realisation": TEXT,
-            "risk": TEXT, "blocked": FLAG, "text": TEXT, "source": TEXT, "first_proposed": MOMENT,
-            "last_proposed": MOMENT, "ground": OPTIONAL_TEXT,
-        },
-        "events": {
-            "seq": WHOLE, "recommendation": TEXT, "act": TEXT, "at": MOMENT, "by": TEXT, "until": OPTIONAL_MOMENT,
-            "why": OPTIONAL_TEXT, "figures": OPTIONAL_TEXT,
-        },
-        "mailed": {
-            "seq": WHOLE, "recipient": TEXT, "recommendation": TEXT, "at": MOMENT, "week": OPTIONAL_MOMENT,
-            "event": Column(int, optional=True),
-        },
-        **FLEETS_FORM,
-    },
-    later=frozenset({"mailed", *FLEETS_FORM}),
-    triggers={
-        f"events_are_not_{past}": _ONLY_ADDED.format(verb=verb, past=past)
-        for verb, past in (("UPDATE", "changed"), ("DELETE", "deleted"))
-    },
-)  # fmt: skip
-
-T = TypeVar("T")
-# recipient, recommendation, at (Unix seconds); the end of the week that was told of (Unix seconds), where it is known
-Mailed = tuple[str, str, float, float | None]
-Happenings = Callable[[Sequence[Entry]], Sequence[tuple[str, Event]]]
 
 
 class Ledger:
@@ -120,7 +61,7 @@ class Ledger:
     def entries(self) -> tuple[Entry, ...]:
         """All that was ever proposed, by id. Raises NothingToDo (no such file, or nothing in it yet), StoreError."""
         with self._reading() as file:
-            return _entries(file)
+            return read_entries(file)
 
     def fleets(self) -> tuple[Known, ...]:
         """Whose it is. Raises NothingToDo (no such file, or nothing in it yet), StoreError."""
@@ -136,9 +77,9 @@ class Ledger:
             new = [entry for entry in entries if entry.proposal.id not in held]
             times = [{"first_proposed": e.first_proposed, "last_proposed": e.last_proposed} for e in new]
             db.table("recommendations").insert_all(
-                {**_row(entry.proposal, None, 0.0), **own} for entry, own in zip(new, times, strict=True)
+                {**row_of(entry.proposal, None, 0.0, None), **own} for entry, own in zip(new, times, strict=True)
             )
-            _add(db, [(entry.proposal.id, event) for entry in new for event in entry.events])
+            add_events(db, [(entry.proposal.id, event) for entry in new for event in entry.events])
             taken = {entry.proposal.id for entry in new}
             # Events are numbered anew here, so that what came after a mail is told by its time.
             db.table("mailed").insert_all(
@@ -180,34 +121,34 @@ class Ledger:
             if fleet is not None:
                 note_fleet(db, file, fleet)
             seen_until = fleet.end if fleet is not None else None
-            known = {entry.proposal.id: entry for entry in _entries(file)}
+            known = {entry.proposal.id: entry for entry in read_entries(file)}
             events = list(happened(tuple(known.values()))) if happened is not None else []
             for id_, event in events:
                 known[id_] = replace(known[id_], events=(*known[id_].events, event))
             given = {proposal.id: proposal for proposal in proposals}
-            rows = [_row(proposal, known.get(id_), now, seen_until) for id_, proposal in given.items()]
+            rows = [row_of(proposal, known.get(id_), now, seen_until) for id_, proposal in given.items()]
             for id_ in given:
-                if id_ not in known or _is_over(known[id_], now, seen_until):
+                if id_ not in known or is_over(known[id_], now, seen_until):
                     events.append((id_, Event("proposed", now, BY_ITSELF)))
             for id_, entry in known.items():
-                over = id_ not in given and _is_over(entry, now, seen_until)
+                over = id_ not in given and is_over(entry, now, seen_until)
                 if over and (not entry.events or entry.events[-1].act != "expired"):
                     events.append((id_, Event("expired", now, BY_ITSELF)))
             db.table("recommendations").upsert_all(rows, pk="id")
-            if not _is_behind(now, seen_until):
+            if not is_behind(now, seen_until):
                 # By a clock that ran ahead they would stay open for as long again.
                 db.execute(
                     "UPDATE recommendations SET last_proposed = ?, first_proposed = min(first_proposed, ?) "
                     "WHERE last_proposed > ?",
                     [now, now, now + CLOCK_DOUBT_SECONDS],
                 )
-            _add(db, events)
+            add_events(db, events)
             return len(given.keys() - known.keys())
 
     def add(self, recommendation: str, event: Event) -> None:
         """Add an event to what was proposed before. Raises NothingToDo where there is no ledger, StoreError."""
         with self._writing(create=False) as (db, _):
-            _add(db, [(recommendation, event)])
+            add_events(db, [(recommendation, event)])
 
     def note_mailed(
         self, recipient_key: str, ids: Collection[str], now: float, *, week_end: float | None = None
@@ -232,14 +173,14 @@ class Ledger:
                 if not file.has("mailed"):
                     return frozenset()
                 mailed = list(file.rows("mailed", "WHERE recipient = ?", [recipient_key]))
-                seqs = {row["recommendation"]: (row["seq"], row["at"]) for row in _regressed(file)}
+                seqs = {row["recommendation"]: (row["seq"], row["at"]) for row in regressions(file)}
         except NothingToDo:
             return frozenset()
         told: dict[str, dict[str, Any]] = {}
         for row in mailed:
             if since <= (row["at"] if row["week"] is None else row["week"]) < before:
                 told[row["recommendation"]] = row
-        return frozenset(id_ for id_, row in told.items() if id_ not in seqs or not _is_later(seqs[id_], row))
+        return frozenset(id_ for id_, row in told.items() if id_ not in seqs or not is_later(seqs[id_], row))
 
     @contextmanager
     def _reading(self) -> Iterator[Guarded]:
@@ -264,7 +205,7 @@ class Ledger:
             connection.execute("BEGIN")
             if not self._is_ours(connection):
                 raise self._nothing()
-            yield Guarded(connection, _FORM, meter)
+            yield Guarded(connection, FORM, meter)
 
     @contextmanager
     def _writing(self, *, create: bool) -> Iterator[tuple[Database, Guarded]]:
@@ -286,13 +227,13 @@ class Ledger:
                 if not self._is_ours(connection):
                     if not create:
                         raise self._nothing()
-                    _begin(db)
+                    begin_tables(db)
                 else:
-                    Guarded(connection, _FORM, meter)
+                    Guarded(connection, FORM, meter)
                     check_pages(connection, meter)
                     if int(connection.execute("PRAGMA user_version").fetchone()[0]) < VERSION:
-                        _bring_up(db)
-                yield db, Guarded(connection, _FORM, meter)
+                        bring_up(db)
+                yield db, Guarded(connection, FORM, meter)
                 db.execute("COMMIT")  # without it, closing rolls back
 
     def _is_ours(self, connection: sqlite3.Connection) -> bool:
@@ -341,126 +282,6 @@ def _bounds(on_disk: int) -> Bounds:
     return replace(own, cell_bytes=_CELL_BYTES, given_bytes=min(own.given_bytes, _GIVEN_BYTES))
 
 
-def _begin(db: Database) -> None:
-    db.table("recommendations").create(_RECOMMENDATIONS, pk="id")
-    db.table("events").create(
-        _EVENTS, pk="seq", foreign_keys=[("recommendation", "recommendations", "id")],
-        not_null={"recommendation", "act", "at", "by"},
-    )  # fmt: skip
-    _begin_mailed(db)
-    begin_fleets(db)
-    for verb, past in (("UPDATE", "changed"), ("DELETE", "deleted")):
-        db.execute(_ONLY_ADDED.format(verb=verb, past=past))
-    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    db.execute(f"PRAGMA user_version = {VERSION}")
-
-
-def _bring_up(db: Database) -> None:
-    """A ledger of an older minor version, with what was added since. Those who know only that version still read it."""
-    if not db.table("mailed").exists():
-        _begin_mailed(db)
-    for table, columns in _ADDED.items():
-        for column in columns.keys() - db.table(table).columns_dict.keys():
-            db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {columns[column]}")
-    begin_fleets(db)
-    db.execute(f"PRAGMA user_version = {VERSION}")
-
-
-def _begin_mailed(db: Database) -> None:
-    db.table("mailed").create(_MAILED, pk="seq", not_null={"recipient", "recommendation", "at"})
-
-
-def _keeps_its_ground(old: Entry, new: Proposal, now: float) -> bool:
-    """What was accepted is measured against what was accepted; what is blocked by now rests on nothing new."""
-    settled = old.decision(now).state in ("accepted", "done") and old.proposal.ground is not None
-    return settled or new.ground is None
-
-
-def _entries(file: Guarded) -> tuple[Entry, ...]:
-    events = _histories(file)
-    names = [f.name for f in fields(Proposal)]
-    found = []
-    for row in file.rows("recommendations", "ORDER BY id"):
-        values: dict[str, Any] = {n: row[n] for n in names}
-        proposal = Proposal(
-            **{**values, "blocked": bool(values["blocked"]), "ground": _kept(Ground, values["ground"], "ground")}
-        )
-        history = tuple(events.get(proposal.id, ()))
-        found.append(Entry(proposal, row["first_proposed"], row["last_proposed"], history))
-    return tuple(found)
-
-
-def _row(proposal: Proposal, old: Entry | None, now: float, seen_until: float | None) -> dict[str, Any]:
-    """What is proposed at `now`, over what was before (None: it is new)."""
-    values = {f.name: getattr(proposal, f.name) for f in fields(Proposal)}
-    ground = proposal.ground
-    first = last = now
-    if old is not None:
-        first, last = old.first_proposed, max(now, old.last_proposed)
-        if last > now + CLOCK_DOUBT_SECONDS and not _is_behind(now, seen_until):
-            first, last = min(first, now), now
-        ground = old.proposal.ground if _keeps_its_ground(old, proposal, now) else ground
-    kept = to_json(ground) if ground is not None else None
-    return {**values, "blocked": int(proposal.blocked), "ground": kept, "first_proposed": first, "last_proposed": last}
-
-
-def _is_behind(now: float, seen_until: float | None) -> bool:
-    """Whether telemetry tells of a later time than the clock does: then it is not the ledger that is dated wrong."""
-    return seen_until is not None and seen_until > now + CLOCK_DOUBT_SECONDS
-
-
-def _is_over(entry: Entry, now: float, seen_until: float | None) -> bool:
-    """Whether it is expired by the clock, and by what telemetry tells of the time since, as far as it does."""
-    if entry.decision(now).state != "expired":
-        return False
-    ground = entry.proposal.ground
-    if ground is None or seen_until is None or seen_until < ground.seen_until:
-        return True
-    return seen_until - ground.seen_until >= EXPIRES_AFTER_SECONDS
-
-
-def _regressed(file: Guarded) -> Iterator[dict[str, Any]]:
-    return file.rows("events", "WHERE act = 'regressed' ORDER BY seq")
-
-
-def _is_later(regressed: tuple[int, float], mailed: dict[str, Any]) -> bool:
-    """Whether something regressed after it was mailed: by the order in which it was written, where that is known."""
-    seq, at = regressed
-    return at > mailed["at"] if mailed["event"] is None else seq > mailed["event"]
-
-
-def _kept(kind: type[T], text: str | None, what: str) -> T | None:
-    if text is None:
-        return None
-    try:
-        return from_json(kind, text)
-    except (ValueError, RecursionError) as error:
-        raise sqlite3.DataError(f"{what} holds what cannot be read") from error
-
-
-def _histories(file: Guarded) -> dict[str, list[Event]]:
-    found: dict[str, list[Event]] = {}
-    names = [f.name for f in fields(Event)]
-    for row in file.rows("events", "ORDER BY seq"):
-        values: dict[str, Any] = {n: row[n] for n in names}
-        figures = _kept(Figures, values["figures"], "figures") or NO_FIGURES
-        found.setdefault(row["recommendation"], []).append(Event(**{**values, "figures": figures}))
-    return found
-
-
-def _add(db: Database, events: Iterable[tuple[str, Event]]) -> None:
-    """Add events, each to the recommendation it is of."""
-    names = [f.name for f in fields(Event)]
-    db.table("events").insert_all(
-        {
-            "recommendation": id_,
-            **{name: getattr(event, name) for name in names},
-            "figures": to_json(event.figures) if event.figures != NO_FIGURES else None,
-        }
-        for id_, event in events
-    )
-
-
 def _error(path: Path, done: str, error: sqlite3.Error) -> StoreError:
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
@@ -477,7 +298,7 @@ def _error(path: Path, done: str, error: sqlite3.Error) -> StoreError:
         )
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
         return StoreError(f"The ledger {path} cannot be {done}: {error}.", "Look at the disk, then try again.")
-    if isinstance(error, sqlite3.DataError) or name.startswith(("SQLITE_TOOBIG", "SQLITE_FORMAT")):
+    if isinstance(error, sqlite3.DataError) or name.startswith(("SQLITE_TOOBIG", "SQLITEFORMAT")):
         return DamagedError(
             f"The ledger {path} cannot be {done}: {error}.",
             "It was left untouched: save what is left with: sqlite3 FILE .recover; or name another file with --ledger.",
