@@ -98,24 +98,25 @@ class Guarded:
     def has(self, table: str) -> bool:
         return table in self._columns
 
-    def rows(self, table: str, where: str = "", parameters: Sequence[object] = ()) -> Iterator[dict[str, Any]]:
+    def rows(self, table: str, where: str = "", parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
         """Rows of a table by our columns' names, each cell looked at; a column that is not there yet is None.
 
         Raises sqlite3.DataError for what we cannot have written.
         """
         if table not in self._columns:
-            return
+            return []
         columns = self._form.tables[table]
         there = self._columns[table]
         chosen = ", ".join(f'"{name}"' if name in there else "NULL" for name in columns)
         sql = f'SELECT {chosen} FROM "{table}" {where}'  # noqa: S608 - names and conditions of ours
-        for part in self._meter.parts(self.connection, sql, parameters):
-            for row in part:
-                for (name, column), value in zip(columns.items(), row, strict=True):
-                    fault = column.fault(value)
-                    if fault is not None:
-                        raise sqlite3.DataError(f"{table}.{name} holds {fault}")
-                yield dict(zip(columns, row, strict=True))
+        found = []
+        for row in self._meter.fetch(self.connection, sql, parameters):
+            for (name, column), value in zip(columns.items(), row, strict=True):
+                fault = column.fault(value)
+                if fault is not None:
+                    raise sqlite3.DataError(f"{table}.{name} holds {fault}")
+            found.append(dict(zip(columns, row, strict=True)))
+        return found
 
     def fetch(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """What a statement gives back, within the bounds of the whole reading."""

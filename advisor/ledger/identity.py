@@ -132,7 +132,7 @@ def note_fleet(db: Database, file: Guarded, fleet: Fleet) -> None:
     before = next((k for key, k in _read(file) if key == id_), None)
     seen = max(fleet.end, before.last_seen) if before else fleet.end
     clusters = fleet.clusters | before.clusters if before else fleet.clusters
-    held = next(file.rows("fleets", "WHERE id = ?", [id_]), {"first_seen": fleet.end})
+    held = next(iter(file.rows("fleets", "WHERE id = ?", [id_])), {"first_seen": fleet.end})
     row = {
         "id": id_, "name": _storable(fleet.name), "simulated": int(fleet.simulated), "match": json.dumps(fleet.match),
         "clusters": json.dumps(sorted(clusters)), "server": _storable(fleet.server),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -166,7 +166,7 @@ def is_over(entry: Entry, now: float, seen_until: float | None) -> bool:
     return seen_until - ground.seen_until >= EXPIRES_AFTER_SECONDS
 
 
-def regressions(file: Guarded) -> Iterator[dict[str, Any]]:
+def regressions(file: Guarded) -> list[dict[str, Any]]:
     return file.rows("events", "WHERE act = 'regressed' ORDER BY seq")
 
 

@@ -172,7 +172,7 @@ class Ledger:
             with self._reading() as file:
                 if not file.has("mailed"):
                     return frozenset()
-                mailed = list(file.rows("mailed", "WHERE recipient = ?", [recipient_key]))
+                mailed = file.rows("mailed", "WHERE recipient = ?", [recipient_key])
                 seqs = {row["recommendation"]: (row["seq"], row["at"]) for row in regressions(file)}
         except NothingToDo:
             return frozenset()

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from ...agent.model import Instant
 from ...rules.errors import EXIT_DONE, SkuwiseError, UsageError
 from ...rules.fields import suggest
 from ...rules.plain import clean
@@ -56,7 +57,12 @@ def run_report(options: argparse.Namespace) -> int:
         )
     if not settings.send:
         return _dry_run(job)
-    return send(job, _outbox(settings, environ), environ, Time(time.time, time.sleep))
+    return send(job, _outbox(settings, environ), environ, Time(_clocks, time.sleep))
+
+
+def _clocks() -> Instant:
+    """The wall clock, and the one that runs since boot and goes on while the machine sleeps."""
+    return Instant(time.time(), time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)))
 
 
 def _outbox(settings: ReportSettings, environ: Mapping[str, str]) -> Outbox:
