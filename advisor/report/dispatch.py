@@ -43,6 +43,7 @@ def send(job: Job, outbox: Outbox, environ: Mapping[str, str], time: Time) -> in
     with outbox.sending():
         routed = _digest(job)
         if not outbox.is_queued(job.week.name, routed):
+            job.check_over()
             _queue(job, outbox, time)
             outbox.note_queued(job.week.name, routed, time.now().wall_seconds)
         tally = send_waiting(

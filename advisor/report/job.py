@@ -19,13 +19,13 @@ from ..model import Advice, Decision, Fleet
 from ..moments import minute
 from ..source import Source
 from .weekly import FLEET, Making, Report
-from .weeks import WEEK_SECONDS, Week
+from .weeks import WEEK_SECONDS, Week, check_over
 
 
 @dataclass(frozen=True)
 class Job:
     """`only`: one team's name; None: all. `now`: Unix seconds; `beside`: the ledger. `hourly`: prices by the hour, as
-    somebody wrote them."""
+    somebody wrote them. `named`: somebody asked for this week; else it is the last one by the clock."""
 
     settings: ReportSettings
     routes: Routes
@@ -38,6 +38,7 @@ class Job:
     only: str | None
     say: Callable[[str], None]
     hourly: SaidPrices | None = None
+    named: bool = True
 
     @property
     def fleet(self) -> Team:
@@ -79,6 +80,11 @@ class Job:
             with_empty=self.settings.no_data == "short",
         )  # fmt: skip
         return making.reports(teams)
+
+    def check_over(self) -> None:
+        """Raises NotOverError where the last week by the clock is not over by the telemetry."""
+        if not self.named:
+            check_over(self.week, self.source.newest(self.now))
 
     def note_told(self, report: Report, now: float) -> None:
         """Note what a team was told of: within the cooldown it is not told again at length."""
