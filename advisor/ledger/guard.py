@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ...agent.store.bounds import Bounds, Meter, bounds_of, disk_bytes, hold
+from ...rules.plain import clean
 
 _HEADER = 100  # bytes, https://www.sqlite.org/fileformat.html
 _MAGIC = b"SQLite format 3\0"
@@ -31,6 +32,10 @@ _COMPUTES = re.compile(
 )
 _NAME = re.compile(r'"[A-Za-z_][A-Za-z0-9_]*"|\[[A-Za-z_][A-Za-z0-9_]*\]')
 _PLAIN = re.compile(r'[\sA-Za-z0-9_(),."\'+-]*')
+# What reading a file of ours may raise: SQLite's own words about a damaged schema may be no UTF-8, and a damaged length
+# may ask for more memory than there is.
+UNREADABLE = (sqlite3.Error, UnicodeDecodeError, MemoryError)
+_MOST_WORDS = 200
 # Brackets of a JSON value of ours: a dozen intervals and measurements.
 _MOST_BRACKETS = 1000
 # Whole numbers beyond these are no counts, and take longer to write than to read.
@@ -140,6 +145,15 @@ def guarded(
         if mode != "ro":
             connection.execute("PRAGMA query_only = 0")
         yield connection, Meter(allowed)
+
+
+def reason(error: Exception) -> str:
+    """What one of UNREADABLE says, harmless for one line: SQLite repeats what stands in the file."""
+    if isinstance(error, UnicodeDecodeError):
+        return "its schema holds what is no UTF-8"
+    if isinstance(error, MemoryError):
+        return "it asks for more memory than its size can need"
+    return clean(str(error)[:_MOST_WORDS])
 
 
 def check_header(path: Path) -> None:
