@@ -13,7 +13,7 @@ from typing import Any
 
 from ...agent.inventory.text import clean_text
 from ...rules.errors import UsageError
-from .outbox import Parcel, Reply
+from .parcel import Parcel, Reply
 from .sending import CarrierDownError
 from .settings import ReportSettings
 

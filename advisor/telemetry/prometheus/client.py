@@ -8,6 +8,7 @@ busy or failing for a moment. Redirects are not followed: they would carry the s
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -113,6 +114,16 @@ class Client:
         if not isinstance(data, list) or not all(isinstance(name, str) for name in data):
             raise AnswerError("The server's list of metric names is no list of texts.", "Is this the query API?")
         return tuple(data)
+
+    def clock(self) -> float | None:
+        """What time it is by the server's clock (Unix seconds); None: it does not tell."""
+        try:
+            data = self._ask("api/v1/query", {"query": "time()"}).get("data")
+            result = data.get("result") if isinstance(data, dict) else None
+            told = float(result[1]) if isinstance(result, list) and len(result) == 2 else math.nan
+        except (UnreachableError, RefusedError, AnswerError, TooMuchError, TypeError, ValueError):
+            return None
+        return told if math.isfinite(told) else None
 
     def about(self, path: str) -> Mapping[str, object]:
         """What the server says of itself at ``api/v1/status/PATH``; empty where it does not say that."""
