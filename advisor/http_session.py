@@ -8,7 +8,7 @@ redirect's body to its end, whatever its size, and take its address apart even w
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from socket import gaierror, socket
 from typing import Any
@@ -84,7 +84,7 @@ class _NoCookies(requests.cookies.RequestsCookieJar):
         """Keep none."""
 
 
-def _pools(current: _Current) -> Mapping[str, Any]:
+def _pools(current: _Current) -> dict[str, Any]:
     """urllib3's pools, of connections under the deadline of whoever asks."""
 
     class _Plain(HTTPConnection):

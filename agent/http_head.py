@@ -1,5 +1,5 @@
 """Answers of `http.client` whose heads come to an end: it bounds each line and counts headers, but skips "100 Continue"
-as often as a server says it."""
+as often as a server says it, and takes a head that was cut for a whole one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_HEAD_BYTES = 256 * 1024
 
 
 class BoundedResponse(http.client.HTTPResponse):
-    """Raises HTTPException for a head that is larger. For `http.client.HTTPConnection.response_class`."""
+    """Raises HTTPException for a head that is larger, or cut. For `http.client.HTTPConnection.response_class`."""
 
     def begin(self) -> None:
         if getattr(self, "headers", None) is not None:
@@ -24,6 +24,9 @@ class BoundedResponse(http.client.HTTPResponse):
             # On an error it may be closed and gone already.
             if self.fp is not None:
                 self.fp = whole
+        # urllib3 would log lines that are no headers, with the address, which may be a secret.
+        self.headers.defects.clear()
+        self.headers.set_payload(None)
 
 
 class _Head:
@@ -32,12 +35,16 @@ class _Head:
     def __init__(self, whole: Any) -> None:  # noqa: ANN401 - whatever makefile() gives
         self._whole = whole
         self._left = MAX_HEAD_BYTES
+        self._begun = False
 
     def readline(self, limit: int = -1) -> bytes:
         line = self._whole.readline(limit)
         self._left -= len(line)
         if self._left < 0:
             raise http.client.HTTPException(f"the head is larger than {MAX_HEAD_BYTES >> 10} KiB")
+        if not line and self._begun:
+            raise http.client.HTTPException("the head was cut")
+        self._begun = True
         return line
 
     def close(self) -> None:
