@@ -15,7 +15,8 @@ from ...agent.store.slurm_rows import SLURM_JOBS_SINCE
 from ...rules.errors import SkuwiseError
 from ..frame import Window
 from . import resolve
-from .tables import LAST_DAY, to_table
+from .plausible import LAST_DAY, Lost
+from .tables import to_table
 
 # A port that exceeds this share of its line rate in some second of an hour was in use in that hour (advice.md: the
 # silence of a fabric is judged at 1 % of the line rate).
@@ -74,12 +75,13 @@ def read_database(connection: Reader, window: Window, refined: int) -> Parts:
     connection.text_factory = bytes  # few texts differ in a column: `to_table` decodes each once
     parts = Parts()
     bounds = {"start": window.start, "end": window.end}
+    lost = Lost()
 
     def fetch(query: Query, start: float, end: float) -> pd.DataFrame:
-        return to_table(connection.fetch(query.sql, {"start": start, "end": end}), query)
+        return to_table(connection.fetch(query.sql, {"start": start, "end": end}), query, lost)
 
     def listing(query: Query, parameters: dict[str, float]) -> pd.DataFrame:
-        return to_table(connection.fetch(query.sql, parameters), query)
+        return to_table(connection.fetch(query.sql, parameters), query, lost)
 
     nodes = listing(queries.NODES, {})
     # The agent always writes both; where somebody took one out, the window is all that is known.
@@ -107,4 +109,5 @@ def read_database(connection: Reader, window: Window, refined: int) -> Parts:
         parts.add("jobs", listing(queries.SLURM_JOBS, bounds))
     history = {"level": FABRIC_ACTIVE_LEVEL, "end": window.end}
     parts.add("fabric_history", listing(queries.FABRIC_HISTORY, history))
+    parts.add("lost", lost.table())
     return parts
