@@ -15,6 +15,7 @@ from ...rules.errors import SkuwiseError
 from ..frame import Frame
 from . import resolve
 from .tables import to_table
+from .trust import believed_of
 
 # Windows up to this length are told by the minute: 360 rows a GPU, as many as 15 days by the hour.
 FINE_SECONDS = 6 * resolve.HOUR
@@ -29,11 +30,14 @@ def by_minute(frame: Frame, nodes: Collection[str]) -> Frame:
         return frame
     families = {"gpu": resolve.GPU, "fabric": resolve.FABRIC, "host": resolve.HOST}
     found: dict[str, list[pd.DataFrame]] = {name: [] for name in families}
-    for path in paths:
+    for path, believed in believed_of(frame.source, [Path(str(path)) for path in paths]).items():
+        own = nodes if believed is None else set(nodes).intersection(believed)
+        if not own:
+            continue
         try:
-            with open_reader(Path(str(path))) as reader:
+            with open_reader(path) as reader:
                 last = reader.fetch(queries.NODES_SEEN)
-                seen = {str(node): at for node, at in last if node in nodes and isinstance(at, float)}
+                seen = {str(node): at for node, at in last if node in own and isinstance(at, float)}
                 if not seen:
                     continue
 
@@ -42,13 +46,11 @@ def by_minute(frame: Frame, nodes: Collection[str]) -> Frame:
 
                 for name, family in families.items():
                     fine = replace(family, hours=family.minutes)
-                    found[name].append(resolve.read_family(fetch, fine, frame.window, seen))
+                    rows = resolve.read_family(fetch, fine, frame.window, seen)
+                    found[name].append(rows[rows["node"].isin(own)])
         except SkuwiseError:
             continue
-    tables = {
-        name: resolve.concat([rows[rows["node"].isin(nodes)] for rows in found[name]], getattr(frame, name).columns)
-        for name in families
-    }
+    tables = {name: resolve.concat(found[name], getattr(frame, name).columns) for name in families}
     if tables["gpu"].empty:
         return frame
     keyed = {name: rows.drop_duplicates([*families[name].keys, "ts"]) for name, rows in tables.items()}
