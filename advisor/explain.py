@@ -26,7 +26,7 @@ from .commands import (
 from .compare import asked_gpu
 from .hour_settings import said_prices
 from .model import Advice, Finding, Owner, Recommendation, WorkloadVerdict
-from .source import Databases, source_of
+from .source import source_of
 
 if TYPE_CHECKING:
     from ..rules.catalog import GpuSku

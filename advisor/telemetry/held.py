@@ -134,9 +134,9 @@ def _groups(tellings: Sequence[Row], where: Mapping[int, Mapping[str, float]]) -
     """Files that say the same of a workload, or whose nodes are the same; those on the most nodes first. In each the
     file that saw it longest comes first."""
 
-    def weight(row: Row) -> tuple[float, float, tuple[str, ...]]:
+    def weight(row: Row) -> tuple[float, tuple[str, ...], float]:
         nodes = where.get(int(row["file"]), {})
-        return -sum(nodes.values()), -float(row["rank"]), tuple(sorted(nodes))
+        return -sum(nodes.values()), tuple(sorted(nodes)), -float(row["rank"])
 
     groups: list[list[Row]] = []
     for row in sorted(tellings, key=weight):
@@ -177,17 +177,19 @@ def _differ(one: object, other: object) -> bool:
 
 
 def jobs_believed(jobs: pd.DataFrame, workloads: pd.DataFrame, uses: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Runs of Slurm's job table: of each file those that it saw itself; where files say different things of a run,
-    neither is believed. `workloads`, `uses`: with their files."""
+    """Runs of Slurm's job table. What a file says of a job that it did not see, and another did, is hearsay; where
+    files say different things of a run, neither is believed. `workloads`, `uses`: with their files."""
     if jobs.empty:
         return _as(jobs, queries.SLURM_JOBS.columns)
     seen = set(zip(uses["file"], uses["workload_id"], strict=True))
-    numbers: set[tuple[int, str]] = set()
+    numbers: dict[str, set[int]] = {}
     for row in workloads[workloads["scheduler"] == "slurm"].to_dict("records"):
         if (row["file"], row["workload_id"]) in seen:
-            numbers.update((int(row["file"]), one) for one in _numbers(cast("Row", row)))
+            for number in _numbers(cast("Row", row)):
+                numbers.setdefault(number, set()).add(int(row["file"]))
     rows = [cast("Row", row) for row in jobs.to_dict("records")]
-    own = [any((int(row["file"]), one) in numbers for one in _numbers(row)) for row in rows]
+    saw = [set().union(*(numbers.get(one, ()) for one in _numbers(row))) for row in rows]
+    own = [not files or int(row["file"]) in files for row, files in zip(rows, saw, strict=True)]
     by_run: dict[tuple[str, str, int], list[Row]] = {}
     for row, keep in zip(rows, own, strict=True):
         if keep:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -16,24 +14,12 @@ from ...agent.store.queries import Query
 from ..frame import Frame, Window
 from ..words import counted, listed
 from . import copies, resolve
-from .copies import Copy, Family
 from .database import Parts
-from .held import jobs_believed, uses_differ, workloads_believed
+from .held import jobs_believed, workloads_believed
 from .plausible import observed_most
-from .trust import CONTRADICTION, TWO_PLACES, Claim, Conflict, Refusal, Trust, decide, speaks_for_others
+from .trust import CONTRADICTION, TWO_PLACES, Conflict, Refusal, Trust, decide, speaks_for_others
+from .witnesses import FAMILIES, NODE_FACTS, claims, contradictions, in_two_places, records, spans
 
-FAMILIES: Mapping[str, tuple[Query, Family]] = {
-    "gpu": (queries.GPU_HOURS, Family(resolve.GPU.keys, ("mem_total_bytes",))),
-    "fabric": (queries.FABRIC_HOURS, Family(resolve.FABRIC.keys, ("role", "link_layer", "line_rate_bytes_per_second"))),
-    "host": (queries.HOST_HOURS, Family(resolve.HOST.keys)),
-}
-# What files of one node say of it at the same time.
-_NODE_FACTS = ("cluster", "provider", "region", "instance_type", "node_sku", "gpu_count")
-_GPU_FACTS = ("name", "sku", "kind", "parent_uuid", "slices", "mem_total_bytes", "gpu_index")
-# Files that saw a node last within this time describe the same state of it; of others the newer one is right.
-_SAME_TIME_SECONDS = 3600.0
-# A GPU may be told of on two nodes for so long altogether: clocks that differ, an hour in which it moved.
-_TWICE_SECONDS = 1800.0
 _SENTENCES = {
     CONTRADICTION: "{files} contradict one another about {node}, so neither is believed.",
     TWO_PLACES: "{files} tell of the same GPUs on two nodes at once, so they are not believed about {node}.",
@@ -131,7 +117,7 @@ def _say_lost(own: _Joining, read: Mapping[Path, Parts]) -> None:
     """Name the files and nodes with rows or values that cannot be."""
     coded = []
     for path, part in read.items():
-        lost = [row for table in part.tables.get("lost", []) for row in _records(table)]
+        lost = [row for table in part.tables.get("lost", []) for row in records(table)]
         coded += [
             {"file": str(path), "node": str(row["node"]), "rows": int(row["rows"]), "values": int(row["values"])}
             for row in lost
@@ -179,9 +165,9 @@ def _trust(own: _Joining) -> Trust:
     nodes = own.table("nodes")
     if nodes.empty:
         return Trust()
-    spans = _spans(own)
-    claims = _claims(own, spans)
-    elsewhere = speaks_for_others(claims)
+    seen = spans(own.tables)
+    told = claims(own.tables, seen)
+    elsewhere = speaks_for_others(told)
     for file, names in _by_file(elsewhere).items():
         own.notes.append(
             f"{own.files[file]} tells of {listed(names)} too, of which other databases are the own ones: it is not "
@@ -189,13 +175,13 @@ def _trust(own: _Joining) -> Trust:
         )
     if elsewhere:
         own.told["not_believed"] = [{"file": str(own.files[f]), "node": node} for f, node in sorted(elsewhere)]
-    kept = [copy for key, copy in spans.items() if key not in elsewhere]
+    kept = [copy for key, copy in seen.items() if key not in elsewhere]
     twice = {node for node, count in pd.Series([copy.node for copy in kept]).value_counts().items() if count > 1}
     conflicts: set[Conflict] = set()
     if twice:
         several = [copy for copy in kept if copy.node in twice]
-        conflicts |= _contradictions(own, several, elsewhere)
-    conflicts |= _in_two_places(own, elsewhere)
+        conflicts |= contradictions(own.tables, several, elsewhere)
+    conflicts |= in_two_places(own.tables, elsewhere)
     refused = decide(conflicts)
     for refusal in refused.values():
         own.notes.append(f"{_sentence(own, refusal)} {_REMEDY}")
@@ -217,138 +203,6 @@ def _by_file(pairs: Iterable[tuple[int, str]]) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
     for file, node in sorted(pairs):
         found.setdefault(file, []).append(node)
-    return found
-
-
-def _spans(own: _Joining) -> dict[tuple[int, str], Copy]:
-    """What each file has of each node: from when it says to have seen it, or its rows do, to when."""
-    nodes = own.table("nodes")
-    first = nodes.groupby(["file", "node"])["first_seen"].min()
-    last = nodes.groupby(["file", "node"])["last_seen"].max()
-    begin, end = first.to_dict(), last.to_dict()
-    for name in FAMILIES:
-        rows = own.table(name)
-        if rows.empty:
-            continue
-        seconds = np.minimum(rows["observed_seconds"].to_numpy(float), rows["interval_seconds"].to_numpy(float))
-        ts = rows["ts"].to_numpy(float)
-        edges = pd.DataFrame(
-            {"file": rows["file"], "node": rows["node"], "begin": ts - seconds,
-             "end": ts - rows["interval_seconds"].to_numpy(float) + seconds}
-        )  # fmt: skip
-        told = edges.groupby(["file", "node"]).agg(begin=("begin", "min"), end=("end", "max"))
-        for key, first_ts, last_ts in zip(told.index, told["begin"], told["end"], strict=True):
-            begin[key] = min(begin.get(key, first_ts), first_ts)
-            end[key] = max(end.get(key, last_ts), last_ts)
-    found = [Copy(int(key[0]), str(key[1]), float(begin[key]), float(end[key])) for key in map(_pair, begin)]
-    return {(copy.file, copy.node): copy for copy in found}
-
-
-def _pair(key: object) -> tuple[int, str]:
-    return cast("tuple[int, str]", key)
-
-
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return cast("list[dict[str, Any]]", table.to_dict("records"))
-
-
-def _claims(own: _Joining, spans: Mapping[tuple[int, str], Copy]) -> list[Claim]:
-    claims = []
-    for file, rows in own.table("nodes").groupby("file"):
-        machines = {
-            str(node): machine if isinstance(machine, str) else None
-            for node, machine in zip(rows["node"], rows["machine_id"], strict=True)
-        }
-        number = int(file)  # type: ignore[call-overload] - a position
-        turns = sorted((spans[number, node].begin, spans[number, node].end) for node in machines)
-        apart = all(after[0] >= before[1] - _SAME_TIME_SECONDS for before, after in pairwise(turns))
-        ids = set(machines.values())
-        claims.append(Claim(number, machines, apart and len(ids) == 1 and None not in ids))
-    return claims
-
-
-def _contradictions(own: _Joining, several: Sequence[Copy], elsewhere: frozenset[tuple[int, str]]) -> set[Conflict]:
-    """Files that tell differently of the nodes that they share. `several`: copies of these nodes."""
-    number = copies.eras(several)
-    found: set[tuple[str, int, int]] = set()
-    names = {copy.node for copy in several}
-    for name, (_, family) in FAMILIES.items():
-        rows = own.table(name)
-        if rows.empty:
-            continue
-        rows = rows[rows["node"].isin(names)]
-        keys = list(zip(rows["file"], rows["node"], strict=True))
-        rows = rows.assign(era=[number.get(key, 0) for key in keys])
-        believed = np.array([key not in elsewhere for key in keys], dtype=np.bool_)
-        found |= copies.differing(rows[believed], family)
-    nodes = {(int(row["file"]), str(row["node"])): row for row in _records(own.table("nodes"))}
-    gpus = own.table("gpus")
-    for name in names:
-        here = sorted((copy for copy in several if copy.node == name), key=lambda copy: copy.end)
-        for one, other in _neighbors(here, number):
-            at_once = abs(one.end - other.end) <= _SAME_TIME_SECONDS
-            if (
-                (at_once and copies.unlike_facts(nodes[one.file, name], nodes[other.file, name], _NODE_FACTS))
-                or (at_once and _gpus_differ(gpus[gpus["node"] == name], one.file, other.file))
-                or uses_differ(own.table("uses"), one, other)
-            ):
-                found.add((name, one.file, other.file))
-    return {Conflict(a, node, b, node, CONTRADICTION) for node, a, b in found}
-
-
-def _neighbors(own: Sequence[Copy], number: Mapping[tuple[int, str], int]) -> Iterable[tuple[Copy, Copy]]:
-    """Copies of one era, each with the next: where these agree, all do."""
-    by_era: dict[int, list[Copy]] = {}
-    for copy in own:
-        by_era.setdefault(number[copy.file, copy.node], []).append(copy)
-    for same in by_era.values():
-        yield from zip(same, same[1:], strict=False)
-
-
-def _gpus_differ(gpus: pd.DataFrame, one: int, other: int) -> bool:
-    """Whether two files that end together describe other GPUs of a node. MIG instances come and go within the hour."""
-    told = []
-    for file in (one, other):
-        newest = gpus[gpus["file"] == file].sort_values("valid_from").drop_duplicates("gpu_uuid", keep="last")
-        told.append({str(row["gpu_uuid"]): row for row in _records(newest)})
-    first, second = told
-    if any(row["kind"] == "gpu" for key in first.keys() ^ second.keys() for row in (first.get(key) or second[key],)):
-        return True
-    return any(copies.unlike_facts(first[key], second[key], _GPU_FACTS) for key in first.keys() & second.keys())
-
-
-def _in_two_places(own: _Joining, elsewhere: frozenset[tuple[int, str]]) -> set[Conflict]:
-    """GPUs that were observed on two nodes for longer than there is time."""
-    rows = own.table("gpu")
-    if rows.empty:
-        return set()
-    pairs = rows[["file", "node", "gpu_uuid"]].drop_duplicates()
-    places = pairs.drop_duplicates(["node", "gpu_uuid"])
-    doubtful = set(places.loc[places["gpu_uuid"].duplicated(), "gpu_uuid"])
-    if not doubtful:
-        return set()
-    some = rows[rows["gpu_uuid"].isin(doubtful)]
-    some = some[[key not in elsewhere for key in zip(some["file"], some["node"], strict=True)]]
-    seconds = np.minimum(some["observed_seconds"].to_numpy(float), some["interval_seconds"].to_numpy(float))
-    table = some[["gpu_uuid", "node", "file"]].assign(
-        hour=np.ceil(some["ts"].to_numpy(float) / resolve.HOUR), seconds=seconds
-    )
-    # Of copies of one node the fullest counts.
-    by_file = table.groupby(["gpu_uuid", "hour", "node", "file"])["seconds"].sum().reset_index()
-    fullest = by_file.sort_values("seconds").drop_duplicates(["gpu_uuid", "hour", "node"], keep="last")
-    files = {(str(n), str(u)): set() for n, u in zip(fullest["node"], fullest["gpu_uuid"], strict=True)}
-    for node, uuid, file in by_file[["node", "gpu_uuid", "file"]].drop_duplicates().itertuples(index=False):
-        files[str(node), str(uuid)].add(int(file))
-    found: set[Conflict] = set()
-    for uuid, of_gpu in fullest.groupby("gpu_uuid"):
-        wide = of_gpu.pivot_table(index="hour", columns="node", values="seconds", fill_value=0.0)
-        for one, other in combinations(sorted(map(str, wide.columns)), 2):
-            beyond = (wide[one] + wide[other] - resolve.HOUR).where((wide[one] > 0) & (wide[other] > 0), 0.0)
-            if float(beyond.clip(lower=0.0).sum()) > _TWICE_SECONDS:
-                found.update(
-                    Conflict(a, one, b, other, TWO_PLACES)
-                    for a in files[one, str(uuid)] for b in files[other, str(uuid)]
-                )  # fmt: skip
     return found
 
 
@@ -393,7 +247,7 @@ def _join_copies(own: _Joining) -> None:
     twice = set(nodes.loc[nodes["node"].duplicated(), "node"])
     if not twice:
         return
-    number = copies.eras(copy for copy in _spans(own).values() if copy.node in twice)
+    number = copies.eras(copy for copy in spans(own.tables).values() if copy.node in twice)
     for name, (_, family) in FAMILIES.items():
         rows = own.table(name)
         doubtful = rows["node"].isin(twice) if not rows.empty else None
@@ -424,7 +278,7 @@ def _believed(own: _Joining, trust: Trust) -> dict[str, list[str]] | None:
 
 
 def _one_node_each(own: _Joining, trust: Trust) -> pd.DataFrame:
-    """Files may tell of the same node: its newest row, with the earliest first sight. Of a refused node what all say."""
+    """Each node once: its newest row, with the earliest first sight. Of a refused node what all of its files say."""
     nodes = own.table("nodes")
     if nodes.empty:
         return _plain(nodes, queries.NODES)
@@ -439,7 +293,7 @@ def _one_node_each(own: _Joining, trust: Trust) -> pd.DataFrame:
     latest = latest.assign(first_seen=latest["node"].map(first))
     for name in trust.refused:
         rows = nodes[nodes["node"] == name]
-        for fact in ("cluster", "machine_id", *_NODE_FACTS, "node_sku_source"):
+        for fact in ("cluster", "machine_id", *NODE_FACTS, "node_sku_source"):
             if len(set(rows[fact].dropna())) > 1:
                 latest.loc[latest["node"] == name, fact] = rows[fact].min() if fact == "gpu_count" else None
     return _plain(latest, queries.NODES)

@@ -2,7 +2,8 @@
 
 A value outside becomes missing; it is never cut to the range, because what was written there is not known. A row whose
 time or coverage cannot be is left out and counted (`Lost`): nothing says what of it would be true. What a GPU measures
-is bounded here for samples alone; of longer rows and of boards the verdicts judge it, with words about each GPU (`soundness`).
+is bounded here for samples alone; of longer rows and of boards the verdicts judge it, with words about each GPU
+(`soundness`).
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ RANGES = MappingProxyType(
         "period_seconds": Range(0.0, 3700.0, "seconds", "within an hour"),
         "gpu_util_n": _SAMPLES, "tensor_active_n": _SAMPLES, "dram_active_n": _SAMPLES, "power_watts_n": _SAMPLES,
         "util_n": _SAMPLES,
-        "gpu_index": _COUNT, "gpu_count": _COUNT, "slices": _COUNT, "nvlink_links": _COUNT, "gpus": Range(0.0, 1e7, "GPUs", "of one job"),
+        "gpu_index": _COUNT, "gpu_count": _COUNT, "slices": _COUNT, "nvlink_links": _COUNT,
+        "gpus": Range(0.0, 1e7, "GPUs", "of one job"),
         "cpus": Range(0.0, 1e9, "cores", "of one job"), "mem_bytes": Range(0.0, 1e18, "bytes", "of one job"),
         "nvlink_bytes_per_second": _NVLINK,
         "shared": Range(0.0, 1.0, "flag", "no or yes"), "restarts": Range(0.0, 1e9, "restarts", "a count"),

@@ -30,8 +30,8 @@ _MINUTE_MOST = float(observed_most(np.array([60.0]))[0])
 def to_table(rows: Sequence[Sequence[object]], query: Query, lost: Lost | None = None) -> pd.DataFrame:
     """Rows of `query` as a table: text as objects (None where missing), numbers as floats (NaN where missing).
 
-    Columns of bins become a `BinsArray`. The numbers are one block, which is cut, sorted and joined at once. What cannot
-    be (`plausible`) is missing, and a row of a time that cannot be is left out; `lost` counts both.
+    Columns of bins become a `BinsArray`. The numbers are one block, which is cut, sorted and joined at once. What
+    cannot be (`plausible`) is missing, and a row of a time that cannot be is left out; `lost` counts both.
     """
     if not rows:
         return empty_table(query.columns)
@@ -40,7 +40,7 @@ def to_table(rows: Sequence[Sequence[object]], query: Query, lost: Lost | None =
     block = np.empty((numbers, len(rows)))
     # A row that does not say what it is about, or when, says nothing.
     lacking = np.zeros(len(rows), dtype=np.bool_)
-    for n, (name, column) in enumerate(zip(query.numbers, columns[texts : texts + numbers], strict=True)):
+    for n, column in enumerate(columns[texts : texts + numbers]):
         block[n] = _numbers(column)
     impossible = impossible_rows(query.numbers, block)
     wrong = np.zeros(len(rows), dtype=np.bool_)
