@@ -61,10 +61,14 @@ def _seconds(uses: pd.DataFrame) -> dict[tuple[str, str], float]:
 
 
 def workloads_believed(
-    uses: pd.DataFrame, workloads: pd.DataFrame, serving: pd.DataFrame, notes: list[str]
+    uses: pd.DataFrame,
+    workloads: pd.DataFrame,
+    serving: pd.DataFrame,
+    seen: Mapping[tuple[int, str], Copy],
+    notes: list[str],
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, Mapping[tuple[str, str], str]]:
     """Uses, workloads and serving, each once, and (old id, node) -> new id of what became a workload of its own. The
-    tables carry ``file`` and ``rank`` (higher is newer)."""
+    tables carry ``file`` and ``rank`` (higher is newer). `seen`: what each file tells of each node."""
     renamed: dict[tuple[str, str], str] = {}
     uses = uses.sort_values(["ts_end", "rank"], kind="stable")
     uses = uses.drop_duplicates(["workload_id", "node", "gpu_uuid", "ts_start"], keep="last")
@@ -76,14 +80,15 @@ def workloads_believed(
     workloads = workloads[own].sort_values(["last_seen", "rank"], kind="stable")
     once = workloads.drop_duplicates("workload_id", keep="last")
     if len(once) < len(workloads):
-        uses, workloads, renamed = _by_what_they_say(uses, workloads)
+        uses, workloads, renamed = _by_what_they_say(uses, workloads, seen)
         if renamed:
             notes.append(
                 f"Databases say different things of {counted(len({old for old, _ in renamed}), 'workload')}: what each "
                 f"says is told of its own nodes alone ({listed(sorted({node for _, node in renamed}))})."
             )
             keys = zip(serving["workload_id"], serving["node"], strict=True)
-            serving = serving.assign(workload_id=np.array([renamed.get(key, key[0]) for key in keys], dtype=object))
+            ids = [renamed.get(key, key[0]) for key in keys]
+            serving = serving.assign(workload_id=pd.Series(ids, serving.index, dtype=object))
     return (
         _as(uses, queries.USES.columns), _as(workloads, queries.WORKLOADS.columns),
         _as(serving, queries.SERVING.columns), renamed,
@@ -95,17 +100,24 @@ def _as(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def _by_what_they_say(
-    uses: pd.DataFrame, workloads: pd.DataFrame
+    uses: pd.DataFrame, workloads: pd.DataFrame, seen: Mapping[tuple[int, str], Copy]
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[tuple[str, str], str]]:
-    """One row a workload; workloads of which files say different things become several. Also (old id, node) -> new."""
+    """One row a workload, in the order of their rows; workloads of which files say different things become several.
+    Also (old id, node) -> new id."""
     several = set(workloads.loc[workloads["workload_id"].duplicated(), "workload_id"])
     some = uses[uses["workload_id"].isin(several)]
-    held = some.assign(held=some["ts_end"] - some["ts_start"])
-    held = held.groupby(["workload_id", "file", "node"])["held"].sum().reset_index()
+    # Held by a GPU for as long as its node was observed: neither more GPUs nor later dates make a claim stronger.
+    spans = [seen[int(file), str(node)] for file, node in zip(some["file"], some["node"], strict=True)]
+    end = np.minimum(some["ts_end"].to_numpy(float), [copy.end for copy in spans])
+    begin = np.maximum(some["ts_start"].to_numpy(float), [copy.begin for copy in spans])
+    held = some.assign(held=np.maximum(end - begin, 0.0))
+    held = held.groupby(["workload_id", "file", "node", "gpu_uuid"])["held"].sum()
+    held = held.groupby(["workload_id", "file", "node"]).max().reset_index()
     of: dict[str, dict[int, dict[str, float]]] = {}
     for workload, file, node, seconds in held.itertuples(index=False):
         of.setdefault(str(workload), {}).setdefault(int(file), {})[str(node)] = float(seconds)
-    rows = [cast("Row", row) for row in workloads[workloads["workload_id"].isin(several)].to_dict("records")]
+    doubtful = workloads[workloads["workload_id"].isin(several)]
+    rows = [cast("Row", row) for row in doubtful.assign(place=doubtful.index).to_dict("records")]
     told: dict[str, list[Row]] = {}
     for row in rows:
         told.setdefault(str(row["workload_id"]), []).append(row)
@@ -122,11 +134,13 @@ def _by_what_they_say(
                 renamed.update(((workload, node), new) for node in nodes)
             out.append(best)
     rest = workloads[~workloads["workload_id"].isin(several)]
-    together = pd.DataFrame(out, columns=list(workloads.columns)).astype(workloads.dtypes.to_dict())
-    both = pd.concat([rest, together], ignore_index=True) if len(rest) else together
+    together = pd.DataFrame(out, index=[row["place"] for row in out], columns=list(workloads.columns))
+    together = together.astype(workloads.dtypes.to_dict())
+    both = (pd.concat([rest, together]) if len(rest) else together).sort_index(kind="stable")
     if renamed:
         keys = zip(uses["workload_id"], uses["node"], strict=True)
-        uses = uses.assign(workload_id=np.array([renamed.get(key, key[0]) for key in keys], dtype=object))
+        ids = [renamed.get(key, key[0]) for key in keys]
+        uses = uses.assign(workload_id=pd.Series(ids, uses.index, dtype=object))
     return uses, both.sort_values("last_seen", kind="stable"), renamed
 
 
@@ -136,7 +150,7 @@ def _groups(tellings: Sequence[Row], where: Mapping[int, Mapping[str, float]]) -
 
     def weight(row: Row) -> tuple[float, tuple[str, ...], float]:
         nodes = where.get(int(row["file"]), {})
-        return -sum(nodes.values()), tuple(sorted(nodes)), -float(row["rank"])
+        return -max(nodes.values(), default=0.0), tuple(sorted(nodes)), -float(row["rank"])
 
     groups: list[list[Row]] = []
     for row in sorted(tellings, key=weight):

@@ -14,6 +14,7 @@ from ...agent.store.queries import Query
 from ..frame import Frame, Window
 from ..words import counted, listed
 from . import copies, resolve
+from .copies import Copy
 from .database import Parts
 from .held import jobs_believed, workloads_believed
 from .plausible import observed_most
@@ -36,6 +37,7 @@ class _Joining:
     tables: dict[str, pd.DataFrame]
     notes: list[str]
     told: dict[str, object] = field(default_factory=dict)  # codes and fields beside the notes
+    seen: dict[tuple[int, str], Copy] = field(default_factory=dict)
 
     def table(self, name: str) -> pd.DataFrame:
         return self.tables[name]
@@ -52,13 +54,13 @@ def join(read: Mapping[Path, Parts], window: Window, files: Sequence[Path], note
     _drop_repeated(own)
     trust = _trust(own)
     _keep_believed(own, trust)
-    _join_copies(own)
+    _join_copies(own, trust.elsewhere)
     believed = _believed(own, trust)
     nodes = _one_node_each(own, trust)
     gpus = own.table("gpus").sort_values(["rank", "valid_from"], kind="stable")
     held, about = own.table("uses"), own.table("workloads")
     jobs = jobs_believed(own.table("jobs"), about, held, notes)
-    uses, workloads, serving, renamed = workloads_believed(held, about, own.table("serving"), notes)
+    uses, workloads, serving, renamed = workloads_believed(held, about, own.table("serving"), own.seen, notes)
     if renamed:
         own.told["renamed"] = [{"workload": old, "node": node, "as": new} for (old, node), new in renamed.items()]
     history = own.table("fabric_history")
@@ -165,7 +167,7 @@ def _trust(own: _Joining) -> Trust:
     nodes = own.table("nodes")
     if nodes.empty:
         return Trust()
-    seen = spans(own.tables)
+    seen = own.seen = spans(own.tables)
     told = claims(own.tables, seen)
     elsewhere = speaks_for_others(told)
     for file, names in _by_file(elsewhere).items():
@@ -236,7 +238,7 @@ def _told_by_all(gpus: pd.DataFrame, trust: Trust) -> np.ndarray:
     return out
 
 
-def _join_copies(own: _Joining) -> None:
+def _join_copies(own: _Joining, elsewhere: frozenset[tuple[int, str]]) -> None:
     """Each moment of a device once, of the nodes that stand in several files."""
     nodes = own.table("nodes")
     order = nodes.groupby("file")["last_seen"].max().sort_values(kind="stable") if not nodes.empty else pd.Series()
@@ -247,7 +249,7 @@ def _join_copies(own: _Joining) -> None:
     twice = set(nodes.loc[nodes["node"].duplicated(), "node"])
     if not twice:
         return
-    number = copies.eras(copy for copy in spans(own.tables).values() if copy.node in twice)
+    number = copies.eras(copy for key, copy in own.seen.items() if copy.node in twice and key not in elsewhere)
     for name, (_, family) in FAMILIES.items():
         rows = own.table(name)
         doubtful = rows["node"].isin(twice) if not rows.empty else None
@@ -306,7 +308,9 @@ def _refusals(own: _Joining, trust: Trust) -> pd.DataFrame:
          "detail": _sentence(own, r), "remedy": _REMEDY, "since": own.window.start, "until": np.nan, "file": -1}
         for r in trust.refused.values()
     ]  # fmt: skip
-    return pd.DataFrame(rows, columns=[*queries.ABSENCES.columns, "file"])
+    return pd.DataFrame(rows, columns=[*queries.ABSENCES.columns, "file"]).astype(
+        dict.fromkeys(queries.ABSENCES.text, object)
+    )
 
 
 def _absences_once(absences: pd.DataFrame) -> pd.DataFrame:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 import shutil
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from skuwise.advisor.frame import Frame
 from skuwise.advisor.telemetry.sqlite import read_frame
@@ -34,7 +33,9 @@ PORT_COLUMNS = ("ts", "device", "observed_seconds", "util_mean", "util_max", "tx
 MIB = 2.0**20
 
 
-def put(writer: Writer, name: str, *, gpus: Sequence[str], machine: str, seed: int, hours: int = 40, job: str = "") -> None:
+def put(
+    writer: Writer, name: str, *, gpus: Sequence[str], machine: str, seed: int, hours: int = 40, job: str = ""
+) -> None:
     """A node with hours of GPUs and a port, held by one workload; what it measures hangs on the seed."""
     rng = random.Random(seed)
     about = Node(name, "c", machine_id=machine, node_sku="azure/Standard_ND96isr_H100_v5", gpu_count=len(gpus))
@@ -45,7 +46,7 @@ def put(writer: Writer, name: str, *, gpus: Sequence[str], machine: str, seed: i
     for uuid in gpus:
         use = rng.uniform(0.3, 0.9)
         rows = [
-            (T0 + (n + 1) * HOUR, uuid, HOUR, use, min(use * 1.1, 1.0), 1.0, 3600, use * rng.uniform(0.7, 0.9), 0.4, 0.3,
+            (T0 + (n + 1) * HOUR, uuid, HOUR, use, min(use * 1.1, 1), 1.0, 3600, use * rng.uniform(0.7, 0.9), 0.4, 0.3,
              rng.uniform(1, 70) * 1024 * MIB, rng.uniform(300, 600))
             for n in range(hours)
         ]  # fmt: skip
@@ -153,6 +154,7 @@ TRICKS: dict[str, str] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trick", TRICKS)
 def test_whatever_a_copy_changes_of_its_node_refuses_it(folder: Path, trick: str) -> None:
     honest = read_frame([folder])
@@ -171,8 +173,10 @@ def test_rows_of_a_coverage_that_cannot_be_are_left_out_and_counted_by_file_and_
     frame = read_frame([folder])
     assert_same(honest, frame, without=["n3"])
     assert len(frame.gpu[frame.gpu["node"] == "n3"]) == len(honest.gpu[honest.gpu["node"] == "n3"]) // 2
-    assert frame.fabric.loc[frame.fabric["node"] == "n3", ["util_mean", "tx_bytes_per_second_mean"]].isna().all(axis=None)
-    assert np.isnan(frame.nodes.set_index("node").loc["n3", "gpu_count"])
+    assert (
+        frame.fabric.loc[frame.fabric["node"] == "n3", ["util_mean", "tx_bytes_per_second_mean"]].isna().all(axis=None)
+    )
+    assert frame.nodes.loc[frame.nodes["node"] == "n3", "gpu_count"].isna().all()
     (told,) = frame.source["implausible"]  # type: ignore[misc]
     assert told["node"] == "n3" and told["file"].endswith("n3.db") and told["rows"] == 40 and told["values"] > 40
     assert sum("n3.db" in note and "n3" in note for note in frame.notes) == 2
@@ -191,6 +195,7 @@ def test_a_gpu_on_two_nodes_at_once_refuses_both_and_one_against_many_refuses_th
     assert_same(honest, frame, without=["zz"])
 
 
+@pytest.mark.slow
 def test_an_unheard_node_is_one_more_and_changes_no_other(folder: Path) -> None:
     honest = read_frame([folder])
     make(folder / "n9.db", "n9", seed=7)
@@ -211,6 +216,7 @@ def test_nobody_renames_or_takes_over_the_work_of_other_nodes(folder: Path) -> N
     assert any("say different things of 1 workload" in note for note in frame.notes)
 
 
+@pytest.mark.slow
 def test_a_job_on_many_nodes_is_one_whoever_knows_its_name(tmp_path: Path) -> None:
     for n, name in enumerate(("n1", "n2", "n3")):
         make(tmp_path / f"{name}.db", name, seed=n, job="w-gang")
@@ -220,6 +226,7 @@ def test_a_job_on_many_nodes_is_one_whoever_knows_its_name(tmp_path: Path) -> No
     assert frame.uses["node"].nunique() == 3
 
 
+@pytest.mark.slow
 def test_hearsay_names_no_job(folder: Path) -> None:
     honest = read_frame([folder])
     with closing(sqlite3.connect(folder / "n3.db", isolation_level=None)) as db:
@@ -228,6 +235,7 @@ def test_hearsay_names_no_job(folder: Path) -> None:
     assert_same(honest, read_frame([folder]))
 
 
+@pytest.mark.slow
 def test_gathered_files_with_nodes_of_their_own_go_on_together(tmp_path: Path) -> None:
     make(tmp_path / "a.db", "n1", "n2")
     make(tmp_path / "b.db", "n3", "n4", "n5")
@@ -241,6 +249,7 @@ def test_gathered_files_with_nodes_of_their_own_go_on_together(tmp_path: Path) -
     assert_same(frame, other, without=["n4"])
 
 
+@pytest.mark.slow
 def test_a_file_that_was_set_aside_and_the_one_that_followed_lose_no_minute(tmp_path: Path) -> None:
     def ticks(path: Path, seconds: range, use: float) -> None:
         with Writer.open(path) as writer:
@@ -257,7 +266,7 @@ def test_a_file_that_was_set_aside_and_the_one_that_followed_lose_no_minute(tmp_
     assert float(frame.gpu["observed_seconds"].sum()) == pytest.approx(3000)
 
 
-def live(path: Path, seconds: int, snapshots: dict[int, Callable[[], object]], seed: int) -> None:
+def live(path: Path, seconds: int, snapshots: Mapping[int, Callable[[], object]], seed: int) -> None:
     """A node's file as it grows, tick by tick, with a snapshot at some of them."""
     rng = random.Random(seed)
     with Writer.open(path) as writer:
@@ -314,18 +323,29 @@ def attacks(draw: st.DrawFn) -> tuple[str, bool, list[str]]:
             by = draw(st.sampled_from([-24, -1, 1, 24]))
             steps += [f"UPDATE OR IGNORE gpu_hour SET id = id + {4096 * by} WHERE id > 0"]
         elif kind == "names":
-            steps.append(f"UPDATE workload SET name = 'evil', user = 'eve', last_seen = last_seen + {draw(st.integers(0, 99))}")
+            steps.append(
+                f"UPDATE workload SET name = 'evil', user = 'eve', last_seen = last_seen + {draw(st.integers(0, 99))}"
+            )
         elif kind == "ids":
             steps.append(f"UPDATE node SET machine_id = 'm{draw(st.integers(0, 3))}'")
         else:
-            steps.append(draw(st.sampled_from(["DELETE FROM workload_use", "UPDATE workload_use SET ts_end = ts_end + 3600"])))
+            steps.append(
+                draw(st.sampled_from(["DELETE FROM workload_use", "UPDATE workload_use SET ts_end = ts_end + 3600"]))
+            )
     return draw(st.sampled_from(["n1", "n2", "n3"])), draw(st.booleans()), steps
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    phases=(Phase.generate,),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(attack=attacks())
-def test_no_hostile_copy_changes_what_is_told_of_other_nodes(tmp_path_factory, attack: tuple[str, bool, list[str]]) -> None:
+def test_no_hostile_copy_changes_what_is_told_of_other_nodes(
+    tmp_path_factory, attack: tuple[str, bool, list[str]]
+) -> None:
     name, unheard, steps = attack
     folder = tmp_path_factory.mktemp("fleet")
     for n, node in enumerate(("n1", "n2", "n3")):
@@ -333,7 +353,7 @@ def test_no_hostile_copy_changes_what_is_told_of_other_nodes(tmp_path_factory, a
     honest = read_frame([folder], now=T0 + 40 * HOUR)
     shutil.copy(folder / f"{name}.db", folder / "copy.db")
     if unheard:
-        steps = [*steps, "UPDATE node SET node = 'zz', machine_id = 'm of zz'", "UPDATE gpu SET gpu_uuid = gpu_uuid || 'z'",
+        steps = [*steps, "UPDATE node SET node = 'zz', machine_id = 'zz'", "UPDATE gpu SET gpu_uuid = gpu_uuid || 'z'",
                  "UPDATE workload_use SET gpu_uuid = gpu_uuid || 'z'"]  # fmt: skip
     try:
         change(folder / "copy.db", *steps)
