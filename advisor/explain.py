@@ -26,7 +26,7 @@ from .commands import (
 from .compare import asked_gpu
 from .hour_settings import said_prices
 from .model import Advice, Finding, Owner, Recommendation, WorkloadVerdict
-from .source import Databases, source_of
+from .source import source_of
 
 if TYPE_CHECKING:
     from ..rules.catalog import GpuSku
@@ -59,7 +59,7 @@ def configure_explain(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--rows", type=Path, metavar="FILE.db",
-        help="with --query on a server, or with Slurm's job table: write the rows there, for the queries to run on",
+        help="with --query: write the rows that the advice rests on there, for the queries to run on",
     )  # fmt: skip
     add_ledger(parser)
     parser.set_defaults(run=run_explain)
@@ -78,8 +78,6 @@ def run_explain(options: argparse.Namespace) -> int:
     if options.rows is not None and not options.query:
         raise UsageError("--rows goes with --query.", "Add --query.")
     source = source_of(options, say)
-    if options.rows is not None and isinstance(source, Databases) and not source.has_jobs():
-        raise UsageError("--rows goes with --prometheus or Slurm's job table.", "A database holds its rows itself.")
     catalog = load_catalog(options.rules)
     asked = [asked_gpu(catalog, name) for name in options.against]
     now = time.time()

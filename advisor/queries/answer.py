@@ -69,10 +69,10 @@ class SqliteLanguage:
         )  # fmt: skip
 
     def how_to_run(self, advice: Advice, answers: Sequence[Answer]) -> tuple[str, ...]:
-        if advice.source.get("slurm_runs"):
+        why = _only_as_rows(advice.source)
+        if why is not None:
             return (
-                "Slurm's job table was joined: the uses of GPUs are cut to the runs of jobs. To have these rows,"
-                " name a file: --query --rows rows.db",
+                f"{why} To have these rows, name a file: --query --rows rows.db",
                 "Then save a query as query.sql, and: sqlite3 -readonly -line rows.db < query.sql",
             )
         databases = advice.source.get("databases")
@@ -110,6 +110,17 @@ class PrometheusLanguage(SqliteLanguage):
 
 
 LANGUAGES: Mapping[str, Language] = {"sqlite": SqliteLanguage(), "prometheus": PrometheusLanguage()}
+
+
+def _only_as_rows(source: Mapping[str, object]) -> str | None:
+    """Why queries on the databases themselves would not give the advice's numbers; None: they do."""
+    if source.get("slurm_runs"):
+        return "Slurm's job table was joined: the uses of GPUs are cut to the runs of jobs."
+    if any(source.get(name) for name in ("believed", "implausible", "renamed")):
+        return (
+            "Not all that these databases tell was believed (the advice's notes say what): the advice has other rows."
+        )
+    return None
 
 
 def language_of(advice: Advice) -> Language:

@@ -18,6 +18,7 @@ from importlib import resources
 from string import Formatter
 
 from ...agent.model import BIN_EDGES
+from ..telemetry.plausible import CLOCK_SHARE, TICK_MOST_SECONDS
 from ..verdicts.measures import IDLE_POWER_SHARE, IDLE_POWER_SHARE_MAX, P95_REST
 from ..verdicts.rest import (
     FAULT_SECONDS_MIN,
@@ -114,6 +115,8 @@ def constants() -> Mapping[str, str]:
         "rest_margin": repr(REST_MARGIN),
         "sure_margin": repr(SURE_MARGIN),
         "one_way_most": repr(ONE_WAY_MOST),
+        "observed_share": repr(1 + CLOCK_SHARE),
+        "observed_more": repr(TICK_MOST_SECONDS),
         "p95_rest": repr(P95_REST),
         "own_max": repr(OWN_OVER_TABLE_MAX),
         "rest_quantile": repr(REST_QUANTILE),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # it begins before pandas is there, and is ready when that is
     import pandas as pd
 
     from ...agent.store.queries import Query
+    from .plausible import Lost
     from .unpacked import Unpacked
 
 _MODULE = "skuwise.agent.store.reading_child"
@@ -56,14 +57,14 @@ class Reading:
         """All rows of a SELECT of ours. What is no valid UTF-8 is shown as such."""
         return self._ask(sql, parameters, "").rows()
 
-    def table(self, query: Query, parameters: Parameters) -> pd.DataFrame:
-        """All rows of a query of ours, as `to_table` gives them."""
+    def table(self, query: Query, parameters: Parameters, lost: Lost | None = None) -> pd.DataFrame:
+        """All rows of a query of ours, as `to_table` gives them; `lost` counts what was not believed."""
         from .tables import columns_to_table  # noqa: PLC0415
 
         forms = "t" * len(query.text) + "n" * len(query.numbers) + "t" * len(query.bins)
         told = self._ask(query.sql, parameters, forms)
         try:
-            return columns_to_table(told, query)
+            return columns_to_table(told, query, lost)
         except (ValueError, IndexError) as error:
             raise self._apart.gave_up(self.path, "what was read of it makes no sense") from error
 

@@ -15,7 +15,7 @@ from ...rules.errors import SkuwiseError
 from ..frame import Window
 from . import resolve
 from .apart import Apart, Reading
-from .tables import LAST_DAY
+from .plausible import LAST_DAY, Lost
 
 # A port that exceeds this share of its line rate in some second of an hour was in use in that hour (advice.md: the
 # silence of a fabric is judged at 1 % of the line rate).
@@ -73,11 +73,14 @@ def read_database(connection: Reading, window: Window, refined: int) -> Parts:
     """The tables of one database. `refined`: hours that may be read by the minute. Raises StoreError."""
     parts = Parts()
     bounds = {"start": window.start, "end": window.end}
+    lost = Lost()
 
     def fetch(query: Query, start: float, end: float) -> pd.DataFrame:
-        return connection.table(query, {"start": start, "end": end})
+        return connection.table(query, {"start": start, "end": end}, lost)
 
-    listing = connection.table
+    def listing(query: Query, parameters: dict[str, float]) -> pd.DataFrame:
+        return connection.table(query, parameters, lost)
+
     nodes = listing(queries.NODES, {})
     # The agent always writes both; where somebody took one out, the window is all that is known.
     nodes = nodes.fillna({"first_seen": window.start, "last_seen": window.end})
@@ -104,4 +107,5 @@ def read_database(connection: Reading, window: Window, refined: int) -> Parts:
         parts.add("jobs", listing(queries.SLURM_JOBS, bounds))
     history = {"level": FABRIC_ACTIVE_LEVEL, "end": window.end}
     parts.add("fabric_history", listing(queries.FABRIC_HISTORY, history))
+    parts.add("lost", lost.table())
     return parts

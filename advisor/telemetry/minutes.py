@@ -15,6 +15,7 @@ from ...rules.errors import SkuwiseError
 from ..frame import Frame
 from . import resolve
 from .apart import Apart, Reading
+from .trust import believed_of
 
 # Windows up to this length are told by the minute: 360 rows a GPU, as many as 15 days by the hour.
 FINE_SECONDS = 6 * resolve.HOUR
@@ -30,14 +31,14 @@ def by_minute(frame: Frame, nodes: Collection[str]) -> Frame:
         return frame
     found: dict[str, list[pd.DataFrame]] = {name: [] for name in _FAMILIES}
     with Apart() as apart:
-        for path in paths:
-            with suppress(SkuwiseError), apart.open(Path(str(path))) as reader:
-                for name, rows in _fine(reader, frame, nodes).items():
-                    found[name].append(rows)
-    tables = {
-        name: resolve.concat([rows[rows["node"].isin(nodes)] for rows in found[name]], getattr(frame, name).columns)
-        for name in _FAMILIES
-    }
+        for path, believed in believed_of(frame.source, [Path(str(path)) for path in paths]).items():
+            own = nodes if believed is None else set(nodes).intersection(believed)
+            if not own:
+                continue
+            with suppress(SkuwiseError), apart.open(path) as reader:
+                for name, rows in _fine(reader, frame, own).items():
+                    found[name].append(rows[rows["node"].isin(own)])
+    tables = {name: resolve.concat(found[name], getattr(frame, name).columns) for name in _FAMILIES}
     if tables["gpu"].empty:
         return frame
     keyed = {name: rows.drop_duplicates([*_FAMILIES[name].keys, "ts"]) for name, rows in tables.items()}

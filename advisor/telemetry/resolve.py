@@ -85,13 +85,13 @@ def _from(rows: pd.DataFrame, start: float) -> pd.DataFrame:
 
 def concat(parts: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
     """Tables under one another, without the empty ones (which would change the types of the columns)."""
-    filled = [_with_columns(part, columns) for part in parts if not part.empty]
+    filled = [with_columns(part, columns) for part in parts if not part.empty]
     if not filled:
         return tables.empty_table(columns)
     return filled[0].reset_index(drop=True) if len(filled) == 1 else pd.concat(filled, ignore_index=True)
 
 
-def _with_columns(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+def with_columns(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """`table` with exactly these columns: a number that it lacks is NaN, bins that it lacks are None."""
     if list(table.columns) == list(columns):
         return table

@@ -6,11 +6,6 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-
-from ...agent.store import queries
-from ...agent.store.queries import Query
 from ...rules.errors import NothingToDo, SkuwiseError, UsageError
 from ..blind import blind_nodes, unreadable
 from ..frame import Frame, Window
@@ -21,6 +16,7 @@ from .activity.databases import with_unnamed_work
 from .apart import Apart
 from .beside import read_beside
 from .database import Parts, span_of
+from .joining import join
 
 # A node's clock may be off by so much before its newest rows are taken for a fault of the clock.
 CLOCK_TOLERANCE_SECONDS = 3600.0
@@ -86,12 +82,9 @@ def _read_frame(
             break
     notes += said
     notes.extend(f"{path} holds no samples." for path, span in spans.items() if span is None)
-    parts = Parts(notes=notes)
-    for read in told.values():
-        if isinstance(read, Parts):
-            parts.take(read)
+    parts = {path: read for path, read in told.items() if isinstance(read, Parts)}
     wanted = [path for path in wanted if path in spans]
-    frame = _join(parts, chosen, [path for path in files if path in spans])
+    frame = join(parts, chosen, [path for path in files if path in spans], notes)
     if frame.gpu.empty:
         first, last = min(s[0] for s in known), max(s[1] for s in known)
         blind = blind_nodes(frame.absences)
@@ -158,98 +151,17 @@ def _default_window(
     end = until
     if end is None:
         latest = max(span[1] for span in known)
-        end = math.ceil(latest / 60.0) * 60.0
         if now is not None and latest > now + CLOCK_TOLERANCE_SECONDS:
-            end = math.ceil(now / 60.0) * 60.0
+            # A clock that is ahead must not move the window of the others either.
+            sound = [span[1] for span in known if span[1] <= now + CLOCK_TOLERANCE_SECONDS]
+            until_then = f"with the newest row that is not, {minute(max(sound))}" if sound else "now"
             notes.append(
                 f"Some rows are dated {minute(latest)}, later than now ({minute(now)}): a node's clock is ahead; the "
-                "window ends now."
+                f"window ends {until_then}."
             )
+            latest = max(sound, default=now)
+        end = math.ceil(latest / 60.0) * 60.0
     return Window(math.floor((end - since_seconds) / resolve.HOUR) * resolve.HOUR, float(end))
-
-
-def _join(parts: Parts, window: Window, files: list[Path]) -> Frame:
-    notes = parts.notes
-
-    def joined(name: str, query: Query) -> pd.DataFrame:
-        return resolve.concat(parts.tables.pop(name, []), query.columns)
-
-    gpu, fabric, host = (
-        joined("gpu", queries.GPU_HOURS),
-        joined("fabric", queries.FABRIC_HOURS),
-        joined("host", queries.HOST_HOURS),
-    )
-    nodes = joined("nodes", queries.NODES)
-    twice = set(nodes.loc[nodes["node"].duplicated(), "node"])
-    if twice:
-        gpu = _once(gpu, twice, resolve.GPU.keys, "GPU", notes)
-        fabric = _once(fabric, twice, resolve.FABRIC.keys, "fabric", notes)
-        host = _once(host, twice, resolve.HOST.keys, "host", notes)
-    uses = joined("uses", queries.USES)
-    uses = uses.sort_values("ts_end").drop_duplicates(["workload_id", "node", "gpu_uuid", "ts_start"], keep="last")
-    gpus = joined("gpus", queries.GPUS).sort_values("valid_from")
-    workloads = joined("workloads", queries.WORKLOADS).sort_values("last_seen")
-    history = joined("fabric_history", queries.FABRIC_HISTORY)
-    return Frame(
-        window=window,
-        nodes=_one_node_each(nodes, notes),
-        gpus=gpus.drop_duplicates(["node", "gpu_uuid"], keep="last").reset_index(drop=True),
-        gpu=gpu.sort_values(["node", "gpu_uuid", "ts"], kind="stable", ignore_index=True),
-        fabric=fabric.sort_values(["node", "device", "port", "ts"], kind="stable", ignore_index=True),
-        host=host.sort_values(["node", "ts"], kind="stable", ignore_index=True),
-        workloads=workloads.drop_duplicates("workload_id", keep="last").reset_index(drop=True),
-        uses=uses.reset_index(drop=True),
-        absences=_absences_once(joined("absences", queries.ABSENCES)),
-        source={"kind": "sqlite", "databases": [str(path) for path in files]},
-        notes=tuple(notes),
-        fabric_history=history.sort_values("hours").drop_duplicates(["node", "device", "port"], keep="last"),
-        serving=joined("serving", queries.SERVING),
-        jobs=joined("jobs", queries.SLURM_JOBS),
-    )
-
-
-def _one_node_each(nodes: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Files may tell of the same node: its newest row, with the earliest first sight."""
-    if nodes.empty:
-        return nodes
-    machines = nodes.dropna(subset=["machine_id"]).groupby("node")["machine_id"].nunique()
-    notes.extend(
-        f"{count} machines are called {name}: their figures are mixed; give each node a name of its own."
-        for name, count in machines[machines > 1].items()
-    )
-    first = nodes.groupby("node")["first_seen"].min()
-    latest = nodes.sort_values("last_seen").drop_duplicates("node", keep="last").sort_values("node", ignore_index=True)
-    return latest.assign(first_seen=latest["node"].map(first))
-
-
-def _once(rows: pd.DataFrame, twice: set[str], keys: tuple[str, ...], what: str, notes: list[str]) -> pd.DataFrame:
-    """Each moment of a device once, of the nodes that `twice` names, which stand in several files.
-
-    Of copies the one that observed most stays (a snapshot may hold half of a minute), and minutes go that an hour of
-    another file tells already.
-    """
-    doubtful = rows["node"].isin(twice)
-    if not doubtful.any():
-        return rows
-    fullest = rows[doubtful].sort_values("observed_seconds", ascending=False, kind="stable", na_position="last")
-    kept = fullest.drop_duplicates([*keys, "ts", "interval_seconds"])
-    hourly = kept["interval_seconds"] > resolve.MINUTE
-    hours = pd.MultiIndex.from_frame(kept.loc[hourly, [*keys, "ts"]])
-    stamp = np.ceil(kept["ts"] / resolve.HOUR) * resolve.HOUR
-    told = pd.MultiIndex.from_frame(kept[[*keys]].assign(ts=stamp)).isin(hours) & ~hourly.to_numpy()
-    kept = kept[~told]
-    if len(kept) < len(fullest):
-        notes.append(f"{len(fullest) - len(kept)} {what} rows stood in more than one database and were counted once.")
-    return pd.concat([rows[~doubtful], kept], ignore_index=True)
-
-
-def _absences_once(absences: pd.DataFrame) -> pd.DataFrame:
-    """A copy made while something was missing does not know when that ended: the file that does is right."""
-    if absences.empty:
-        return absences
-    what = [name for name in absences.columns if name not in ("until", "detail", "remedy")]
-    known = absences.sort_values("until", kind="stable", na_position="first").drop_duplicates(what, keep="last")
-    return known.sort_index(ignore_index=True)
 
 
 def _nodes(frame: Frame) -> str:

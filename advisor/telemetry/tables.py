@@ -15,30 +15,27 @@ import pandas as pd
 from ...agent.model import THROTTLE_MASK
 from ...agent.store.queries import Query
 from ..bins import WIDTH, BinsArray
+from .plausible import Lost, impossible_rows, is_needed, observed_most, outside
 from .unpacked import Texts, Unpacked
 
 # An SM counts as busy in a second from this activity on (the floor under which DCGM noise lies; advice.md "Idle").
 BUSY_SM_ACTIVE = 0.05
 
-# What a cell may hold at all. No measure in base units comes near 1e18 (a GPU's memory is below 1e13 bytes), moments
-# lie between 1970 and the last year that dates can be written of, and the agent's longest text is 1 kB.
+# What a cell may hold at all. No measure in base units comes near 1e18 (`plausible` has each one's own range), and the
+# agent's longest text is 1 kB.
 MAX_NUMBER = 1e18
-LAST_DAY = 253_370_764_800.0
 MAX_TEXT = 4096
 MAX_BINS_TEXT = 32 * WIDTH
 # Of each cell the place of what it holds among the distinct ones; -1 where it is missing.
 Coded = tuple[npt.NDArray[np.intp], Sequence[object]]
-_MOMENTS = frozenset(
-    {"ts", "first_seen", "last_seen", "ts_start", "ts_end", "valid_from", "valid_to", "since", "until",
-     "last_active_ts", "first_ts", "submitted_at", "started_at", "ended_at"}
-)  # fmt: skip
-_IDENTITY = frozenset({"node", "workload_id", "port", "ts", "interval_seconds", "ts_start", "ts_end"})
+_MINUTE_MOST = float(observed_most(np.array([60.0]))[0])
 
 
-def to_table(rows: Sequence[Sequence[object]], query: Query) -> pd.DataFrame:
+def to_table(rows: Sequence[Sequence[object]], query: Query, lost: Lost | None = None) -> pd.DataFrame:
     """Rows of `query` as a table: text as objects (None where missing), numbers as floats (NaN where missing).
 
-    Columns of bins become a `BinsArray`. The numbers are one block, which is cut, sorted and joined at once.
+    Columns of bins become a `BinsArray`. The numbers are one block, which is cut, sorted and joined at once. What
+    cannot be (`plausible`) is missing, and a row of a time that cannot be is left out; `lost` counts both.
     """
     if not rows:
         return empty_table(query.columns)
@@ -50,10 +47,11 @@ def to_table(rows: Sequence[Sequence[object]], query: Query) -> pd.DataFrame:
         [_distinct(column) for column in columns[:texts]],
         [_as_numbers(column) for column in columns[texts : texts + numbers]],
         [_distinct(column) for column in columns[texts + numbers :]],
+        lost,
     )
 
 
-def columns_to_table(told: Unpacked, query: Query) -> pd.DataFrame:
+def columns_to_table(told: Unpacked, query: Query, lost: Lost | None = None) -> pd.DataFrame:
     """The columns that a process gave for `query` as a table, as `to_table` gives it. Raises ValueError."""
     if not told.count:
         return empty_table(query.columns)
@@ -62,29 +60,46 @@ def columns_to_table(told: Unpacked, query: Query) -> pd.DataFrame:
     plain = [column for column in told.columns if isinstance(column, np.ndarray)]
     if len(coded) != texts + len(query.bins) or len(plain) != numbers:
         raise ValueError("other columns")
-    return _table(query, told.count, coded[:texts], plain, coded[texts:])
+    return _table(query, told.count, coded[:texts], plain, coded[texts:], lost)
 
 
-def _table(
-    query: Query, count: int, texts: Sequence[Coded], numbers: Sequence[npt.NDArray[Any]], bins: Sequence[Coded]
+def _table(  # noqa: PLR0917
+    query: Query,
+    count: int,
+    texts: Sequence[Coded],
+    numbers: Sequence[npt.NDArray[Any]],
+    bins: Sequence[Coded],
+    lost: Lost | None,
 ) -> pd.DataFrame:
     block = np.empty((len(numbers), count))
     # A row that does not say what it is about, or when, says nothing.
     lacking = np.zeros(count, dtype=np.bool_)
-    for n, (name, column) in enumerate(zip(query.numbers, numbers, strict=True)):
-        values = _measures(column)
-        block[n] = np.clip(values, 0.0, LAST_DAY) if name in _MOMENTS else values
-        if name in _IDENTITY:
+    for n, column in enumerate(numbers):
+        block[n] = _measures(column)
+    impossible = impossible_rows(query.numbers, block)
+    wrong = np.zeros(count, dtype=np.bool_)
+    for n, where in outside(query.numbers, block):
+        block[n][where] = np.nan
+        wrong |= where
+    for n, name in enumerate(query.numbers):
+        if is_needed(name):
             lacking |= np.isnan(block[n])
     table = pd.DataFrame(block.T, columns=list(query.numbers), copy=False)
     for n, (name, column) in enumerate(zip(query.text, texts, strict=True)):
         cells = _texts(*column)
         table.insert(n, name, pd.Series(cells, dtype=object, copy=False))
-        if name in _IDENTITY:
+        if is_needed(name):
             lacking |= pd.isna(cells)
     for name, column in zip(query.bins, bins, strict=True):
-        table[name] = _parse_bins(*column)
-    return table[~lacking].reset_index(drop=True) if lacking.any() else table
+        parsed = _parse_bins(*column)
+        if "observed_seconds" in query.numbers:
+            wrong |= _without_excess(parsed, table["observed_seconds"].to_numpy(float))
+        table[name] = parsed
+    gone = lacking | impossible
+    if lost is not None and (gone.any() or wrong.any()):
+        node = table["node"] if "node" in table else pd.Series([""] * len(table), dtype=object)
+        lost.count(node[gone], node[wrong & ~gone])
+    return table[~gone].reset_index(drop=True) if gone.any() else table
 
 
 def empty_table(columns: Sequence[str]) -> pd.DataFrame:
@@ -163,6 +178,14 @@ def _parse_cell(cell: object) -> npt.NDArray[np.float64]:
     return seconds if seconds.shape == (WIDTH,) and _are_seconds(seconds) else nothing
 
 
+def _without_excess(bins: BinsArray, observed_seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Make the bins missing of rows that count more seconds than were observed; which they are."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        excess = bins.matrix.sum(axis=1) > observed_most(observed_seconds)
+    bins.matrix[excess] = np.nan
+    return excess
+
+
 def _are_seconds(bins: npt.NDArray[np.float64]) -> bool:
     return bool(np.all((bins >= 0) & (bins <= MAX_NUMBER)))
 
@@ -209,7 +232,8 @@ def _minute_rows(samples: pd.DataFrame, keys: list[str], fixed: dict[str, str], 
     grouped = samples.groupby([*keys, "ts"], sort=True)
     out = pd.DataFrame(grouped.agg({"interval_seconds": "sum", **fixed}))
     out = out.rename(columns={"interval_seconds": "observed_seconds"})
-    out["observed_seconds"] = out["observed_seconds"].clip(upper=60.0)
+    # A tick may have begun before its minute; what exceeds that was told twice, and nothing says which is right.
+    out["observed_seconds"] = out["observed_seconds"].where(out["observed_seconds"] <= _MINUTE_MOST).clip(upper=60.0)
     measures = [c for c in samples.columns if c not in {*keys, "ts", "interval_seconds", *fixed}]
     for suffix, table in (
         ("mean", grouped[measures].mean()),
@@ -220,4 +244,5 @@ def _minute_rows(samples: pd.DataFrame, keys: list[str], fixed: dict[str, str], 
         wanted = [m for m in measures if f"{m}_{suffix}" in columns]
         out[[f"{m}_{suffix}" for m in wanted]] = table[wanted]
     out["interval_seconds"] = 60.0
+    out = out[out["observed_seconds"].notna()]
     return out.reset_index().reindex(columns=list(columns))

@@ -224,6 +224,8 @@ ABSENCES = Query(
 FABRIC_HISTORY = Query(
     "SELECT node, device, role, port, max(CASE WHEN util_max >= :level THEN ts END) AS last_active_ts,"
     " min(ts) - 3600.0 AS first_ts, sum(observed_seconds) / 3600.0 AS hours FROM fabric_hours WHERE ts <= :end"
+    # As rows are believed elsewhere: an hour, one per cent for clocks, and one tick of a minute.
+    " AND observed_seconds BETWEEN 0 AND 3696"
     " GROUP BY node, device, role, port",
     ("node", "device", "role"),
     ("port", "last_active_ts", "first_ts", "hours"),

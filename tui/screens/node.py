@@ -95,8 +95,10 @@ class Node(Page):
             from ...advisor.telemetry.devices import in_frame  # noqa: PLC0415 - it needs pandas: not at the start
             from ...advisor.telemetry.live import holding  # noqa: PLC0415
             from ...advisor.telemetry.minutes import by_minute  # noqa: PLC0415
+            from ...advisor.telemetry.trust import believed_of  # noqa: PLC0415
 
-            series, file = in_frame(by_minute(loaded.frame, (node,)), node), holding(files, node)
+            own = [path for path, nodes in believed_of(source, files).items() if nodes is None or node in nodes]
+            series, file = in_frame(by_minute(loaded.frame, (node,)), node), holding(own, node)
             return lambda: self._begin(series, file, live)
 
         self.post_message(WorkWanted("node", work))

@@ -40,10 +40,12 @@ WHERE edge > start AND edge < stop AND hour - edge > 60 AND edge - (hour - 3600)
 -- block hours needs span: hours of GPUs
 SELECT {gpu_columns}, {bin_columns} FROM gpu_hours, span
 WHERE ts > start AND ts <= stop AND ts - interval_seconds >= start - 1
+    AND observed_seconds >= 0 AND observed_seconds <= interval_seconds * {observed_share} + {observed_more}
 
 -- block fine needs cut: the minutes of the hours that are cut
 SELECT c.hour, m.* FROM cut c JOIN (
     SELECT {gpu_columns} FROM gpu_minutes
+    WHERE observed_seconds >= 0 AND observed_seconds <= interval_seconds * {observed_share} + {observed_more}
 ) m ON m.ts > c.hour - 3600 AND m.ts <= c.hour AND m.node = c.node AND m.gpu_uuid = c.gpu_uuid
 
 -- block told needs fine hours: the hours of which their minutes tell nearly all
@@ -57,7 +59,8 @@ SELECT m.* FROM (
     SELECT n.node, n.last_seen, coalesce(max(h.ts), max(start)) AS told_until, max(start) AS start, max(stop) AS stop
     FROM nodes n JOIN span LEFT JOIN hours h ON h.node = n.node
     GROUP BY n.node
-) e JOIN (SELECT {gpu_columns} FROM gpu_minutes) m
+) e JOIN (SELECT {gpu_columns} FROM gpu_minutes
+    WHERE observed_seconds >= 0 AND observed_seconds <= interval_seconds * {observed_share} + {observed_more}) m
 ON m.ts > e.told_until AND m.ts < e.stop + 60 AND m.ts <= e.last_seen + 60 AND m.ts - 60 >= e.start - 1
     AND m.node = e.node
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from ....rules.errors import SkuwiseError
 from ...frame import Frame, Window
 from .. import resolve
 from ..apart import Apart, Reading
+from ..trust import Believed, believed_of
 from .apply import activity_uses, with_activity
 from .owned import Device, column, use_of
 from .series import DeviceSeries
@@ -26,9 +27,10 @@ STEPS = (60.0, 120.0, 300.0, 600.0)
 
 @dataclass(frozen=True)
 class Minutes:
-    """Reads the minutes of devices. `paths`: the databases of the window; `apart`: who reads them."""
+    """Reads the minutes of devices. `believed`: the databases of the window, each with the nodes about which it is
+    believed (None: all of its own); `apart`: who reads them."""
 
-    paths: Sequence[Path]
+    believed: Believed
     apart: Apart
 
     def __call__(self, devices: Sequence[Device], window: Window) -> list[DeviceSeries]:
@@ -36,10 +38,13 @@ class Minutes:
         step = next((one for one in STEPS if rows / (one / 60.0) <= MAX_ROWS), STEPS[-1])
         wanted = set(devices)
         found: dict[Device, DeviceSeries] = {}
-        for path in self.paths:
+        for path, nodes in self.believed.items():
+            own = wanted if nodes is None else {device for device in wanted if device[0] in nodes}
+            if not own:
+                continue
             try:
                 with self.apart.open(path) as reader:
-                    for one in _read(reader, wanted, window, step):
+                    for one in _read(reader, own, window, step):
                         key = (one.node, one.gpu_uuid)
                         known = found.get(key)
                         if known is None or len(one.ts) > len(known.ts):
@@ -70,15 +75,16 @@ def _read(reader: Reading, wanted: set[Device], window: Window, step: float) -> 
 def with_unnamed_work(frame: Frame, paths: Sequence[Path], apart: Apart) -> Frame:
     """The frame with the work that nobody named, and minutes in place of the hours that its edges cut."""
     before = len(frame.uses)
-    frame = with_activity(frame, Minutes(paths, apart))
+    believed = believed_of(frame.source, paths)
+    frame = with_activity(frame, Minutes(believed, apart))
     if len(frame.uses) == before:
         return frame
     gpu, uses, notes = frame.gpu, activity_uses(frame), list(frame.notes)
     most = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(paths), 1)
-    for path in paths:
+    for path, nodes in believed.items():
         try:
             with apart.open(path) as reader:
-                gpu, note = _refined(reader, gpu, uses, frame.window, most)
+                gpu, note = _refined(reader, gpu, uses, frame.window, most, nodes)
         except SkuwiseError:
             continue
         if note and note not in notes:
@@ -88,15 +94,17 @@ def with_unnamed_work(frame: Frame, paths: Sequence[Path], apart: Apart) -> Fram
     return replace(frame, gpu=gpu, notes=tuple(notes))
 
 
-def _refined(
-    reader: Reading, gpu: pd.DataFrame, uses: pd.DataFrame, window: Window, most: int
+def _refined(  # noqa: PLR0917
+    reader: Reading, gpu: pd.DataFrame, uses: pd.DataFrame, window: Window, most: int, nodes: Collection[str] | None
 ) -> tuple[pd.DataFrame, str | None]:
     names = {str(row[0]) for row in reader.fetch(queries.NODES_SEEN)}
+    names = names if nodes is None else names.intersection(nodes)
     begin = reader.fetch(queries.minutes_begin(reader.version), {})[0][0]
     minutes_from = float(begin) if isinstance(begin, (int, float)) else None
 
     def fetch(query: Query, start: float, end: float) -> pd.DataFrame:
-        return reader.table(query, {"start": start, "end": end})
+        rows = reader.table(query, {"start": start, "end": end})
+        return rows if nodes is None else rows[rows["node"].isin(names)]
 
     own = uses[uses["node"].isin(names)]
     most = min(most, resolve.MAX_REFINED_HOURS * len(names))

@@ -1,0 +1,133 @@
+"""Which file is believed about which node.
+
+A file of the agent is one machine's: it tells of one node, or of one that was renamed. It is believed about that node.
+A file of several nodes (simulated, or gathered) is nobody's own. Where half of its nodes or more have files of their
+own it is not believed about those; otherwise it counts as much as any. What is left may tell of one node several times:
+files that agree are joined (`copies`); where they contradict one another, or where a GPU is told of on two nodes at
+once, nothing says which is right, and the node is refused: its GPUs stay in every count as not observed, and no dollar
+comes of them.
+
+One file can therefore take from the advice at most the node that it says it is. A file that contradicts several others
+about their GPUs is alone against all of them, and only its own node is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# File -> the nodes about which it is believed; None: all of which it tells.
+Believed = Mapping[Path, Collection[str] | None]
+# Codes of a `Refusal`.
+CONTRADICTION, TWO_PLACES = "contradicting-copies", "gpu-in-two-places"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a file says that it is. `machines`: node -> machine id (None: not told). `in_turn`: its nodes are names of
+    one machine that followed one another."""
+
+    file: int
+    machines: Mapping[str, str | None]
+    in_turn: bool
+
+    @property
+    def own(self) -> bool:
+        return len(self.machines) == 1 or self.in_turn
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two files that cannot both be right, and the nodes that they tell of. `code`: why."""
+
+    one: int
+    one_node: str
+    other: int
+    other_node: str
+    code: str
+
+    def ends(self) -> tuple[tuple[int, str], tuple[int, str]]:
+        return (self.one, self.one_node), (self.other, self.other_node)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A node that is not believed. `files`: those that contradict one another about it."""
+
+    node: str
+    code: str
+    files: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """`elsewhere`: (file, node) that others tell of themselves, so that the file is not believed about it. `refused`:
+    by node."""
+
+    elsewhere: frozenset[tuple[int, str]] = frozenset()
+    refused: Mapping[str, Refusal] = field(default_factory=dict)
+
+
+def believed_of(source: Mapping[str, object], paths: Iterable[Path]) -> Believed:
+    """What a frame's or an advice's ``source`` says of these files."""
+    told = source.get("believed")
+    if not isinstance(told, Mapping):
+        return dict.fromkeys(paths)
+    return {path: told.get(str(path), ()) for path in paths}
+
+
+def speaks_for_others(claims: Sequence[Claim]) -> frozenset[tuple[int, str]]:
+    """Files of several nodes with those of their nodes that have files of their own, where these are half or more."""
+    single = {(node, id_) for claim in claims if len(claim.machines) == 1 for node, id_ in claim.machines.items()}
+
+    def is_own(claim: Claim) -> bool:
+        # A machine that was renamed may leave one copy under an old name; the names of several others are not its own.
+        told = set(claim.machines.items())
+        others = {node for node, id_ in single - told if node in claim.machines}
+        return claim.own and (len(claim.machines) == 1 or len(others) < 2)
+
+    own = {node for claim in claims if is_own(claim) for node in claim.machines}
+    found: set[tuple[int, str]] = set()
+    for claim in claims:
+        theirs = own.intersection(claim.machines)
+        if not is_own(claim) and 2 * len(theirs) >= len(claim.machines):
+            found.update((claim.file, node) for node in theirs)
+    return frozenset(found)
+
+
+def decide(conflicts: Iterable[Conflict]) -> dict[str, Refusal]:
+    """The nodes that conflicts leave unproven.
+
+    Whoever is at odds with several nodes over their GPUs is refused first, the one with the most of them before the
+    others; what conflicts are left are between two, and both are refused.
+    """
+    left = set(conflicts)
+    refused: dict[str, set[int]] = {}
+    codes: dict[str, str] = {}
+
+    def refuse(node: str, because: Iterable[Conflict]) -> None:
+        for conflict in because:
+            refused.setdefault(node, set()).update((conflict.one, conflict.other))
+            codes.setdefault(node, conflict.code)
+
+    while True:
+        against: dict[str, set[str]] = {}
+        for conflict in left:
+            if conflict.one_node != conflict.other_node:
+                against.setdefault(conflict.one_node, set()).add(conflict.other_node)
+                against.setdefault(conflict.other_node, set()).add(conflict.one_node)
+        alone = [
+            node for node, others in against.items()
+            if len(others) > 1 and all(len(against[other]) < len(others) for other in others)
+        ]  # fmt: skip
+        if not alone:
+            break
+        worst = max(alone, key=lambda node: (len(against[node]), node))
+        own = {conflict for conflict in left if worst in (conflict.one_node, conflict.other_node)}
+        refuse(worst, own)
+        left -= own
+    for conflict in sorted(left, key=lambda one: (one.one_node, one.other_node, one.one, one.other)):
+        for node in {conflict.one_node, conflict.other_node}:
+            refuse(node, (conflict,))
+    return {node: Refusal(node, codes[node], tuple(sorted(files))) for node, files in sorted(refused.items())}
