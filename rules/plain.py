@@ -8,6 +8,9 @@ import unicodedata
 # Zl, Zp: line and paragraph separators.
 INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
+# Names and words of a file are far shorter; of what is not, its beginning tells where to look.
+QUOTED_MAX = 80
+
 
 def clean(text: object) -> str:
     """Outside text made harmless for one line of a terminal or file: controls, escapes and invisible marks are shown.
@@ -19,6 +22,11 @@ def clean(text: object) -> str:
     if plain.isprintable():  # which nothing of INVISIBLE is
         return plain
     return "".join(_visible(character) for character in plain)
+
+
+def quoted(text: str) -> str:
+    """Outside text in quotation marks, for a sentence: what is long is cut, so that the sentence stays one."""
+    return repr(text if len(text) <= QUOTED_MAX else f"{text[: QUOTED_MAX - 1]}…")
 
 
 def _visible(character: str) -> str:

@@ -56,7 +56,8 @@ def _change(draw: random.Random, root: dict[str, Any]) -> None:
     elif what == 5 and isinstance(holder[key], (int, float)) and not isinstance(holder[key], bool):
         holder[key] = draw.choice((-holder[key], holder[key] * 1e6, holder[key] + 0.5, str(holder[key])))
     elif what == 6 and isinstance(holder[key], str):
-        holder[key] = draw.choice((holder[key] * 20, holder[key][:-1], holder[key] + "\x1b[2J", holder[key].encode().hex()))
+        own = holder[key]
+        holder[key] = draw.choice((own * 20 if len(own) < 1000 else own, own[:-1], f"{own}\x1b[2J", own.swapcase()))
     else:
         holder[key] = copy.deepcopy(draw.choice(VALUES))
 
