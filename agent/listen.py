@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ..rules.errors import UsageError
+from ..rules.plain import quoted
 
 _LOOPBACK = "127.0.0.1"
+_PORT = re.compile(r"[0-9]{1,5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +32,9 @@ def parse_listen(text: str) -> Address:
         host = host[1:-1]
     elif ":" in host:
         host = ""
-    if not host or not (port.isascii() and port.isdigit()) or not 0 <= int(port[:6]) <= 65535:
+    if not host or not _PORT.fullmatch(port) or int(port) > 65535:
         raise UsageError(
-            f"{text!r} is not an address to listen on.",
+            f"{quoted(text)} is not an address to listen on.",
             "Write HOST:PORT, or a bare PORT for this machine alone; every interface is 0.0.0.0:PORT.",
         )
     return Address(host, int(port))

@@ -18,10 +18,18 @@ def clean(text: object) -> str:
     Control characters (ESC, newlines, C1), line separators, lone surrogates and format characters (bidirectional
     overrides, zero-width) become ``\\xNN`` or ``\\uNNNN``: visible, and without effect.
     """
-    plain = str(text)
+    plain = text if isinstance(text, str) else _written(text)
     if plain.isprintable():  # which nothing of INVISIBLE is
         return plain
     return "".join(_visible(character) for character in plain)
+
+
+def _written(value: object) -> str:
+    """A value of a file as text. Python writes no whole number of more than 4,300 digits, which TOML and YAML can."""
+    try:
+        return str(value)
+    except ValueError:
+        return "a number of thousands of digits"
 
 
 def quoted(text: str) -> str:

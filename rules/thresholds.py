@@ -133,7 +133,7 @@ def _waste_rule(fields: Fields, rule_id: str, base: WasteRule | None, origin: st
         severity=severity or base.severity,
         resolution=resolution or base.resolution,
         thresholds=thresholds,
-        text=(text or base.text).strip(),
+        text=" ".join((text or base.text).split()),
         would_change_if=changes or base.would_change_if,
         exceptions=exceptions or base.exceptions,
     )

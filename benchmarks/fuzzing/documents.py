@@ -22,7 +22,7 @@ VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def _places(value: Any, found: list[tuple[Any, Any]]) -> None:  # noqa: ANN401 - any JSON
+def _places(value: Any, found: list[tuple[Any, Any]]) -> None:
     if isinstance(value, dict):
         for key, inner in value.items():
             found.append((value, key))
@@ -62,7 +62,7 @@ def _change(draw: random.Random, root: dict[str, Any]) -> None:
         holder[key] = copy.deepcopy(draw.choice(VALUES))
 
 
-def _written(document: Any) -> bytes:  # noqa: ANN401 - any JSON
+def _written(document: Any) -> bytes:
     text = json.dumps(document, ensure_ascii=False)
     deep = json.dumps(_DEEP_MARK)
     if deep in text:

@@ -31,7 +31,7 @@ def _size(data: bytes) -> int:
 
 
 def _put(data: bytearray, place: int, size: int, number: int) -> None:
-    if 0 <= place and place + size <= len(data):
+    if place >= 0 and place + size <= len(data):
         data[place : place + size] = (number % 256**size).to_bytes(size, "big")
 
 
@@ -83,7 +83,9 @@ def _cell(draw: random.Random, data: bytearray, base: int, head: int, size: int)
     if pointer + 2 > len(data):
         return
     if draw.random() < 0.2:
-        _put(data, pointer, 2, draw.choice((*_INTEGERS, draw.randrange(size), struct.unpack_from(">H", data, array)[0])))
+        _put(
+            data, pointer, 2, draw.choice((*_INTEGERS, draw.randrange(size), struct.unpack_from(">H", data, array)[0]))
+        )
         return
     cell = base + struct.unpack_from(">H", data, pointer)[0]
     if cell + 16 > len(data):
@@ -103,7 +105,8 @@ _CELLS: tuple[str, ...] = (
     "-9223372036854775808", "1e18", "1e15", "253402300800", "1e11", "'' ", "'text'", "'1'", "'NaN'", "'inf'", "'1e999'",
     "x''", "x'00'", "x'ff'", "x'c328'", "CAST(x'ff' AS TEXT)", "CAST(x'610062' AS TEXT)", "CAST(x'eda080' AS TEXT)",
     "char(27)||'[2J'", "char(8238)", "char(10)", "'a''b'", "hex(zeroblob(2000))", "zeroblob(3000)", "'[]'", "'{}'",
-    "'[1,2]'", "'{\"a\":1}'", "'null'", "'[1e999]'", "'[\"x\"]'", "'[NaN]'", "'['", "replace(hex(zeroblob(1500)),'0','[')",
+    "'[1,2]'", "'{\"a\":1}'", "'null'", "'[1e999]'", "'[\"x\"]'", "'[NaN]'", "'['",
+    "replace(hex(zeroblob(1500)),'0','[')",
     "random()", "'=1+1'", "'../x'", "{c}", "-{c}", "{c}*1e6", "{c}||'x'", "CAST({c} AS TEXT)", "CAST({c} AS BLOB)",
     "{c}+1", "substr({c},2)",
 )  # fmt: skip
@@ -114,13 +117,15 @@ _SCHEMA: tuple[str, ...] = (
     "CREATE TRIGGER more AFTER UPDATE ON {t} BEGIN SELECT RAISE(ABORT, 'no'); END",
     "PRAGMA user_version = {n}", "PRAGMA application_id = {n}", "PRAGMA writable_schema = RESET",
     "UPDATE sqlite_master SET sql = replace(sql, 'TEXT', 'BLOB') WHERE name = '{t}'",
-    "UPDATE sqlite_master SET sql = NULL WHERE name = '{t}'", "UPDATE sqlite_master SET rootpage = {n} WHERE name = '{t}'",
+    "UPDATE sqlite_master SET sql = NULL WHERE name = '{t}'",
+    "UPDATE sqlite_master SET rootpage = {n} WHERE name = '{t}'",
     "UPDATE sqlite_master SET sql = 'CREATE TABLE {t} (a)' WHERE name = '{t}'",
     "UPDATE sqlite_master SET type = 'view' WHERE name = '{t}'", "DELETE FROM sqlite_master WHERE name = '{t}'",
     "UPDATE sqlite_master SET name = 'x' || name WHERE name = '{t}'", "UPDATE sqlite_master SET sql = 'garbage'",
 )  # fmt: skip
 _BODIES: tuple[str, ...] = (
-    "SELECT 1", "SELECT NULL", "SELECT * FROM {v}", "SELECT * FROM nowhere", "SELECT a.* FROM sqlite_master a, sqlite_master b",
+    "SELECT 1", "SELECT NULL", "SELECT * FROM {v}", "SELECT * FROM nowhere",
+    "SELECT a.* FROM sqlite_master a, sqlite_master b",
     "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c",
     "SELECT zeroblob(100000000)", "SELECT hex(zeroblob(400000))", "SELECT printf('%.*c', 100000000, 'x')",
     "SELECT group_concat(a.sql || b.sql) FROM sqlite_master a, sqlite_master b, sqlite_master c",

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from .target import Target
@@ -79,7 +80,7 @@ def run_target(target: Target, mutations: int, seed: int, jobs: int = 1, hang_se
         edges = [mutations * n // jobs for n in range(jobs + 1)]
         running: list[_Running] = []
         try:
-            for n, (first, last) in enumerate(zip(edges, edges[1:], strict=False)):
+            for n, (first, last) in enumerate(pairwise(edges)):
                 if first < last:
                     work = Work(target, seed, Told(), folder / f"w{n}", faults)
                     running.append(_begin(work, first, last))

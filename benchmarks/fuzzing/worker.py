@@ -22,8 +22,8 @@ from .verdict import Fault, fault_of, fault_of_sentence, unfit
 MAX_GROWTH_BYTES = 1 << 30
 # Faults of one origin whose bytes are kept; all are counted.
 KEPT_EACH = 3
-_FIELDS = ("number", "since", "done", "read", "refused", "failed", "start_rss", "warm_rss", "rss", "peak_rss", "slowest",
-           "slowest_at", "ready", "peak_at")  # fmt: skip
+_FIELDS = ("number", "since", "done", "read", "refused", "failed", "start_rss", "warm_rss", "rss", "peak_rss",
+           "slowest", "slowest_at", "ready", "peak_at")  # fmt: skip
 _PAGE = resource.getpagesize()
 
 
@@ -68,7 +68,7 @@ class Work:
         for seed in prepared.seeds:  # what is honest is read: else nothing is tried
             try:
                 prepared.read(seed.name, seed.data)
-            except Exception as error:  # noqa: BLE001 - of whatever kind
+            except Exception as error:
                 raise AssertionError(f"the honest {seed.name} is not read: {error}") from error
         _limit_memory()
         told["start_rss"] = told["rss"] = rss_bytes()
@@ -92,7 +92,7 @@ class Work:
                 told["warm_rss"] = rss_bytes()
         told["rss"] = rss_bytes()
 
-    def _one(self, read, name: str, data: bytes, number: int) -> None:  # noqa: ANN001 - a Read
+    def _one(self, read, name: str, data: bytes, number: int) -> None:
         told = self.told
         try:
             read(name, data)
@@ -103,7 +103,7 @@ class Work:
                 told["refused"] += 1
         except self.target.refusals:
             told["refused"] += 1
-        except Exception as error:  # noqa: BLE001 - what is looked for
+        except Exception as error:
             self._fault(fault_of(error), name, data, number)
         else:
             told["read"] += 1
@@ -133,7 +133,7 @@ def start(work: Work, first: int, last: int, warm: int, stderr: Path) -> int:
         os.dup2(said, 2)
         work.run(first, last, warm)
         status = 0
-    except BaseException:  # noqa: BLE001 - a fault of the harness: told by the parent
+    except BaseException:
         import traceback
 
         traceback.print_exc()

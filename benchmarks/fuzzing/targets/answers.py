@@ -15,7 +15,8 @@ START, STEP, COUNT = 1_790_000_000.0, 3600.0, 12
 def _labels(number: int) -> dict[str, str]:
     return {
         "__name__": "DCGM_FI_PROF_SM_ACTIVE", "Hostname": f"gpu-{number}", "UUID": f"GPU-{number}", "gpu": "0",
-        "modelName": "NVIDIA H100 80GB HBM3", "exported_pod": 'a "pod"', "exported_namespace": "n", "instance": "x:9400",
+        "modelName": "NVIDIA H100 80GB HBM3", "exported_pod": 'a "pod"', "exported_namespace": "n",
+        "instance": "x:9400",
     }  # fmt: skip
 
 

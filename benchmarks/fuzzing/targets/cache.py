@@ -79,7 +79,7 @@ def _prepare(folder: Path) -> Prepared:
     kept = json.dumps([dict(one) for one in labels]).encode()
     body, honest = values.tobytes(), _HEADERS[0]
 
-    def mutate(draw: random.Random, seed: Seed, seeds: Sequence[Seed]) -> bytes:
+    def mutate(draw: random.Random, seed: Seed, seeds: Sequence[Seed]) -> bytes:  # noqa: ARG001
         if seed.name == "server":
             return trees(draw, seed, [seed])
         what = draw.random()
@@ -94,7 +94,9 @@ def _prepare(folder: Path) -> Prepared:
             header = draw.choice(_HEADERS) if draw.random() < 0.7 else spoiled(
                 draw, honest.encode(), [Seed("", honest.encode())]
             ).decode("latin-1")  # fmt: skip
-            inner[name] = _npy(header, draw.choice((body, b"", body[:-3], body * 30, kept)), draw.choice((1, 1, 1, 2, 3)))
+            inner[name] = _npy(
+                header, draw.choice((body, b"", body[:-3], body * 30, kept)), draw.choice((1, 1, 1, 2, 3))
+            )
         if draw.random() < 0.1:
             inner.pop(draw.choice(list(inner)))
         if draw.random() < 0.1:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..lines import by_cells
 from ..spoil import spoiled
-from ..target import Mutator, Prepared, Seed, Target
+from ..target import BrokenPromiseError, Mutator, Prepared, Seed, Target
 from ..verdict import finite
 
 _FOCUS = {
@@ -57,7 +57,7 @@ def _packed(plain: Mutator) -> Mutator:
 
 def _prepare(folder: Path) -> Prepared:
     from skuwise.advisor.costs.bill import compare, sum_up
-    from skuwise.advisor.costs.command import price_file, remainder
+    from skuwise.advisor.costs.command import _json, _text, price_file, remainder
     from skuwise.advisor.costs.exports import Export
     from skuwise.rules.catalog_loader import load_catalog
     from skuwise.rules.price_files import load_prices
@@ -72,21 +72,26 @@ def _prepare(folder: Path) -> Prepared:
         bill = sum_up(export.charges(), catalog)
         found, without = compare(bill, ())
         finite([remainder(bill, found, compared=False), found, without], "a bill")
+        if bill.lines:  # without any, the command says so
+            if not _text(export, bill, found, without, compared=False).replace("\n", "").isprintable():
+                raise BrokenPromiseError("the table holds control characters")
+            _json(export, bill, found, without, compared=False)
         prices = [p for one in found if (p := bill.price(one.line, "an export")) is not None]
         if prices:  # what is written is read back
             out.write_text(price_file(prices), encoding="utf-8")
             load_prices(out, catalog.nodes.keys())
         return bill
 
-    focus = _table(_FOCUS, [{}, {"ChargeCategory": "Credit", "BilledCost": "-5"}, {"CommitmentDiscountStatus": "Unused"},
+    focus = _table(_FOCUS, [{}, {"ChargeCategory": "Credit", "BilledCost": "-5"},
+                            {"CommitmentDiscountStatus": "Unused"},
                             {"CommitmentDiscountStatus": "Used"}, {"PricingCategory": "Dynamic"}] * 3)  # fmt: skip
     aws = _table(_AWS, [{}] + [{"lineItem/LineItemType": kind} for kind in (
         "SavingsPlanCoveredUsage", "DiscountedUsage", "SavingsPlanRecurringFee", "RIFee", "SavingsPlanNegation", "Tax",
     )] * 2)  # fmt: skip
     seeds = [Seed("focus.csv", focus), Seed("aws.csv", aws), Seed("focus.csv.gz", gzip.compress(focus, 1, mtime=0))]
-    words = (b"USD", b"EUR", b"Usage", b"Purchase", b"Hours", b"1000 Hours", b"Used", b"Unused", b"RIFee", b"9999-12-31",
-             b"2026-09-01T00:00Z", b"2026-09-01 00:00:00 UTC", b"0001-01-01T00:00:00Z", b"=1+1", b'"', b"1e12", b"-1e12",
-             b"10000-01-01T00:00:00Z", b"global", b"Standard_ND96isr_H100_v5")  # fmt: skip
+    words = (b"USD", b"EUR", b"Usage", b"Purchase", b"Hours", b"1000 Hours", b"Used", b"Unused", b"RIFee",
+             b"2026-09-01T00:00Z", b"2026-09-01 00:00:00 UTC", b"0001-01-01T00:00:00Z", b"=1+1", b'"', b"1e12",
+             b"9999-12-31", b"-1e12", b"10000-01-01T00:00:00Z", b"global", b"Standard_ND96isr_H100_v5")  # fmt: skip
     return Prepared(seeds, read, _packed(by_cells(b",", *words)))
 
 

@@ -44,7 +44,7 @@ def honest(path: Path, name: str = "n1") -> None:
     RollupJob(path).run(T0 + HOURS * HOUR)
 
 
-def _more(node: Any, writer: Any, ts: float, sample: Any, use: Any, workload: Any) -> None:  # noqa: ANN401
+def _more(node: Any, writer: Any, ts: float, sample: Any, use: Any, workload: Any) -> None:
     """What newer databases hold beside."""
     del node, writer, ts, sample, use, workload
 
@@ -59,7 +59,8 @@ def _seeds(folder: Path) -> list[Seed]:
 
 _HOSTILE = (
     "SELECT trim(a, b) FROM (SELECT hex(zeroblob(400000)) a, hex(zeroblob(400000)) b)",
-    "SELECT count(*) FROM (SELECT a.sql FROM sqlite_master a, sqlite_master b, sqlite_master c, sqlite_master d ORDER BY 1)",
+    "SELECT count(*) FROM (SELECT a.sql FROM sqlite_master a, sqlite_master b, sqlite_master c, sqlite_master d "
+    "ORDER BY 1)",
 )
 
 
@@ -118,4 +119,6 @@ def _prepare_whole(folder: Path) -> Prepared:
 
 
 DATABASE = Target("database", "one node's database, as advice reads it (agent/store, advisor/telemetry)", _prepare)
-WHOLE = Target("folder", "a folder with an honest database and a spoiled one, read as a whole", _prepare_whole, most=500)
+WHOLE = Target(
+    "folder", "a folder with an honest database and a spoiled one, read as a whole", _prepare_whole, most=500
+)

@@ -25,7 +25,8 @@ def _pod(name: str, owner: dict[str, Any] | None, **labels: str) -> dict[str, An
         "kind": "Pod", "apiVersion": "v1", "spec": _SPEC,
         "metadata": {
             "name": name, "namespace": "search", "uid": f"1b8a-{name}", "labels": {"team": "search", **labels},
-            "creationTimestamp": "2026-10-01T00:00:00Z", "ownerReferences": [{**owner, "controller": True}] if owner else [],
+            "creationTimestamp": "2026-10-01T00:00:00Z",
+            "ownerReferences": [{**owner, "controller": True}] if owner else [],
         },
         "status": {
             "phase": "Running", "startTime": "2026-10-01T00:00:05Z",
@@ -38,7 +39,8 @@ def _pod(name: str, owner: dict[str, Any] | None, **labels: str) -> dict[str, An
 def _documents() -> list[Seed]:
     replica_set = {"kind": "ReplicaSet", "name": "web-5d4f8", "apiVersion": "apps/v1"}
     items = [
-        _pod("web-5d4f8-abcde", replica_set), _pod("train-0", {"kind": "Job", "name": "train", "apiVersion": "batch/v1"}),
+        _pod("web-5d4f8-abcde", replica_set),
+        _pod("train-0", {"kind": "Job", "name": "train", "apiVersion": "batch/v1"}),
         _pod("lws-0", {"kind": "StatefulSet", "name": "lws", "apiVersion": "apps/v1"},
              **{"leaderworkerset.sigs.k8s.io/name": "lws", "leaderworkerset.sigs.k8s.io/group-index": "0"}),
         {"kind": "ReplicaSet", "metadata": {"name": "web-5d4f8", "namespace": "search", "ownerReferences": [
@@ -131,7 +133,7 @@ def _prepare_kubelet(folder: Path) -> Prepared:  # noqa: ARG001
 
     plain = by_json(b'"pods":', b'"devices":', b'"error":')
 
-    def mutate(draw: random.Random, seed: Seed, seeds: Sequence[Seed]) -> bytes:
+    def mutate(draw: random.Random, seed: Seed, seeds: Sequence[Seed]) -> bytes:  # noqa: ARG001
         if seed.name == "line":
             return plain(draw, seed, [seed])
         return spoiled(draw, seed.data, [seed], (_varint(2**63), b"\x0a\xff\xff\xff\xff\x0f", _kubelet_answer()))

@@ -39,7 +39,9 @@ def _prepare(folder: Path) -> Prepared:
     honest.add("r-1", Event("accepted", NOW + DAY, "ann", why="yes"))
     honest.add("r-2", Event("snoozed", NOW + DAY, "ann", until=NOW + 9 * DAY))
     honest.add("r-1", Event("trial", NOW + 2 * DAY, "ann", figures=Figures(trial=Trial("n1"))))
-    honest.add("r-1", Event("tried", NOW + 3 * DAY, "skuwise", figures=Figures(tried=Tried("better", 0.9, 30.0, "work"))))
+    honest.add(
+        "r-1", Event("tried", NOW + 3 * DAY, "skuwise", figures=Figures(tried=Tried("better", 0.9, 30.0, "work")))
+    )
     honest.note_mailed("ann@example.org", ["r-1", "r-2"], NOW)
     seeds = [Seed("ledger", packed(str(path)))]
     place = folder / "own"
@@ -59,7 +61,7 @@ def _prepare(folder: Path) -> Prepared:
         ledger.mailed_since("ann@example.org", NOW - DAY)
         if zlib.crc32(data) % 3 == 0:
             ledger.recover()
-            ledger.propose(proposals[:2], NOW + 4 * DAY, lambda known: [], fleet=fleet)
+            ledger.propose(proposals[:2], NOW + 4 * DAY, lambda _: [], fleet=fleet)
             ledger.add("r-1", Event("dismissed", NOW + 4 * DAY, "ann", why="no"))
             ledger.note_mailed("ann@example.org", ["r-3"], NOW + 4 * DAY)
             finite(ledger.entries(), "an entry after it was written to", texts=False)
@@ -73,7 +75,9 @@ def _yardstick(kind: type) -> object:
     from typing import get_type_hints
 
     hints = get_type_hints(kind)
-    given = {f.name: _some(hints[f.name]) for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
+    given = {
+        f.name: _some(hints[f.name]) for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING
+    }
     return kind(**given)
 
 

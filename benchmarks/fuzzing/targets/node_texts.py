@@ -14,8 +14,8 @@ from ..verdict import finite
 
 PID = 4711
 _STAT = (
-    "4711 (a) b) S 1 4711 4711 0 -1 4194304 100 0 0 0 10 5 0 0 20 0 1 0 123456 1000000 200 18446744073709551615 1 1 0 0 "
-    "0 0 0 0 0 0 0 0 17 0 0 0 0 0 0\n"
+    "4711 (a) b) S 1 4711 4711 0 -1 4194304 100 0 0 0 10 5 0 0 20 0 1 0 123456 1000000 200 18446744073709551615 1 1 0 "
+    "0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0\n"
 )
 _TEXTS: dict[str, str] = {
     "proc/4711/stat": _STAT,
@@ -33,7 +33,8 @@ _TEXTS: dict[str, str] = {
         "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
         "   0: 0100007F:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 4242 1\n"
     ),
-    "proc/net/route": "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\neth0\t00000000\t0101A8C0\t0003\t0\t0\t0\t00000000\n",
+    "proc/net/route": "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n"
+    "eth0\t00000000\t0101A8C0\t0003\t0\t0\t0\t00000000\n",
     "proc/driver/nvidia-caps/mig-minors": "config 1\nmonitor 2\ngpu0/gi1/access 12\ngpu0/gi1/ci0/access 13\n",
     "sys/fs/cgroup/devices/slurm/uid_1000/job_22/devices.list": "c 195:0 rwm\nc 195:255 rw\nb 8:* r\nc *:* m\n",
     "sys/fs/cgroup/devices/slurm/devices.list": "a *:* rwm\n",
@@ -50,7 +51,8 @@ _TEXTS: dict[str, str] = {
     "sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_wait": "7\n",
     "sys/class/dmi/id/sys_vendor": "Amazon EC2\n",
     "sys/class/dmi/id/product_name": "p5.48xlarge\n",
-    "etc/skuwise/node-labels": 'node.kubernetes.io/instance-type="p5.48xlarge"\ntopology.kubernetes.io/region="us-east-1"\n',
+    "etc/skuwise/node-labels": 'node.kubernetes.io/instance-type="p5.48xlarge"\n'
+    'topology.kubernetes.io/region="us-east-1"\n',
     "etc/machine-id": "0123456789abcdef0123456789abcdef\n",
     "proc/sys/kernel/random/boot_id": "01234567-89ab-cdef-0123-456789abcdef\n",
     "drained": "maintenance until Friday\n",
@@ -89,7 +91,7 @@ def _prepare(folder: Path) -> Prepared:
         found = procfs.read_process(proc, PID)
         if found is not None:
             command = redact.redact_command(found.argv)
-            if "geheim" in command and found.argv[2:4] == ("--password", "geheim"):
+            if "geheim" in command and found.argv.count("geheim") == 1 and found.argv[2:4] == ("--password", "geheim"):
                 raise BrokenPromiseError("a password is kept")
             finite((found.stat, origin_of(found.cgroup), command), "a process")
         variables = procfs.read_variables(proc, PID)
@@ -226,9 +228,9 @@ def _prepare_slurm(folder: Path) -> Prepared:
         finally:
             (conf / name).write_text(_SLURM[name])
 
-    words = (b"Include /etc/passwd", b"NodeName=gpu[01-999999999]", b"File=/dev/nvidia[0-99999999]", b"Gres=gpu:9999999999",
+    words = (b"Include /etc/passwd", b"NodeName=gpu[01-999999999]", b"File=/dev/nvidia[0-99999999]",
              b"gpu[1-4096]", b"[[1-2]]", b"a[1-64]" * 4, b"complete=1\n", b"gpus=0-9999", b"AutoDetect=nvml",
-             b"Gres=gpu:h100:4(S:0-1)", b"Count=4", b"Count=99999999999999999999", b"Count=4K",
+             b"Gres=gpu:9999999999", b"Gres=gpu:h100:4(S:0-1)", b"Count=4", b"Count=99999999999999999999", b"Count=4K",
              b"Name=gpu File=/dev/nvidia[0-3", b"\\\n")  # fmt: skip
     return Prepared([Seed(name, text.encode()) for name, text in _SLURM.items()], read, by_lines(*words))
 

@@ -15,7 +15,9 @@ def _prepare(folder: Path) -> Prepared:
     from skuwise.advisor.mail.outbox import Outbox, Parcel, Reply
 
     def parcel(team: str, *to: str) -> Parcel:
-        return Parcel("2026-09-21", team, "mail", f"<{team}@example.org>", f"Report of {team}", b"Subject: x\r\n\r\ny", to)
+        return Parcel(
+            "2026-09-21", team, "mail", f"<{team}@example.org>", f"Report of {team}", b"Subject: x\r\n\r\ny", to
+        )
 
     path = folder / "outbox.db"
     honest = Outbox(path)
@@ -44,7 +46,9 @@ def _prepare(folder: Path) -> Prepared:
                 one = outbox.load(number, NOW + 3600)
                 _check(one)
                 outbox.begin(number, one.recipients, NOW + 3600)
-                replies = {to: Reply("later" if n else "accepted", "250 \x1b[2J") for n, to in enumerate(one.recipients)}
+                replies = {
+                    to: Reply("later" if n else "accepted", "250 \x1b[2J") for n, to in enumerate(one.recipients)
+                }
                 outbox.end(number, replies, NOW + 3601)
             outbox.queue(parcel("c", "dan@example.org"), NOW + 3600)
             outbox.note_queued("2026-09-28", "e", NOW + 3600)

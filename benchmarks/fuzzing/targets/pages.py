@@ -49,9 +49,7 @@ tgi_request_generated_tokens_sum 400
 tgi_request_input_length_sum 300
 tgi_request_success{method="batch"} 10
 """
-_HTTP = (
-    "HTTP/1.0 200 OK\r\nServer: x\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\r\n"
-)
+_HTTP = "HTTP/1.0 200 OK\r\nServer: x\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\r\n"
 
 
 def _prepare(folder: Path) -> Prepared:  # noqa: ARG001

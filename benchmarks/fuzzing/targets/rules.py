@@ -47,7 +47,8 @@ _EXCEPTIONS = """exceptions:
 _TEAM = "namespace: [search, search-staging]\naccount: [srch]\n"
 _WORDS = (b"&a [*a, *a]", b"*a", b"<<: *a", b"!!python/object/apply:os.system [ls]", b"!!binary aGk=", b"--- ", b"...",
           b"? a\n: b", b"{a: {b: {c: [1, [2, [3]]]}}}", b"- - - - 1", b"|", b">-", b"'", b'"\\x00"', b"%YAML 9.9",
-          b".nan", b".inf", b"1e999", b"0x1F", b"2026-13-45", b"1:30", b"no", b"~", b"key: value: other", b"\xef\xbb\xbf",
+          b".nan", b".inf", b"1e999", b"0x1F", b"2026-13-45", b"1:30", b"no", b"~", b"key: value: other",
+          b"\xef\xbb\xbf",
           b"<<<<<<< HEAD", b"{__class__}", b"{0.__class__}", b"{cpu!r:>9999999999}", b"{cpu", b"}{")  # fmt: skip
 _ROOT = Path(__file__).parents[3] / "rules"
 

@@ -10,7 +10,7 @@ from ..lines import by_lines
 from ..target import Prepared, Seed, Target
 from ..verdict import finite
 
-_SETTINGS = '''node = "gpu-1"
+_SETTINGS = """node = "gpu-1"
 cluster = "c1"
 interval = "1s"
 duration = 30.5
@@ -67,7 +67,7 @@ slurmrestd_version = "v0.0.40"
 time_zone = "Europe/Berlin"
 scheduled = true
 every = "10m"
-'''
+"""
 _ROUTES = """administrators = ["ann@example.org"]
 
 [teams.search]
@@ -127,10 +127,14 @@ def _prepare(folder: Path) -> Prepared:
             raise refused
         return None
 
-    words = (b"[report]", b"[[report]]", b"a.b.c = 1", b"x = nan", b"x = -inf", b"= 1979-05-27T07:32:00Z", b"= 07:32:00",
-             b'"""', b"'''", b"= [", b"= {", b"[kubernetes]\nteam_labels = 1", b"interval = inf", b"max_size = '1e999GB'",
+    words = (b"[report]", b"[[report]]", b"a.b.c = 1", b"x = nan", b"x = -inf", b"= 1979-05-27T07:32:00Z",
+             b'"""', b"'''", b"= [", b"= {", b"[kubernetes]\nteam_labels = 1",
+             b"= 07:32:00", b"interval = inf", b"max_size = '1e999GB'",
              b"keep_raw = nan", b"interval = 1e400", b"x = 0xFFFFFFFFFFFFFFFFFFFF", b"listen = 1", b"db = 1979-05-27",
-             b"a = {b = {c = {d = 1}}}", b'time_zone = "../../etc/passwd"', b'time_zone = "\\u0000"', b"smtp_port = 1e9",
+             b"a = {b = {c = {d = 1}}}", b'time_zone = "../../etc/passwd"', b'time_zone = "\\u0000"',
+             *(name + b" = 0x" + b"F" * 4000 for name in (b"interval", b"max_size", b"report_hour", b"every")),
+             b"smtp_port = 1e9", b"listen = 0x" + b"F" * 4000,
+             b"duration = inf", b"duration = nan", b'db = "a\\u0000b"', b"'H100-SXM5' = 0x" + b"F" * 4000,
              b'listen = "[::1:9"', b'dcgm_url = "http://[::1"', b"time_zone = 'a/../b'")  # fmt: skip
     return Prepared([Seed("settings", _SETTINGS.encode()), Seed("routes", routes.encode())], read, by_lines(*words))
 
