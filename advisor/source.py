@@ -85,17 +85,22 @@ class Databases:
 
     def has_jobs(self) -> bool:
         """Whether a job table is joined: a file's, or one that was imported into any of the databases."""
-        from ..agent.store.reader import open_reader  # noqa: PLC0415
+        from ..agent.store.slurm_rows import SLURM_JOBS_SINCE  # noqa: PLC0415
+        from .telemetry.apart import Apart  # noqa: PLC0415
         from .telemetry.sqlite import database_files  # noqa: PLC0415
 
         def imported(path: Path) -> bool:
             try:
-                with open_reader(path) as reader:
-                    return "slurm_jobs" in reader.views() and bool(reader.fetch("SELECT 1 FROM slurm_jobs LIMIT 1"))
+                with apart.open(path) as reader:
+                    kept = reader.version >= SLURM_JOBS_SINCE
+                    return kept and bool(reader.fetch("SELECT 1 FROM slurm_jobs LIMIT 1"))
             except SkuwiseError:
                 return False
 
-        return self.jobs.path is not None or any(map(imported, database_files(self.paths)))
+        if self.jobs.path is not None:
+            return True
+        with Apart() as apart:
+            return any(map(imported, database_files(self.paths)))
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from pathlib import Path
 from ...agent.slurm_job import SlurmJob
 from ...agent.store import coverage, queries
 from ...agent.store.coverage import FAMILIES, GPU_METRICS
-from ...agent.store.reader import Reader, open_reader
 from ...agent.store.slurm_rows import SLURM_JOBS_SINCE
 from ...rules.errors import NothingToDo, SkuwiseError
 from ..frame import Window
 from ..moments import minute
-from ..telemetry.sqlite import CLOCK_TOLERANCE_SECONDS, database_files, spans_of
+from ..telemetry.apart import Apart, Reading
+from ..telemetry.sqlite import CLOCK_TOLERANCE_SECONDS, database_files, left_out, spans_of
 from .facts import BUSY_LEVEL, Absent, Exporter, GpuTold, JobSeen, NodeTold, Told
 
 HOUR = 3600.0
@@ -29,6 +29,14 @@ class _Gpu:
     busy: float = 0.0
     known: dict[str, float] = field(default_factory=dict)
     samples: dict[str, float] = field(default_factory=dict)
+
+    def take(self, other: _Gpu) -> None:
+        self.first, self.last = min(self.first, other.first), max(self.last, other.last)
+        self.seconds += other.seconds
+        self.busy += other.busy
+        for mine, more in ((self.known, other.known), (self.samples, other.samples)):
+            for measure, value in more.items():
+                mine[measure] = mine.get(measure, 0.0) + value
 
 
 @dataclass
@@ -46,12 +54,35 @@ class _Found:
     job_table: dict[tuple[str, str, int], SlurmJob] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
+    def take(self, one: _Found) -> None:
+        """Add what one database holds, all of it: a file that cannot be read to its end tells nothing."""
+        for node, row in one.nodes.items():
+            if node not in self.nodes or _number(row[8]) >= _number(self.nodes[node][8]):
+                self.nodes[node] = row
+        self.gpus |= one.gpus
+        for key, gpu in one.seen.items():
+            self.seen.setdefault(key, _Gpu()).take(gpu)
+        for key, (layer, seconds) in one.ports.items():
+            self.ports[key] = (layer, self.ports.get(key, ("", 0.0))[1] + seconds)
+        for node, seconds in one.hosts.items():
+            self.hosts[node] = self.hosts.get(node, 0.0) + seconds
+        for node, absences in one.absences.items():
+            self.absences.setdefault(node, {}).update(absences)
+        for key, seconds in one.uses.items():
+            self.uses[key] = self.uses.get(key, 0.0) + seconds
+        self.jobs += one.jobs
+        self.job_table |= one.job_table
+
 
 def read_databases(paths: Sequence[Path], *, since_seconds: float, until: float | None, now: float) -> Told:
     """What files and folders of node databases tell of a window. Raises NothingToDo where they hold no sample."""
-    files = database_files(paths)
+    with Apart() as apart:
+        return _read_databases(database_files(paths), since_seconds, until, now, apart)
+
+
+def _read_databases(files: list[Path], since_seconds: float, until: float | None, now: float, apart: Apart) -> Told:
     notes: list[str] = []
-    spans = spans_of(files, notes)
+    spans = spans_of(files, notes, apart)
     known = [one for one in spans.values() if one is not None]
     if not known:
         raise NothingToDo(
@@ -65,12 +96,14 @@ def read_databases(paths: Sequence[Path], *, since_seconds: float, until: float 
     found = _Found(notes=notes)
     for path in spans:
         try:
-            with open_reader(path) as reader:
-                _read(reader, window, found)
+            with apart.open(path) as reader:
+                one = _Found()
+                _read(reader, window, one)
+            found.take(one)
         except SkuwiseError as error:
             if len(files) == 1:
                 raise
-            found.notes.append(f"Left out: {path}. {error}")
+            found.notes.append(left_out(path, error))
     if not found.seen and not any(found.absences.values()):
         first, last = min(one[0] for one in known), max(one[1] for one in known)
         raise NothingToDo(
@@ -81,7 +114,7 @@ def read_databases(paths: Sequence[Path], *, since_seconds: float, until: float 
     return _told(found, window, files)
 
 
-def _read(reader: Reader, window: Window, found: _Found) -> None:
+def _read(reader: Reading, window: Window, found: _Found) -> None:
     bounds = {"start": window.start, "end": window.end}
     for row in reader.fetch(coverage.NODES):
         node = str(row[0])
@@ -109,7 +142,7 @@ def _read(reader: Reader, window: Window, found: _Found) -> None:
         found.absences.setdefault(str(node), {})[said] = None
 
 
-def _read_jobs(reader: Reader, bounds: dict[str, float], found: _Found) -> None:
+def _read_jobs(reader: Reading, bounds: dict[str, float], found: _Found) -> None:
     """Slurm's workloads, and the runs of the job table."""
     query = queries.workloads_query(reader.version)
     for row in reader.fetch(query.sql, bounds):
@@ -129,7 +162,7 @@ def _read_jobs(reader: Reader, bounds: dict[str, float], found: _Found) -> None:
             found.job_table[job.key] = job
 
 
-def _read_family(reader: Reader, family: str, part: dict[str, float], found: _Found) -> None:
+def _read_family(reader: Reading, family: str, part: dict[str, float], found: _Found) -> None:
     for row in reader.fetch(coverage.gpus(family), {**part, "busy": BUSY_LEVEL}):
         gpu = found.seen.setdefault((str(row[0]), str(row[1])), _Gpu())
         gpu.first, gpu.last = min(gpu.first, _number(row[2])), max(gpu.last, _number(row[3]))

@@ -2,7 +2,7 @@
 
 A child is given its files on stdin and answers on stdout, so that whoever reads a frame needs no guard around its main
 module. Its stdout is a file without a name: a pipe would hold it up until this process has read its own share. What a
-child fails to answer is read here.
+child fails to answer is read here. No file is opened by any of them: each has its own `Apart`, which does.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import IO
 
 from ...agent.child import child_command
 from ..frame import Window
+from .apart import Apart
 from .database import read_each
 from .packed import Told, read_told, write_told
 
@@ -26,7 +27,7 @@ from .packed import Told, read_told, write_told
 FILES_A_PROCESS = 12
 
 
-def read_beside(paths: Sequence[Path], window: Window, refined: int, processes: int) -> Told:
+def read_beside(paths: Sequence[Path], window: Window, refined: int, processes: int, apart: Apart) -> Told:
     """What `read_each` tells of these files, in their order, from up to `processes` processes."""
     count = max(1, min(processes, len(paths) // FILES_A_PROCESS))
     # This process reads on while the others start, write and are read: their share is smaller by that.
@@ -35,9 +36,9 @@ def read_beside(paths: Sequence[Path], window: Window, refined: int, processes: 
     shares[0] = [*paths[:ahead], *shares[0]]
     children = [_Child(share, window, refined) for share in shares[1:]]
     try:
-        told = read_each(shares[0], window, refined)
+        told = read_each(shares[0], window, refined, apart)
         for child in children:
-            told |= child.answer() or read_each(child.paths, window, refined)
+            told |= child.answer() or read_each(child.paths, window, refined, apart)
     finally:
         for child in children:
             child.end()
@@ -85,7 +86,8 @@ def main() -> None:
     """The child: files on stdin, their tables on stdout."""
     gc.disable()  # it ends before garbage matters, and looking for it took a sixth of the time
     task = json.load(sys.stdin)
-    told = read_each([Path(path) for path in task["paths"]], Window(*task["window"]), task["refined"])
+    with Apart() as apart:
+        told = read_each([Path(path) for path in task["paths"]], Window(*task["window"]), task["refined"], apart)
     write_told(told, sys.stdout.buffer)
 
 

@@ -10,12 +10,12 @@ import pandas as pd
 
 from ...agent.store import queries
 from ...agent.store.queries import Query
-from ...agent.store.reader import Reader, open_reader
 from ...agent.store.slurm_rows import SLURM_JOBS_SINCE
 from ...rules.errors import SkuwiseError
 from ..frame import Window
 from . import resolve
-from .tables import LAST_DAY, to_table
+from .apart import Apart, Reading
+from .tables import LAST_DAY
 
 # A port that exceeds this share of its line rate in some second of an hour was in use in that hour (advice.md: the
 # silence of a fabric is judged at 1 % of the line rate).
@@ -38,7 +38,7 @@ class Parts:
         self.notes.extend(other.notes)
 
 
-def span_of(connection: Reader) -> tuple[float, float] | None:
+def span_of(connection: Reading) -> tuple[float, float] | None:
     """Start and end of all the data in a database, Unix seconds; None where it has none."""
     spans = [
         row for sql in queries.spans(connection.version) for row in connection.fetch(sql, {}) if row[0] is not None
@@ -57,30 +57,27 @@ def span_of(connection: Reader) -> tuple[float, float] | None:
     return first, last
 
 
-def read_each(paths: Sequence[Path], window: Window, refined: int) -> dict[Path, Parts | SkuwiseError]:
+def read_each(paths: Sequence[Path], window: Window, refined: int, apart: Apart) -> dict[Path, Parts | SkuwiseError]:
     """Each database by itself: its tables, or why it cannot be read."""
     told: dict[Path, Parts | SkuwiseError] = {}
     for path in paths:
         try:
-            with open_reader(path) as reader:
+            with apart.open(path) as reader:
                 told[path] = read_database(reader, window, refined)
         except SkuwiseError as error:
             told[path] = error
     return told
 
 
-def read_database(connection: Reader, window: Window, refined: int) -> Parts:
+def read_database(connection: Reading, window: Window, refined: int) -> Parts:
     """The tables of one database. `refined`: hours that may be read by the minute. Raises StoreError."""
-    connection.text_factory = bytes  # few texts differ in a column: `to_table` decodes each once
     parts = Parts()
     bounds = {"start": window.start, "end": window.end}
 
     def fetch(query: Query, start: float, end: float) -> pd.DataFrame:
-        return to_table(connection.fetch(query.sql, {"start": start, "end": end}), query)
+        return connection.table(query, {"start": start, "end": end})
 
-    def listing(query: Query, parameters: dict[str, float]) -> pd.DataFrame:
-        return to_table(connection.fetch(query.sql, parameters), query)
-
+    listing = connection.table
     nodes = listing(queries.NODES, {})
     # The agent always writes both; where somebody took one out, the window is all that is known.
     nodes = nodes.fillna({"first_seen": window.start, "last_seen": window.end})

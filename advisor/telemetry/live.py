@@ -7,11 +7,12 @@ that vanished, grew or was replaced is simply what the next look finds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from ...agent.store import queries
-from ...agent.store.reader import Reader, open_reader
 from ...rules.errors import SkuwiseError, StoreError
+from .apart import Apart, Reading
 from .devices import (
     GPU_GAUGES,
     HOST,
@@ -38,24 +39,31 @@ _HELD_SECONDS = 60.0
 def holding(paths: Iterable[str | Path], node: str) -> Path | None:
     """The database that heard of a node last; one that cannot be read is passed over. None: no one knows it."""
     newest: tuple[float, Path] | None = None
-    for path in map(Path, paths):
-        try:
-            with open_reader(path) as reader:
-                seen = _last_seen(reader, node)
-        except SkuwiseError:
-            continue
-        if seen is not None and (newest is None or seen > newest[0]):
-            newest = (seen, path)
+    with Apart() as apart:
+        for path in map(Path, paths):
+            try:
+                with apart.open(path) as reader:
+                    seen = _last_seen(reader, node)
+            except SkuwiseError:
+                continue
+            if seen is not None and (newest is None or seen > newest[0]):
+                newest = (seen, path)
     return newest[1] if newest is not None else None
 
 
-def read_live(path: Path, node: str, now: float, before: NodeSeries | None = None) -> NodeSeries:
+def read_live(
+    path: Path, node: str, now: float, before: NodeSeries | None = None, apart: Apart | None = None
+) -> NodeSeries:
     """The newest `MOMENTS` seconds of a node; of one that is live, up to `BEHIND_SECONDS` before `now`.
 
-    `before`: what the last look gave, so that only what is new is read. Without any sample left in that time there are
-    no moments. Raises SkuwiseError where the file cannot be read or does not know the node.
+    `before`: what the last look gave, so that only what is new is read. `apart`: who reads it, where one looks again
+    and again; each look has all of a reading's time. Without any sample left in that time there are no moments. Raises
+    SkuwiseError where the file cannot be read or does not know the node.
     """
-    with open_reader(path) as reader:
+    with ExitStack() as stack:
+        reading = apart or stack.enter_context(Apart())
+        reading.renew()
+        reader = stack.enter_context(reading.open(path))
         seen = _last_seen(reader, node)
         if seen is None:
             raise StoreError(f"{path} does not know {node} any more.", "Read the source anew with r.")
@@ -81,7 +89,7 @@ def read_live(path: Path, node: str, now: float, before: NodeSeries | None = Non
     return joined(before, newest) if before is not None else newest
 
 
-def _last_seen(reader: Reader, node: str) -> float | None:
+def _last_seen(reader: Reading, node: str) -> float | None:
     rows = reader.fetch(queries.LIVE_NODE, {"node": node})
     return rows[0][0] if rows and isinstance(rows[0][0], float) else None
 

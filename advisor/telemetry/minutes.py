@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,14 +11,14 @@ import pandas as pd
 
 from ...agent.store import queries
 from ...agent.store.queries import Query
-from ...agent.store.reader import open_reader
 from ...rules.errors import SkuwiseError
 from ..frame import Frame
 from . import resolve
-from .tables import to_table
+from .apart import Apart, Reading
 
 # Windows up to this length are told by the minute: 360 rows a GPU, as many as 15 days by the hour.
 FINE_SECONDS = 6 * resolve.HOUR
+_FAMILIES = {"gpu": resolve.GPU, "fabric": resolve.FABRIC, "host": resolve.HOST}
 
 
 def by_minute(frame: Frame, nodes: Collection[str]) -> Frame:
@@ -27,29 +28,33 @@ def by_minute(frame: Frame, nodes: Collection[str]) -> Frame:
     paths = frame.source.get("databases", ())
     if frame.window.seconds > FINE_SECONDS or not isinstance(paths, (list, tuple)):
         return frame
-    families = {"gpu": resolve.GPU, "fabric": resolve.FABRIC, "host": resolve.HOST}
-    found: dict[str, list[pd.DataFrame]] = {name: [] for name in families}
-    for path in paths:
-        try:
-            with open_reader(Path(str(path))) as reader:
-                last = reader.fetch(queries.NODES_SEEN)
-                seen = {str(node): at for node, at in last if node in nodes and isinstance(at, float)}
-                if not seen:
-                    continue
-
-                def fetch(query: Query, start: float, end: float, reader=reader) -> pd.DataFrame:  # noqa: ANN001
-                    return to_table(reader.fetch(query.sql, {"start": start, "end": end}), query)
-
-                for name, family in families.items():
-                    fine = replace(family, hours=family.minutes)
-                    found[name].append(resolve.read_family(fetch, fine, frame.window, seen))
-        except SkuwiseError:
-            continue
+    found: dict[str, list[pd.DataFrame]] = {name: [] for name in _FAMILIES}
+    with Apart() as apart:
+        for path in paths:
+            with suppress(SkuwiseError), apart.open(Path(str(path))) as reader:
+                for name, rows in _fine(reader, frame, nodes).items():
+                    found[name].append(rows)
     tables = {
         name: resolve.concat([rows[rows["node"].isin(nodes)] for rows in found[name]], getattr(frame, name).columns)
-        for name in families
+        for name in _FAMILIES
     }
     if tables["gpu"].empty:
         return frame
-    keyed = {name: rows.drop_duplicates([*families[name].keys, "ts"]) for name, rows in tables.items()}
+    keyed = {name: rows.drop_duplicates([*_FAMILIES[name].keys, "ts"]) for name, rows in tables.items()}
     return replace(frame, **{name: rows.sort_values("ts", ignore_index=True) for name, rows in keyed.items()})
+
+
+def _fine(reader: Reading, frame: Frame, nodes: Collection[str]) -> dict[str, pd.DataFrame]:
+    """Minutes of each family; none where the database knows none of the nodes."""
+    last = reader.fetch(queries.NODES_SEEN)
+    seen = {str(node): at for node, at in last if node in nodes and isinstance(at, float)}
+    if not seen:
+        return {}
+
+    def fetch(query: Query, start: float, end: float) -> pd.DataFrame:
+        return reader.table(query, {"start": start, "end": end})
+
+    return {
+        name: resolve.read_family(fetch, replace(family, hours=family.minutes), frame.window, seen)
+        for name, family in _FAMILIES.items()
+    }

@@ -11,7 +11,6 @@ import pandas as pd
 
 from ...agent.store import queries
 from ...agent.store.queries import Query
-from ...agent.store.reader import open_reader
 from ...rules.errors import NothingToDo, SkuwiseError, UsageError
 from ..blind import blind_nodes, unreadable
 from ..frame import Frame, Window
@@ -19,6 +18,7 @@ from ..moments import minute
 from ..words import listed
 from . import resolve
 from .activity.databases import with_unnamed_work
+from .apart import Apart
 from .beside import read_beside
 from .database import Parts, span_of
 
@@ -34,17 +34,35 @@ def read_frame(
     *,
     now: float | None = None,
     processes: int = 1,
+    apart: Apart | None = None,
 ) -> Frame:
     """The telemetry of a window from one or more databases.
 
     Without a `window` it is the last `since_seconds` up to `until`, and `until` is the newest data there is; its start
     is moved back to the full hour, because the past is kept in hours. `now` (Unix seconds) guards against nodes whose
     clock runs ahead: rows from the future do not move the window. `processes`: how many may read many files
-    side by side. Raises `NothingToDo` where the window holds no data.
+    side by side. `apart`: who reads the files, if somebody does already. Raises `NothingToDo` where the window holds no
+    data.
     """
-    files = database_files(paths)
+    with apart or Apart() as reading:
+        files = database_files(paths)
+        return _read_frame(
+            files, reading, window=window, since_seconds=since_seconds, until=until, now=now, processes=processes
+        )
+
+
+def _read_frame(
+    files: list[Path],
+    apart: Apart,
+    *,
+    window: Window | None,
+    since_seconds: float,
+    until: float | None,
+    now: float | None,
+    processes: int,
+) -> Frame:
     notes: list[str] = []
-    spans = spans_of(files, notes)
+    spans = spans_of(files, notes, apart)
     known = [span for span in spans.values() if span is not None]
     if not known:
         raise NothingToDo(
@@ -55,13 +73,14 @@ def read_frame(
     wanted = [path for path, span in spans.items() if span and span[0] < window.end and span[1] > window.start]
     refined = resolve.MAX_REFINED_HOURS_IN_ALL // len(files)
     parts = Parts(notes=notes)
-    for path, read in read_beside(wanted, window, refined, processes).items():
+    for path, read in read_beside(wanted, window, refined, processes, apart).items():
         if isinstance(read, Parts):
             parts.take(read)
         elif len(files) == 1:
             raise read
         else:
-            notes.append(f"Left out: {path}. {read}")
+            notes.append(left_out(path, read))
+            wanted.remove(path)
     frame = _join(parts, window, files)
     if frame.gpu.empty:
         first, last = min(s[0] for s in known), max(s[1] for s in known)
@@ -79,7 +98,7 @@ def read_frame(
             f"from {minute(first)} to {minute(last)}.",
             "Choose another window with --since and --until.",
         )
-    return with_unnamed_work(frame, wanted)
+    return with_unnamed_work(frame, wanted, apart)
 
 
 def database_files(paths: Sequence[Path]) -> list[Path]:
@@ -99,22 +118,27 @@ def database_files(paths: Sequence[Path]) -> list[Path]:
     return unique
 
 
-def spans_of(files: Sequence[Path], notes: list[str]) -> dict[Path, tuple[float, float] | None]:
+def spans_of(files: Sequence[Path], notes: list[str], apart: Apart) -> dict[Path, tuple[float, float] | None]:
     """What each file holds data for; of several, those that cannot be read are left out and named."""
     spans: dict[Path, tuple[float, float] | None] = {}
     problem: SkuwiseError | None = None
     for path in files:
         try:
-            with open_reader(path) as reader:
+            with apart.open(path) as reader:
                 spans[path] = span_of(reader)
         except SkuwiseError as error:
             if len(files) == 1:
                 raise
             problem = problem or error
-            notes.append(f"Left out: {error}" if str(path) in str(error) else f"Left out: {path}. {error}")
+            notes.append(left_out(path, error))
     if not spans and problem is not None:
         raise problem
     return spans
+
+
+def left_out(path: Path, error: SkuwiseError) -> str:
+    """The note on a file of several that cannot be read."""
+    return f"Left out: {error}" if str(path) in str(error) else f"Left out: {path}. {error}"
 
 
 def _default_window(

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ import pandas as pd
 from ...agent.model import THROTTLE_MASK
 from ...agent.store.queries import Query
 from ..bins import WIDTH, BinsArray
+from .unpacked import Texts, Unpacked
 
 # An SM counts as busy in a second from this activity on (the floor under which DCGM noise lies; advice.md "Idle").
 BUSY_SM_ACTIVE = 0.05
@@ -24,6 +26,8 @@ MAX_NUMBER = 1e18
 LAST_DAY = 253_370_764_800.0
 MAX_TEXT = 4096
 MAX_BINS_TEXT = 32 * WIDTH
+# Of each cell the place of what it holds among the distinct ones; -1 where it is missing.
+Coded = tuple[npt.NDArray[np.intp], Sequence[object]]
 _MOMENTS = frozenset(
     {"ts", "first_seen", "last_seen", "ts_start", "ts_end", "valid_from", "valid_to", "since", "until",
      "last_active_ts", "first_ts", "submitted_at", "started_at", "ended_at"}
@@ -40,22 +44,46 @@ def to_table(rows: Sequence[Sequence[object]], query: Query) -> pd.DataFrame:
         return empty_table(query.columns)
     texts, numbers = len(query.text), len(query.numbers)
     columns = list(zip(*rows, strict=True))
-    block = np.empty((numbers, len(rows)))
+    return _table(
+        query,
+        len(rows),
+        [_distinct(column) for column in columns[:texts]],
+        [_as_numbers(column) for column in columns[texts : texts + numbers]],
+        [_distinct(column) for column in columns[texts + numbers :]],
+    )
+
+
+def columns_to_table(told: Unpacked, query: Query) -> pd.DataFrame:
+    """The columns that a process gave for `query` as a table, as `to_table` gives it. Raises ValueError."""
+    if not told.count:
+        return empty_table(query.columns)
+    texts, numbers = len(query.text), len(query.numbers)
+    coded = [(column.codes, column.distinct) for column in told.columns if isinstance(column, Texts)]
+    plain = [column for column in told.columns if isinstance(column, np.ndarray)]
+    if len(coded) != texts + len(query.bins) or len(plain) != numbers:
+        raise ValueError("other columns")
+    return _table(query, told.count, coded[:texts], plain, coded[texts:])
+
+
+def _table(
+    query: Query, count: int, texts: Sequence[Coded], numbers: Sequence[npt.NDArray[Any]], bins: Sequence[Coded]
+) -> pd.DataFrame:
+    block = np.empty((len(numbers), count))
     # A row that does not say what it is about, or when, says nothing.
-    lacking = np.zeros(len(rows), dtype=np.bool_)
-    for n, (name, column) in enumerate(zip(query.numbers, columns[texts : texts + numbers], strict=True)):
-        values = _numbers(column)
+    lacking = np.zeros(count, dtype=np.bool_)
+    for n, (name, column) in enumerate(zip(query.numbers, numbers, strict=True)):
+        values = _measures(column)
         block[n] = np.clip(values, 0.0, LAST_DAY) if name in _MOMENTS else values
         if name in _IDENTITY:
             lacking |= np.isnan(block[n])
     table = pd.DataFrame(block.T, columns=list(query.numbers), copy=False)
-    for n, (name, column) in enumerate(zip(query.text, columns[:texts], strict=True)):
-        cells = _texts(column)
+    for n, (name, column) in enumerate(zip(query.text, texts, strict=True)):
+        cells = _texts(*column)
         table.insert(n, name, pd.Series(cells, dtype=object, copy=False))
         if name in _IDENTITY:
             lacking |= pd.isna(cells)
-    for name, column in zip(query.bins, columns[texts + numbers :], strict=True):
-        table[name] = _parse_bins(column)
+    for name, column in zip(query.bins, bins, strict=True):
+        table[name] = _parse_bins(*column)
     return table[~lacking].reset_index(drop=True) if lacking.any() else table
 
 
@@ -64,17 +92,17 @@ def empty_table(columns: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(np.empty((0, len(columns)), dtype=object), columns=list(columns))
 
 
-def _texts(column: Sequence[object]) -> npt.NDArray[np.object_]:
+def _texts(codes: npt.NDArray[np.intp], distinct: Sequence[object]) -> npt.NDArray[np.object_]:
     """Text or None in each cell, whatever SQLite kept there, and no longer than a page; equal texts are one object."""
-    codes, distinct = _distinct(column)
     return np.array([*(_text(cell) for cell in distinct), None], dtype=object)[codes]
 
 
-def _distinct(column: Sequence[object]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object_]]:
+def _distinct(column: Sequence[object]) -> Coded:
     """For every cell the position of what it holds among the distinct ones; -1 where it is missing."""
     cells = np.empty(len(column), dtype=object)
     cells[:] = column
-    return pd.factorize(cells)
+    codes, distinct = pd.factorize(cells)
+    return codes, list(distinct)
 
 
 def _text(cell: object) -> str:
@@ -82,23 +110,25 @@ def _text(cell: object) -> str:
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
-def _numbers(column: Sequence[object]) -> np.ndarray:
-    """A number in each cell, NaN where it is missing, no number, or too large to be a measure of anything."""
+def _as_numbers(column: Sequence[object]) -> npt.NDArray[np.float64]:
     try:
-        values = np.array(column, dtype=float)
+        return np.array(column, dtype=float)
     except (TypeError, ValueError, OverflowError):
-        values = np.array([float(c) if isinstance(c, (int, float)) else np.nan for c in column])
+        return np.array([float(c) if isinstance(c, (int, float)) else np.nan for c in column])
+
+
+def _measures(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """A number in each cell, NaN where it is missing, no number, or too large to be a measure of anything."""
     with np.errstate(invalid="ignore"):
         return np.where(np.abs(values) <= MAX_NUMBER, values, np.nan)
 
 
-def _parse_bins(column: Sequence[object]) -> BinsArray:
+def _parse_bins(codes: npt.NDArray[np.intp], distinct: Sequence[object]) -> BinsArray:
     """All of a column in one parse, equal cells once; a cell that is no JSON array of seconds counts as missing."""
-    codes, distinct = _distinct(column)
     known = BinsArray.missing(len(distinct) + 1).matrix  # the last is the missing cells'
     if len(distinct):
         try:
-            known[:-1] = _parse_arrays([c.encode() if isinstance(c, str) else c for c in distinct])
+            known[:-1] = _parse_arrays([c.encode() if isinstance(c, str) else c for c in distinct])  # type: ignore[misc]
         except (TypeError, ValueError, OverflowError):
             known[:-1] = np.stack([_parse_cell(cell) for cell in distinct])
     return BinsArray(known[codes])

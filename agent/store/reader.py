@@ -4,40 +4,27 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+import stat
 from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
 from ...rules.errors import NothingToDo, StoreError, UsageError
+from .bounds import Bounds, BoundsError, Meter, Parameters, Rows, allow_reading, bounds_of, disk_bytes, hold
 from .faults import damaged_error
 from .migrations import SCHEMA_VERSION, foreign_error, read_header, schema_version
+from .shipped import FIRST_VERSION, put_views
 
 _BUSY_SECONDS = 5.0
-
-# What a database costs to read is bounded by its size, because its views may be anybody's: the steps of SQLite's
-# machine and the rows of one query. Ours took at most 0.1 steps a byte and a row per
-# 1300 bytes on simulated fleets; samples and other page sizes leave room for far more.
-_STEPS, _STEPS_PER_BYTE = 50_000_000, 50
-_ROWS, _BYTES_PER_ROW = 100_000, 8
-_STEPS_AT_ONCE = 20_000
-_ROWS_AT_ONCE = 10_000
-_MAX_CELL_BYTES = 1 << 20
-# Functions that a view may use: none that makes much out of little in one step.
-_CHEAP = frozenset(
-    {
-        "abs", "avg", "ceil", "coalesce", "count", "floor", "ifnull", "iif", "json_each", "julianday", "length",
-        "lower", "max", "min", "nullif", "round", "strftime", "substr", "sum", "total", "trim", "typeof", "unixepoch",
-        "upper",
-    }
-)  # fmt: skip
+_REMEDY = "Take a snapshot of it, or check it with sqlite3."
 
 
 class Reader(sqlite3.Connection):
     """A read-only connection to one database: `open_reader` makes it; as a context it is closed at the end.
 
-    `execute` takes any SELECT; `query` those on the public views only. Fetch at once: an open cursor holds a
-    transaction, and with it the writer's log.
+    The views are ours, whatever the file brings (`shipped`). `execute` takes any SELECT, without bounds; `fetch` is
+    bounded; `query` takes those on the public views only. Fetch at once: an open cursor holds a transaction, and with
+    it the writer's log.
     """
 
     def __enter__(self) -> Reader:
@@ -48,6 +35,9 @@ class Reader(sqlite3.Connection):
         return False
 
     address = ""  # the URI by which it was opened
+    path = Path()
+    meter = Meter(bounds_of(0))  # each has its own
+    _public: tuple[str, ...] = ()
 
     @property
     def version(self) -> int:
@@ -56,10 +46,8 @@ class Reader(sqlite3.Connection):
 
     def views(self) -> tuple[str, ...]:
         """What may be queried: the public views, and ``truth`` where a simulator left it."""
-        rows = self.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'view' OR (type = 'table' AND name = 'truth') ORDER BY name"
-        )
-        return tuple(name for (name,) in rows.fetchall())
+        truth = self.execute("SELECT name FROM main.sqlite_master WHERE type = 'table' AND name = 'truth'").fetchall()
+        return tuple(sorted([*self._public, *(name for (name,) in truth)]))
 
     def columns(self, view: str) -> tuple[str, ...]:
         """The columns of a view. Raises StoreError for a name that is not one."""
@@ -68,59 +56,24 @@ class Reader(sqlite3.Connection):
         with closing(self.execute(f"SELECT * FROM {view} LIMIT 0")) as cursor:  # noqa: S608 - a name from views()
             return tuple(column[0] for column in cursor.description)
 
-    def fetch(self, sql: str, parameters: Sequence[object] | Mapping[str, object] = ()) -> list[tuple[object, ...]]:
-        """All rows of a SELECT of ours, in one short transaction, whatever views the file brings: recursion, functions
-        that make much out of little, and work or rows out of all proportion to the file end it.
+    def fetch(self, sql: str, parameters: Parameters = ()) -> Rows:
+        """All rows of a SELECT of ours, in one short transaction and within what is left of this reading's bounds.
 
         Raises StoreError.
         """
+        self.set_authorizer(allow_reading)
         try:
-            file_bytes = self._file_bytes()
-            self.set_authorizer(_without_tricks)
-            return self._bounded(sql, parameters, file_bytes)
+            return self.meter.fetch(self, sql, parameters)
         except sqlite3.Error as error:
-            told = "it asks for far more work than its size can need" if _is_interrupt(error) else str(error)
-            raise StoreError(
-                f"The database cannot be read: {told}.", "Take a snapshot of it, or check it with sqlite3."
-            ) from error
+            raise StoreError(f"{self.path} cannot be read: {error}.", _REMEDY) from error
         finally:
             self.set_authorizer(None)
 
-    def _file_bytes(self) -> int:
-        return self.execute("PRAGMA page_count").fetchone()[0] * self.execute("PRAGMA page_size").fetchone()[0]
-
-    def _bounded(
-        self, sql: str, parameters: Sequence[object] | Mapping[str, object], file_bytes: int
-    ) -> list[tuple[object, ...]]:
-        left = (_STEPS + _STEPS_PER_BYTE * file_bytes) // _STEPS_AT_ONCE
-
-        def spend() -> bool:
-            nonlocal left
-            left -= 1
-            return left < 0
-
-        most = _ROWS + file_bytes // _BYTES_PER_ROW
-        self.set_progress_handler(spend, _STEPS_AT_ONCE)
-        try:
-            with closing(self.execute(sql, parameters)) as cursor:
-                rows: list[tuple[object, ...]] = []
-                while part := cursor.fetchmany(_ROWS_AT_ONCE):
-                    rows += part
-                    if len(rows) > most:
-                        raise sqlite3.DataError("it gives more rows than its size can hold")
-                return rows
-        finally:
-            self.set_progress_handler(None, _STEPS_AT_ONCE)
-
-    def query(self, sql: str, parameters: Sequence[object] | Mapping[str, object] = ()) -> list[tuple[object, ...]]:
+    def query(self, sql: str, parameters: Parameters = ()) -> Rows:
         """All rows of one SELECT on the public views, in one short transaction. Raises StoreError for anything else."""
         public = frozenset(self.views())
-        private = (
-            frozenset(
-                name for (name,) in self.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-            )
-            - public
-        )
+        tables = self.execute("SELECT name FROM main.sqlite_master WHERE type IN ('table', 'view')").fetchall()
+        private = frozenset(name for (name,) in tables) - public
 
         def allow(action: int, table: str | None, column: str | None, _: str | None, inside: str | None) -> int:
             if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE):
@@ -130,10 +83,9 @@ class Reader(sqlite3.Connection):
                 return sqlite3.SQLITE_OK
             return sqlite3.SQLITE_DENY
 
-        file_bytes = self._file_bytes()
         self.set_authorizer(allow)
         try:
-            return self._bounded(sql, parameters, file_bytes)
+            return self.meter.fetch(self, sql, parameters)
         except sqlite3.Error as error:
             raise StoreError(
                 f"The query cannot be answered: {error}.",
@@ -142,20 +94,27 @@ class Reader(sqlite3.Connection):
         finally:
             self.set_authorizer(None)
 
+    def begin(self, path: Path, bounds: Bounds, *, on_disk: bool) -> None:
+        """Bounds first, then a look at the file, and our views over its tables. Raises StoreError, NothingToDo."""
+        self.path, self.meter = path, Meter(bounds)
+        # A name that is not UTF-8 is shown as such, and does not keep all others from being read.
+        self.text_factory = _text
+        hold(self, bounds, on_disk=on_disk)
+        with self.meter.on(self):
+            # Looks at the file, and has SQLite register json_each, which `query` would take for a change of the schema.
+            self.execute("SELECT count(*) FROM sqlite_master, json_each('[]')").fetchone()
+            version = self.version
+            _check_version(path, version)
+            self.execute("PRAGMA query_only = 0")
+            self._public = put_views(self, path, version)
+            self.execute("PRAGMA query_only = 1")
 
-def _without_tricks(action: int, _: str | None, name: str | None, __: str | None, ___: str | None) -> int:
-    cheap = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ) or (
-        action == sqlite3.SQLITE_FUNCTION and name in _CHEAP
-    )
-    return sqlite3.SQLITE_OK if cheap else sqlite3.SQLITE_DENY
 
+def open_reader(path: Path, bounds: Bounds | None = None, *, on_disk: bool = False) -> Reader:
+    """Open a database for reading. Raises UsageError (no such file), NothingToDo (nothing in it yet), StoreError.
 
-def _is_interrupt(error: sqlite3.Error) -> bool:
-    return getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT"
-
-
-def open_reader(path: Path) -> Reader:
-    """Open a database for reading. Raises UsageError (no such file), NothingToDo (nothing in it yet), StoreError."""
+    `bounds`: None: what a file of its size on the disk may cost. `on_disk`: see `hold`.
+    """
     if not path.exists():
         raise UsageError(f"{path} does not exist.", "Name a database with --db, or start the agent to make one.")
     if path.is_dir():
@@ -168,21 +127,36 @@ def open_reader(path: Path) -> Reader:
         raise _nothing_yet(path)
     if not header.ours:
         raise foreign_error(path, header)
+    _check_side_files(path)
     try:
-        reader = _connect(path)
+        return _connect(path, bounds or bounds_of(disk_bytes(path)), on_disk=on_disk)
+    except BoundsError as error:
+        raise StoreError(f"{path} cannot be read: {error}.", _REMEDY) from error
     except sqlite3.Error as error:
         raise _read_error(path, error) from error
-    try:
-        _check_version(path, reader.version)
-    except BaseException:
-        reader.close()
-        raise
-    return reader
+
+
+def _check_side_files(path: Path) -> None:
+    """A log or a journal that is no ordinary file would hold up whoever opens it; SQLite looks beside the real file."""
+    real = os.path.realpath(path)
+    for suffix in ("-wal", "-shm", "-journal"):
+        try:
+            mode = os.lstat(real + suffix).st_mode
+        except OSError:
+            continue
+        if not stat.S_ISREG(mode):
+            raise StoreError(
+                f"{path} cannot be read: {path.name}{suffix} beside it is no ordinary file.", "Remove that."
+            )
 
 
 def _check_version(path: Path, version: int) -> None:
     if version == 0:
         raise _nothing_yet(path)
+    if version < FIRST_VERSION:
+        raise StoreError(
+            f"{path} cannot be read: no skuwise ever wrote a schema of version {version}.", "Leave the file out."
+        )
     if version // 1000 > SCHEMA_VERSION // 1000:
         raise StoreError(
             f"{path} was written by a newer skuwise (schema {version // 1000}.{version % 1000}); "
@@ -191,31 +165,25 @@ def _check_version(path: Path, version: int) -> None:
         )
 
 
-def _connect(path: Path) -> Reader:
+def _connect(path: Path, bounds: Bounds, *, on_disk: bool) -> Reader:
     """Read-only as others may be writing; as an unchanging file only where nobody can be: no log, and no way to make
     one."""
     address = path.absolute().as_uri()
     writable = os.access(path.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
     log = path.with_name(path.name + "-wal")
     try:
-        return _try(f"{address}?mode=ro")
+        return _try(path, f"{address}?mode=ro", bounds, on_disk=on_disk)
     except sqlite3.OperationalError:
         if log.exists() or writable:
             raise
-        return _try(f"{address}?mode=ro&immutable=1")
+        return _try(path, f"{address}?mode=ro&immutable=1", bounds, on_disk=on_disk)
 
 
-def _try(address: str) -> Reader:
+def _try(path: Path, address: str, bounds: Bounds, *, on_disk: bool) -> Reader:
     reader = sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, factory=Reader)
     reader.address = address
     try:
-        reader.execute("PRAGMA query_only = 1")
-        reader.execute("PRAGMA trusted_schema = 0")
-        reader.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_CELL_BYTES)
-        # A name that is not UTF-8 is shown as such, and does not keep all others from being read.
-        reader.text_factory = _text
-        # Looks at the file, and has SQLite register json_each, which `query` would take for a change of the schema.
-        reader.execute("SELECT count(*) FROM sqlite_master, json_each('[]')").fetchone()
+        reader.begin(path, bounds, on_disk=on_disk)
     except BaseException:
         reader.close()
         raise

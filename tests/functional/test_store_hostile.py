@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Node, Tick
+from skuwise.agent.store.bounds import Meter, bounds_of
 from skuwise.agent.store.reader import open_reader
 from skuwise.agent.store.rollups import RollupJob
 from skuwise.agent.store.writer import Writer
@@ -130,23 +132,90 @@ MANY = " CROSS JOIN ".join(f"tick AS t{i}" for i in range(9))
 
 
 @pytest.mark.parametrize(
-    ("view", "said"),
+    "view",
     [
-        (ENDLESS, "not authorized"),
-        ("SELECT printf('%.*c', 900000, 'x') AS node", "not authorized to use function"),
-        ("SELECT load_extension('x') AS node", "unsafe use|not authorized|no such function"),
-        ("SELECT * FROM nodes", "circular"),
-        (f"SELECT sum(t0.ts) AS node FROM {MANY}", "far more work"),
-        (f"SELECT t0.ts AS node FROM {MANY}", "more rows than its size|far more work"),
-        ("SELECT other.x AS node FROM other", "no such table"),
+        ENDLESS,
+        "SELECT printf('%.*c', 900000, 'x') AS node",
+        "SELECT load_extension('x') AS node",
+        "SELECT * FROM nodes",
+        f"SELECT sum(t0.ts) AS node FROM {MANY}",
+        f"SELECT t0.ts AS node FROM {MANY}",
+        "SELECT other.x AS node FROM other",
     ],
     ids=["endless", "huge", "extension", "circle", "product", "rows", "missing"],
 )
-def test_views_that_are_not_ours_cost_no_more_than_the_file_is_worth(path: Path, view: str, said: str) -> None:
+def test_views_that_are_not_ours_are_never_asked(path: Path, view: str) -> None:
     fill(path, 12)
-    change(path, f"DROP VIEW nodes; CREATE VIEW nodes AS {view}")
+    change(path, f"DROP VIEW nodes; CREATE VIEW nodes AS {view}; CREATE VIEW own AS SELECT 1 AS node")
+    with open_reader(path) as reader:
+        assert reader.fetch("SELECT node FROM nodes") == [("n",)]
+        assert "nodes" in reader.views() and "own" not in reader.views()
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        (ENDLESS + " LIMIT 3", "not authorized"),
+        ("SELECT printf('%.*c', 900000, 'x')", "not authorized to use function"),
+        (f"SELECT sum(t0.ts) FROM {MANY}", "far more work"),
+        (f"SELECT t0.ts FROM {MANY}", "more rows than its size|far more work"),
+        (f"SELECT t0.ts, n.node FROM {MANY}, node AS n", "more text than its size|more rows|far more work"),
+    ],
+    ids=["recursion", "function", "steps", "rows", "bytes"],
+)
+def test_a_reading_costs_no_more_than_the_file_is_worth(path: Path, sql: str, said: str) -> None:
+    fill(path, 12)
+    change(path, "UPDATE node SET node = replace(hex(zeroblob(100000)), '0', 'n')")
     with open_reader(path) as reader, pytest.raises(StoreError, match=said):
-        reader.fetch("SELECT node FROM nodes")
+        reader.fetch(sql)
+
+
+def test_time_is_counted_while_sqlite_works(path: Path) -> None:
+    fill(path)
+    clock = iter(range(0, 10_000, 3))
+    bounds = replace(bounds_of(0), seconds=5.0)
+    with open_reader(path) as reader:
+        reader.meter = Meter(bounds, lambda: float(next(clock)))
+        assert reader.fetch("SELECT node FROM nodes") == [("n",)]
+        with pytest.raises(StoreError, match="takes longer than 5 s"):
+            reader.fetch(f"SELECT sum(t0.ts) FROM {MANY}")
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("DROP VIEW nodes; DROP TABLE node; CREATE VIEW node AS SELECT 1 AS id", "a view in place of the table 'node'"),
+        ("DROP TABLE meta", "no table 'meta'"),
+        ("CREATE INDEX e ON tick (abs(ts))", "index 'e' on the table 'tick' computes"),
+        ("CREATE INDEX e ON tick (ts) WHERE ts > 5", "index 'e' on the table 'tick' computes"),
+        ("DROP TABLE meta; CREATE TABLE meta (key TEXT, value AS (hex(key)))", "table 'meta' has"),
+        ("DROP TABLE meta; CREATE VIRTUAL TABLE meta USING fts4(key, value)", "virtual table in place"),
+        ("PRAGMA user_version = -1", "version -1"),
+    ],
+    ids=["view", "missing", "expression", "partial", "computed", "virtual", "negative"],
+)
+def test_tables_that_are_not_ours_are_not_read(path: Path, script: str, said: str) -> None:
+    fill(path)
+    change(path, "PRAGMA legacy_alter_table = ON;" + script)
+    with pytest.raises(StoreError, match=said):
+        open_reader(path)
+
+
+def test_what_an_owner_adds_is_left_alone(path: Path) -> None:
+    fill(path)
+    change(path, "CREATE TABLE truth (workload_id); CREATE TABLE mine (x); CREATE VIEW yours AS SELECT * FROM mine;"
+           "CREATE INDEX plain ON tick (interval_ms); ALTER TABLE node ADD COLUMN newer TEXT")  # fmt: skip
+    with open_reader(path) as reader:
+        assert reader.fetch("SELECT node FROM nodes") == [("n",)]
+        assert "truth" in reader.views()
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+def test_a_pipe_beside_a_database_holds_nobody_up(path: Path, suffix: str) -> None:
+    fill(path)
+    os.mkfifo(f"{path}{suffix}")
+    with pytest.raises(StoreError, match=f"node.db{suffix} beside it is no ordinary file"):
+        open_reader(path)
 
 
 def test_a_name_that_is_not_utf8_does_not_hide_the_others(path: Path) -> None:
@@ -160,6 +229,6 @@ def test_a_trigger_that_a_stranger_left_never_runs(path: Path) -> None:
     fill(path)
     change(path, "CREATE TRIGGER t INSTEAD OF INSERT ON nodes BEGIN DELETE FROM tick; END")
     with open_reader(path) as reader:
-        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        with pytest.raises(sqlite3.OperationalError, match="is a view"):
             reader.execute("INSERT INTO nodes (node) VALUES ('x')")
         assert reader.fetch("SELECT count(*) FROM host_samples") == [(3,)]

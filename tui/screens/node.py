@@ -26,6 +26,7 @@ from ..widgets.table import Column, ItemTable
 from .page import Page, WorkloadWanted, WorkWanted
 
 if TYPE_CHECKING:
+    from ...advisor.telemetry.apart import Apart
     from ...advisor.telemetry.devices import Device, Gauge, NodeSeries
 
 _LOOK_SECONDS = 1.0
@@ -53,6 +54,7 @@ class Node(Page):
         self._series: NodeSeries | None = None
         self._live = False  # whether what is shown are samples of a file
         self._looking = False
+        self._apart: Apart | None = None  # the process that reads the file, from the first look on
         self._lost = ""
         self._course = 0
         self._titles: dict[str, str] = {}
@@ -119,10 +121,12 @@ class Node(Page):
         self._looking = True
 
         def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001
+            from ...advisor.telemetry.apart import Apart  # noqa: PLC0415
             from ...advisor.telemetry.live import read_live  # noqa: PLC0415
 
+            self._apart = self._apart or Apart()  # there is one look at a time
             try:
-                series = read_live(file, node, now, before)
+                series = read_live(file, node, now, before, self._apart)
             except SkuwiseError as error:
                 return partial(self._seen, None, clean(error))
             return partial(self._seen, series, "")
@@ -132,11 +136,20 @@ class Node(Page):
     def _seen(self, series: NodeSeries | None, lost: str) -> None:
         self._looking, self._lost = False, lost
         if not self.is_attached:
+            self._let_go()
             return
         with self.app.batch_update():  # one paint a look
             if series is not None and series.ends and series is not self._series:
                 self._show(series, live=True)
             self._tell()
+
+    def on_unmount(self) -> None:
+        if not self._looking:  # else the look's end does it
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._apart is not None:
+            self._apart.close()
 
     def _show(self, series: NodeSeries, *, live: bool) -> None:
         first = self._series is None

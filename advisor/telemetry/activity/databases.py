@@ -11,11 +11,10 @@ import pandas as pd
 
 from ....agent.store import queries
 from ....agent.store.queries import Query
-from ....agent.store.reader import Reader, open_reader
 from ....rules.errors import SkuwiseError
 from ...frame import Frame, Window
 from .. import resolve
-from ..tables import to_table
+from ..apart import Apart, Reading
 from .apply import activity_uses, with_activity
 from .owned import Device, column, use_of
 from .series import DeviceSeries
@@ -27,9 +26,10 @@ STEPS = (60.0, 120.0, 300.0, 600.0)
 
 @dataclass(frozen=True)
 class Minutes:
-    """Reads the minutes of devices. `paths`: the databases of the window."""
+    """Reads the minutes of devices. `paths`: the databases of the window; `apart`: who reads them."""
 
     paths: Sequence[Path]
+    apart: Apart
 
     def __call__(self, devices: Sequence[Device], window: Window) -> list[DeviceSeries]:
         rows = len(devices) * window.seconds / 60.0
@@ -38,7 +38,7 @@ class Minutes:
         found: dict[Device, DeviceSeries] = {}
         for path in self.paths:
             try:
-                with open_reader(path) as reader:
+                with self.apart.open(path) as reader:
                     for one in _read(reader, wanted, window, step):
                         key = (one.node, one.gpu_uuid)
                         known = found.get(key)
@@ -49,12 +49,11 @@ class Minutes:
         return [found[device] for device in devices if device in found]
 
 
-def _read(reader: Reader, wanted: set[Device], window: Window, step: float) -> list[DeviceSeries]:
+def _read(reader: Reading, wanted: set[Device], window: Window, step: float) -> list[DeviceSeries]:
     is_whole = step <= resolve.MINUTE
     query = queries.ACTIVITY if is_whole else queries.ACTIVITY_THINNED
-    reader.text_factory = bytes  # few texts differ in a column: `to_table` decodes each once
     more = {} if is_whole else {"every": step / resolve.MINUTE}
-    rows = to_table(reader.fetch(query.sql, {"start": window.start, "end": window.end, **more}), query)
+    rows = reader.table(query, {"start": window.start, "end": window.end, **more})
     if rows.empty:
         return []
     out: list[DeviceSeries] = []
@@ -68,17 +67,17 @@ def _read(reader: Reader, wanted: set[Device], window: Window, step: float) -> l
     return out
 
 
-def with_unnamed_work(frame: Frame, paths: Sequence[Path]) -> Frame:
+def with_unnamed_work(frame: Frame, paths: Sequence[Path], apart: Apart) -> Frame:
     """The frame with the work that nobody named, and minutes in place of the hours that its edges cut."""
     before = len(frame.uses)
-    frame = with_activity(frame, Minutes(paths))
+    frame = with_activity(frame, Minutes(paths, apart))
     if len(frame.uses) == before:
         return frame
     gpu, uses, notes = frame.gpu, activity_uses(frame), list(frame.notes)
     most = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(paths), 1)
     for path in paths:
         try:
-            with open_reader(path) as reader:
+            with apart.open(path) as reader:
                 gpu, note = _refined(reader, gpu, uses, frame.window, most)
         except SkuwiseError:
             continue
@@ -90,14 +89,14 @@ def with_unnamed_work(frame: Frame, paths: Sequence[Path]) -> Frame:
 
 
 def _refined(
-    reader: Reader, gpu: pd.DataFrame, uses: pd.DataFrame, window: Window, most: int
+    reader: Reading, gpu: pd.DataFrame, uses: pd.DataFrame, window: Window, most: int
 ) -> tuple[pd.DataFrame, str | None]:
     names = {str(row[0]) for row in reader.fetch(queries.NODES_SEEN)}
     begin = reader.fetch(queries.minutes_begin(reader.version), {})[0][0]
     minutes_from = float(begin) if isinstance(begin, (int, float)) else None
 
     def fetch(query: Query, start: float, end: float) -> pd.DataFrame:
-        return to_table(reader.fetch(query.sql, {"start": start, "end": end}), query)
+        return reader.table(query, {"start": start, "end": end})
 
     own = uses[uses["node"].isin(names)]
     most = min(most, resolve.MAX_REFINED_HOURS * len(names))
