@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import smtplib
 import socket
 import ssl
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, BinaryIO, cast
 
+from ...agent.deadline import Deadline
 from ...agent.inventory.text import clean_text
 from ...rules.errors import UsageError
 from .outbox import Parcel, Reply
@@ -26,6 +25,8 @@ _ACCEPT_SECONDS = 600.0
 _MOST_BROKEN = 3
 # Servers end a connection after so many mails (Postfix: 100), and not all say so politely.
 _MAILS_A_CONNECTION = 50
+# An answer has lines without an end where the server likes; RFC 5321 has no limit, and 64 KiB is beyond any.
+_MAX_ANSWER_BYTES = 65536
 _TOO_LARGE = 552
 _MAX_WORDS = 300
 
@@ -43,7 +44,7 @@ class SmtpCarrier:
         self._password = password
         self._accept_seconds = accept_seconds
         self._context = _context(settings)
-        self._smtp: smtplib.SMTP | None = None
+        self._smtp: _Limited | None = None
         self._carried = 0
         self._broken = 0
         self._down: CarrierDownError | None = None
@@ -64,10 +65,10 @@ class SmtpCarrier:
         self._carried += 1
         replies: dict[str, Reply] = {}
         try:
-            with _deadline(smtp, self._settings.smtp_timeout_seconds * _ANSWERS_A_MAIL):
+            with smtp.within(self._settings.smtp_timeout_seconds * _ANSWERS_A_MAIL):
                 taken = self._address(smtp, parcel, replies)
             if taken:
-                with _deadline(smtp, self._accept_seconds):
+                with smtp.within(self._accept_seconds):
                     replies.update(dict.fromkeys(taken, self._hand_over(smtp, parcel.content)))
             self._broken = 0
         except (smtplib.SMTPException, OSError) as error:
@@ -82,7 +83,7 @@ class SmtpCarrier:
     def close(self) -> None:
         smtp, self._smtp = self._smtp, None
         if smtp is not None:
-            with suppress(smtplib.SMTPException, OSError), _deadline(smtp, self._settings.smtp_timeout_seconds):
+            with suppress(smtplib.SMTPException, OSError), smtp.within(self._settings.smtp_timeout_seconds):
                 smtp.quit()
             smtp.close()
 
@@ -117,9 +118,9 @@ class SmtpCarrier:
             if smtp.sock is not None:
                 smtp.sock.settimeout(self._settings.smtp_timeout_seconds)
 
-    def _connect(self) -> smtplib.SMTP:
+    def _connect(self) -> _Limited:
         s = self._settings
-        smtp: smtplib.SMTP | None = None
+        smtp: _Limited | None = None
         try:
             # Without a name smtplib would look ours up, which no deadline bounds.
             name = socket.gethostname()
@@ -128,7 +129,7 @@ class SmtpCarrier:
             else:
                 smtp = _Limited(s.smtp_host, s.port, name, timeout=s.smtp_timeout_seconds)
             smtp.local_hostname = _own_name(name, smtp)
-            with _deadline(smtp, s.smtp_timeout_seconds * _ANSWERS_A_MAIL):
+            with smtp.within(s.smtp_timeout_seconds * _ANSWERS_A_MAIL):
                 if s.smtp_security == "starttls":
                     smtp.starttls(context=self._context)
                 smtp.ehlo_or_helo_if_needed()
@@ -140,9 +141,9 @@ class SmtpCarrier:
             raise self._why(error) from None  # what smtplib raises may hold what was sent: a password
         return smtp
 
-    def _is_there(self, smtp: smtplib.SMTP) -> bool:
+    def _is_there(self, smtp: _Limited) -> bool:
         try:
-            with _deadline(smtp, self._settings.smtp_timeout_seconds):
+            with smtp.within(self._settings.smtp_timeout_seconds):
                 return smtp.rset()[0] == 250
         except (smtplib.SMTPException, OSError):
             return False
@@ -170,17 +171,71 @@ class SmtpCarrier:
 
 
 class _Limited(smtplib.SMTP):
-    """A connection with a limit for the whole of the greeting, too."""
+    """A connection with limits for what is done within `within`, for the whole of its greeting, and for an answer."""
+
+    _deadline: Deadline | None = None
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Cut the connection where the block lasts longer, and raise TimeoutError."""
+        with Deadline(seconds) as deadline:
+            if self.sock is not None:
+                deadline.guard(self.sock)
+            self._deadline = deadline
+            try:
+                yield
+            except (smtplib.SMTPException, OSError) as error:
+                if deadline.over:
+                    raise TimeoutError from error
+                raise
+            finally:
+                self._deadline = None
 
     def connect(
         self, host: str = "localhost", port: int = 0, source_address: Any = None  # noqa: ANN401 - smtplib's own
     ) -> tuple[int, bytes]:  # fmt: skip
-        with _deadline(self, self.timeout * _ANSWERS_A_MAIL):
+        with self.within(self.timeout * _ANSWERS_A_MAIL):
             return super().connect(host, port, source_address)
 
+    def getreply(self) -> tuple[int, bytes]:
+        if self.sock is not None:
+            if self.file is None:
+                self.file = cast("Any", _Answers(self.sock.makefile("rb")))
+            cast("_Answers", self.file).left = _MAX_ANSWER_BYTES
+        return super().getreply()
 
-class _LimitedTLS(_Limited, smtplib.SMTP_SSL):
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        """smtplib's own way to a connection, which TLS is put around."""
+        assert self._deadline is not None
+        connection = self._deadline.connect(host, port, most_seconds=timeout)
+        connection.settimeout(timeout)
+        return connection
+
+
+class _LimitedTLS(smtplib.SMTP_SSL, _Limited):
     """The same, with TLS from the start."""
+
+
+class _EndlessError(OSError):
+    """An answer that is longer than any."""
+
+
+class _Answers:
+    """What a server says, line by line; `left`: bytes that the answer may still have."""
+
+    def __init__(self, said: BinaryIO) -> None:
+        self._said = said
+        self.left = 0
+
+    def readline(self, limit: int = -1) -> bytes:
+        line = self._said.readline(limit)
+        self.left -= len(line)
+        if self.left < 0:
+            raise _EndlessError
+        return line
+
+    def close(self) -> None:
+        self._said.close()
 
 
 def _own_name(name: str, smtp: smtplib.SMTP) -> str:
@@ -202,30 +257,6 @@ def _context(settings: ReportSettings) -> ssl.SSLContext | None:
         ) from error
 
 
-@contextmanager
-def _deadline(smtp: smtplib.SMTP, seconds: float) -> Iterator[None]:
-    """Cut the connection where the block lasts longer, and raise TimeoutError."""
-    over = threading.Event()
-
-    def cut() -> None:
-        over.set()
-        # A socket of our own on the same connection: the one in use belongs to the thread that waits.
-        with suppress(OSError, AttributeError), socket.socket(fileno=os.dup(smtp.sock.fileno())) as own:  # type: ignore[union-attr]
-            own.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(seconds, cut)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    except (smtplib.SMTPException, OSError) as error:
-        if over.is_set():
-            raise TimeoutError from error
-        raise
-    finally:
-        timer.cancel()
-
-
 def _reply(code: int, text: bytes) -> Reply:
     result = "accepted" if 200 <= code < 300 else "refused" if 500 <= code < 600 else "later"
     return Reply(result, f"{code} {_words(text)}")
@@ -245,6 +276,8 @@ def _kind(error: Exception) -> str:
     # smtplib says that the server hung up when it was itself that did not wait any longer.
     if isinstance(error, TimeoutError) or isinstance(error.__context__, TimeoutError):
         return "no answer in time"
+    if isinstance(error.__context__, _EndlessError):
+        return "an answer without an end"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return "closed by the server" if isinstance(error, smtplib.SMTPServerDisconnected) else type(error).__name__

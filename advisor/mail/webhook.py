@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping
+from http.client import HTTPException
 
 import requests
 import urllib3
 
 from ...agent.inventory.text import clean_text
+from ..http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession
 from .letter import Letter
 from .outbox import Parcel, Reply
 
 # Slack cuts a message at 40,000 characters and folds it long before; the mail has the whole report.
 MAX_CHARACTERS = 3000
 _MAX_SUBJECT = 200
-_CONNECT_SECONDS = 10.0
-# A webhook that drips its answer would be waited for without an end: in all, so many times the timeout of one wait.
-_WAITS = 5
 _BUSY = (408, 425, 429)
 _MAX_ANSWER = 200
 
@@ -44,13 +42,15 @@ def _escaped(text: str) -> str:
 
 
 class WebhookCarrier:
-    """Posts to the webhook of each team. `urls`: by team, "" being the fleet; `proxy` empty: none is used."""
+    """Posts to the webhook of each team. `urls`: by team, "" being the fleet; `timeout_seconds`: from connecting to the
+    end of the answer; `proxy` empty: none is used."""
 
     def __init__(self, urls: Mapping[str, str], *, timeout_seconds: float, proxy: str = "") -> None:
         self._urls = urls
         self._timeout = timeout_seconds
-        self._session = requests.Session()
-        self._session.trust_env = False  # no .netrc, no proxy that nobody set here
+        self._adapter = DeadlineAdapter()
+        self._session = QuietSession()
+        self._adapter.serve(self._session)
         self._session.headers.update({"User-Agent": "skuwise", "Content-Type": "application/json"})
         if proxy:
             self._session.proxies = {"http": proxy, "https": proxy}
@@ -68,23 +68,20 @@ class WebhookCarrier:
     def _post(self, url: str | None, content: bytes) -> Reply:
         if url is None:
             return Reply("refused", "no webhook is set any more")
-        replies: list[Reply] = []
-        # requests knows no limit for the whole of an answer. What is left behind ends with this program.
-        asking = threading.Thread(target=lambda: replies.append(self._ask(url, content)), daemon=True)
-        asking.start()
-        asking.join(self._timeout * _WAITS)
-        return replies[0] if replies else Reply("later", "not reached: no answer in time")
-
-    def _ask(self, url: str, content: bytes) -> Reply:
-        try:
-            with self._session.post(
-                url, data=content, timeout=(_CONNECT_SECONDS, self._timeout), allow_redirects=False, stream=True
-            ) as answer:
-                status = answer.status_code
-                said = answer.raw.read(_MAX_ANSWER, decode_content=False) if status >= 300 else b""
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            # The exception's own words hold the address.
-            return Reply("later", f"not reached: {type(error).__name__}")
+        with self._adapter.within(self._timeout) as deadline:
+            try:
+                with self._session.post(
+                    url, data=content, timeout=(CONNECT_SECONDS, self._timeout), allow_redirects=False, stream=True
+                ) as answer:
+                    status = answer.status_code
+                    said = answer.raw.read(_MAX_ANSWER, decode_content=False) if status >= 300 else b""
+            except (
+                requests.RequestException, urllib3.exceptions.HTTPError, HTTPException, OSError, ValueError
+            ) as error:  # fmt: skip
+                # The exception's own words hold the address.
+                return Reply("later", f"not reached: {'no answer in time' if deadline.over else type(error).__name__}")
+            if deadline.over:  # what was said last may have been cut
+                return Reply("later", "not reached: no answer in time")
         text = f"{status} {said.decode('utf-8', 'replace')}".strip()
         if 200 <= status < 300:
             return Reply("accepted", text)

@@ -7,7 +7,6 @@ in a way that is not known here is not told.
 
 from __future__ import annotations
 
-import json
 from typing import BinaryIO
 
 from ...rules.errors import NothingToDo, UsageError
@@ -23,6 +22,7 @@ from .fields import (
     parse_state,
     parse_text,
 )
+from .json_pieces import entries
 from .reading import MAX_JOBS, Keep, Reading, everything
 
 MAX_JSON_BYTES = 256 * 1024 * 1024
@@ -35,18 +35,19 @@ def read_json(file: BinaryIO, *, keep: Keep = everything, what: str = "the answe
         raise UsageError(f"{what} is larger than {MAX_JSON_BYTES >> 20} MiB.", "Ask for a shorter time.")
     if not text.strip():
         raise NothingToDo(f"{what} is empty.", "Ask for a longer time.")
+    found, count = Reading(), 0
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
+        for job in entries(text, "jobs"):
+            count += 1
+            if count > MAX_JOBS:
+                raise UsageError(f"{what} holds more than {MAX_JOBS} jobs.", "Ask for a shorter time.")
+            _take(job, found, keep)
+    except KeyError:
+        raise UsageError(
+            f"{what} has no list of jobs.", "Use sacct --json, or /slurmdb/vX/jobs of slurmrestd."
+        ) from None
+    except ValueError:
         raise UsageError(f"{what} is not JSON, or was cut.", "Write it again with sacct --json.") from None
-    jobs = document.get("jobs") if isinstance(document, dict) else None
-    if not isinstance(jobs, list):
-        raise UsageError(f"{what} has no list of jobs.", "Use sacct --json, or /slurmdb/vX/jobs of slurmrestd.")
-    if len(jobs) > MAX_JOBS:
-        raise UsageError(f"{what} holds more than {MAX_JOBS} jobs.", "Ask for a shorter time.")
-    found = Reading()
-    for job in jobs:
-        _take(job, found, keep)
     return found
 
 

@@ -6,17 +6,18 @@ followed. https://slurm.schedmd.com/rest.html, ``/slurmdb/vX/jobs``: `start_time
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import io
 import ipaddress
 import os
 import socket
-import threading
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from ...rules.errors import SkuwiseError, UsageError
+from ..deadline import Deadline
+from ..http_head import BoundedResponse
 from .json_jobs import MAX_JSON_BYTES, read_json
 from .reading import Keep, Reading, everything
 from .settings import SlurmSettings
@@ -38,53 +39,48 @@ def ask_slurmrestd(
         headers["X-SLURM-USER-NAME"] = settings.slurmrestd_user
     if settings.slurmrestd_token_file is not None:
         headers["X-SLURM-USER-TOKEN"] = _token(settings.slurmrestd_token_file)
-    for version in (settings.slurmrestd_version,) if settings.slurmrestd_version else _VERSIONS:
-        connection = _connection(settings.slurmrestd, timeout_seconds)
-        # A timeout of the socket is for each read: a server that sends a byte now and then would never be given up.
-        late = threading.Event()
-        timer = threading.Timer(timeout_seconds, _cut, (connection, late))
-        timer.daemon = True
-        timer.start()
-        try:
-            path = f"{_prefix(settings.slurmrestd)}/slurmdb/{version}/jobs?start_time={since:.0f}&skip_steps=true"
-            connection.request("GET", path, headers=headers)
-            answer = connection.getresponse()
-            body = answer.read(MAX_JSON_BYTES + 1)
-        except (OSError, http.client.HTTPException) as error:
-            if late.is_set():
-                raise _too_slow(timeout_seconds) from None
-            what = getattr(error, "strerror", None) or type(error).__name__
-            raise SkuwiseError(
-                f"slurmrestd at {settings.slurmrestd} cannot be asked: {what}.", "Check slurm.slurmrestd."
-            ) from error
-        finally:
-            timer.cancel()
-            connection.close()
-        if late.is_set():
-            raise _too_slow(timeout_seconds)
-        if answer.status == http.client.NOT_FOUND and not settings.slurmrestd_version:
-            continue
-        if answer.status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
-            raise SkuwiseError(
-                f"slurmrestd refuses the token (status {answer.status}).", "Renew slurm.slurmrestd_token_file."
-            )
-        if answer.status != http.client.OK:
-            raise SkuwiseError(f"slurmrestd answers with status {answer.status}.", "See its log.")
-        try:
-            return read_json(io.BytesIO(body), keep=keep, what="slurmrestd's answer")
-        except UsageError as error:
-            raise SkuwiseError(error.message, "See slurmrestd's log.") from error
+    # One for all versions: a server might be slow to know none of them.
+    with Deadline(timeout_seconds) as deadline:
+        for version in (settings.slurmrestd_version,) if settings.slurmrestd_version else _VERSIONS:
+            path = f"/slurmdb/{version}/jobs?start_time={since:.0f}&skip_steps=true"
+            status, body = _get(settings.slurmrestd, path, headers, deadline, timeout_seconds)
+            if status != http.client.NOT_FOUND or settings.slurmrestd_version:
+                return _jobs(status, body, keep)
     raise SkuwiseError(
         f"slurmrestd knows no version of its data from {_VERSIONS[-1]} to {_VERSIONS[0]}.",
         "Set slurm.slurmrestd_version, and load its plugin openapi/slurmdbd.",
     )
 
 
-def _cut(connection: http.client.HTTPConnection, late: threading.Event) -> None:
-    late.set()
-    with contextlib.suppress(OSError, ValueError):
-        if connection.sock is not None:
-            connection.sock.shutdown(socket.SHUT_RDWR)
+def _get(address: str, path: str, headers: Mapping[str, str], deadline: Deadline, seconds: float) -> tuple[int, bytes]:
+    """The answer's status, and its body where it is one. `seconds`: what the deadline is of."""
+    connection = _connection(address, deadline)
+    connection.response_class = BoundedResponse
+    try:
+        connection.request("GET", f"{_prefix(address)}{path}", headers=dict(headers))
+        answer = connection.getresponse()
+        body = answer.read(MAX_JSON_BYTES + 1) if answer.status == http.client.OK else b""
+    except (OSError, http.client.HTTPException) as error:
+        if deadline.over or isinstance(error, TimeoutError):
+            raise _too_slow(seconds) from None
+        what = getattr(error, "strerror", None) or type(error).__name__
+        raise SkuwiseError(f"slurmrestd at {address} cannot be asked: {what}.", "Check slurm.slurmrestd.") from error
+    finally:
+        connection.close()
+    if deadline.over:  # an answer without a length looks whole wherever it is cut
+        raise _too_slow(seconds)
+    return answer.status, body
+
+
+def _jobs(status: int, body: bytes, keep: Keep) -> Reading:
+    if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
+        raise SkuwiseError(f"slurmrestd refuses the token (status {status}).", "Renew slurm.slurmrestd_token_file.")
+    if status != http.client.OK:
+        raise SkuwiseError(f"slurmrestd answers with status {status}.", "See its log.")
+    try:
+        return read_json(io.BytesIO(body), keep=keep, what="slurmrestd's answer")
+    except UsageError as error:
+        raise SkuwiseError(error.message, "See slurmrestd's log.") from error
 
 
 def _too_slow(seconds: float) -> SkuwiseError:
@@ -92,23 +88,24 @@ def _too_slow(seconds: float) -> SkuwiseError:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
+    def __init__(self, path: str, deadline: Deadline) -> None:
+        super().__init__("localhost")
+        self._path, self._deadline = path, deadline
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        self.sock.settimeout(self.timeout)
+        self.sock.settimeout(self._deadline.left())
         self.sock.connect(self._path)
+        self._deadline.guard(self.sock)
 
 
 def _prefix(address: str) -> str:
     return "" if address.startswith("unix:") else urlsplit(address).path.rstrip("/")
 
 
-def _connection(address: str, timeout: float) -> http.client.HTTPConnection:
+def _connection(address: str, deadline: Deadline) -> http.client.HTTPConnection:
     if address.startswith("unix:"):
-        return _UnixConnection(address.removeprefix("unix:").removeprefix("//"), timeout)
+        return _UnixConnection(address.removeprefix("unix:").removeprefix("//"), deadline)
     said = repr(address) if "@" not in address else "an address with a password"
     wrong = UsageError(
         f"Invalid slurm.slurmrestd: {said}.", "Use https://HOST:PORT, http://127.0.0.1:PORT or unix:/PATH."
@@ -127,10 +124,16 @@ def _connection(address: str, timeout: float) -> http.client.HTTPConnection:
             raise UsageError(
                 "This build of skuwise has no TLS.", "Use http on loopback, unix:/PATH, or an installation with pip."
             ) from None
-        return http.client.HTTPSConnection(host, port, timeout=timeout, context=ssl.create_default_context())
+        return _timed(http.client.HTTPSConnection(host, port, context=ssl.create_default_context()), deadline)
     if parts.scheme != "http" or not _is_loopback(host):
         raise wrong  # a token must not cross a network in the clear
-    return http.client.HTTPConnection("127.0.0.1" if host == "localhost" else host, port, timeout=timeout)
+    return _timed(http.client.HTTPConnection("127.0.0.1" if host == "localhost" else host, port), deadline)
+
+
+def _timed(connection: http.client.HTTPConnection, deadline: Deadline) -> http.client.HTTPConnection:
+    """The same, which connects under the deadline; TLS is put around what it gives."""
+    connection._create_connection = lambda address, *_: deadline.connect(*address)  # type: ignore[attr-defined] - http.client's own place for another way
+    return connection
 
 
 def _is_loopback(host: str) -> bool:

@@ -16,6 +16,7 @@ import socket
 import time
 from collections.abc import Callable, Collection, Iterator
 
+from ..deadline import resolve
 from .exposition import PageError, PageParser, Series
 from .page_url import split_url
 
@@ -38,7 +39,7 @@ def read_page(
     """The wanted series of the page at `url`. Raises PageError, whose reason says what was wrong."""
     deadline = monotonic() + total_seconds
     host, port, path = split_url(url)
-    family, address = _address(host, port, remote)
+    family, address = _address(host, port, remote=remote, seconds=total_seconds)
     name = f"[{host}]" if ":" in host else host
     request = (
         f"GET {path} HTTP/1.0\r\nHost: {name}:{port}\r\nAccept: text/plain;version=0.0.4\r\n"
@@ -68,7 +69,7 @@ def read_page(
         raise PageError("unreachable", f"The page cannot be read ({what}).", "See its server's log.") from None
 
 
-def _address(host: str, port: int, remote: bool) -> tuple[int, tuple[str, int]]:
+def _address(host: str, port: int, *, remote: bool, seconds: float) -> tuple[int, tuple[str, int]]:
     name = host
     if name == "localhost":
         name = "127.0.0.1"
@@ -78,10 +79,11 @@ def _address(host: str, port: int, remote: bool) -> tuple[int, tuple[str, int]]:
         if not remote:
             raise _not_loopback() from None
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError):
+            family, sockaddr = resolve(host, port, seconds)[0]
+        except TimeoutError:
+            raise PageError("page-too-slow", "The host's name was not resolved in time.", "See its resolver.") from None
+        except OSError:
             raise PageError("unreachable", "The host's name is not known.", "Mend its address.") from None
-        family, sockaddr = found[0][0], found[0][4]
         return family, (str(sockaddr[0]), port)
     if not remote and not ip.is_loopback:
         raise _not_loopback()

@@ -150,16 +150,6 @@ def test_a_server_that_is_down_is_said_in_a_sentence() -> None:
     assert isinstance(caught.value, SourceError) and caught.value.remedy
 
 
-def test_a_slow_server_is_not_waited_for_beyond_the_timeout() -> None:
-    ticks = iter(range(0, 10_000, 100))
-    with FakePrometheus(lambda _: vector(({}, 1))).running() as fake:
-        client = Client(
-            fake.url, PrometheusSettings(timeout_seconds=30), {}, sleep=Naps(), monotonic=lambda: float(next(ticks))
-        )
-        with pytest.raises(TooMuchError, match="within 30 s"):
-            client.scalar("vector(1)", 0.0)
-
-
 @pytest.mark.parametrize("status", [401, 403, 302])
 def test_refusal_and_redirection_end_the_run(status: int) -> None:
     with pytest.raises(UnreachableError):
@@ -208,17 +198,6 @@ def test_secrets_beyond_ascii_are_sent_as_utf_8_or_refused_without_repeating_the
             with pytest.raises(UsageError, match="header") as caught:
                 Client(fake.url, settings, {})
             assert "gehe" not in str(caught.value)
-
-
-def test_a_server_that_drips_is_not_waited_for_to_its_end() -> None:
-    ticks = iter(range(10_000))
-    with FakePrometheus(lambda _: Reply(b" " * 400, drips=True)).running() as fake:
-        client = Client(
-            fake.url, PrometheusSettings(timeout_seconds=1), {}, sleep=Naps(), monotonic=lambda: float(next(ticks))
-        )
-        with pytest.raises(TooMuchError, match="within 1 s"):
-            client.scalar("vector(1)", 0.0)
-        assert len(fake.requests) == 4 and fake.answered == 0
 
 
 def test_a_proxy_is_used_where_it_is_set() -> None:

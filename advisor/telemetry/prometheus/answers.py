@@ -1,11 +1,13 @@
 """What a server answers, read strictly: JSON of Prometheus' query API to labels and one matrix of numbers.
 
 A value that is no finite number is missing. Everything here comes from outside: an answer that is not what the API
-promises is refused with what was found in its place, never with its text.
+promises is refused with what was found in its place, never with its text. A number is a text such as Go writes
+(``strconv.FormatFloat``): Python alone would read ``1_000``, blanks around it and the digits of other scripts as well.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -15,15 +17,16 @@ import numpy.typing as npt
 import orjson
 
 from ....agent.inventory.text import clean_text
-from ....rules.errors import SourceError
+from .errors import AnswerError, TooMuchError
 
 Labels = Mapping[str, str]
 Floats = npt.NDArray[np.float64]
 MAX_NOTE = 200
-
-
-class AnswerError(SourceError):
-    """The server's answer is not what the query API promises."""
+# A name in Kubernetes has at most 253 letters, a label's value there 63.
+MAX_LABEL = 4096
+# Of one answer: a matrix has a place for every series at every moment, also where nothing was told.
+MAX_CELLS = 4_000_000
+_NO_NUMBER = re.compile(r"[^0-9.eE+\-NaInf,]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +56,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One answer with what the server said beside it. `kept`: labels that were asked for."""
+    """One answer with what the server said beside it. `left_out`: how many of its series have a label too long."""
 
     answer: Answer
     notes: tuple[str, ...] = ()
+    left_out: int = 0
 
 
-def decode(body: bytes) -> Mapping[str, object]:
+def decode(body: bytes | bytearray) -> Mapping[str, object]:
     """The JSON object of an answer. Raises AnswerError."""
     try:
         document = orjson.loads(body)
@@ -86,15 +90,23 @@ def notes_of(document: Mapping[str, object]) -> tuple[str, ...]:
 
 def read_vector(document: Mapping[str, object], kept: Sequence[str] | None = None) -> Told:
     """The answer of an instant query: one column."""
-    rows = []
-    for one in _result(document, ("vector", "scalar")):
-        rows.append((_labels(one, kept, {}), [_number(_pair(one.get("value"))[1])]))
-    return Told(_stacked(rows, 1), notes_of(document))
+    result = _result(document, ("vector", "scalar"))
+    cleaned: dict[str, str] = {}
+    short = [one for one in result if _is_short(one, kept)]
+    labels = tuple(_labels(one, kept, cleaned) for one in short)
+    values = _numbers([_pair(one.get("value"))[1] for one in short])
+    values[~np.isfinite(values)] = np.nan
+    return Told(Answer(labels, values.reshape(-1, 1)), notes_of(document), len(result) - len(short))
 
 
 def read_matrix(document: Mapping[str, object], grid: Grid, kept: Sequence[str] | None = None) -> Told:
     """The answer of a range query over `grid`. What lies beside its moments is refused."""
-    result = _result(document, ("matrix",))
+    whole = _result(document, ("matrix",))
+    if len(whole) * grid.count > MAX_CELLS:
+        raise TooMuchError(
+            f"An answer holds {len(whole)} series at {grid.count} moments.", "Narrow the match, or advise by shard."
+        )
+    result = [one for one in whole if _is_short(one, kept)]
     cleaned: dict[str, str] = {}
     labels = tuple(_labels(one, kept, cleaned) for one in result)
     lists = [one.get("values") for one in result]
@@ -104,16 +116,11 @@ def read_matrix(document: Mapping[str, object], grid: Grid, kept: Sequence[str] 
     if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
         raise AnswerError("A value in the server's answer is no pair.", "Is this Prometheus' query API?")
     flat = list(chain.from_iterable(pairs))
-    count = len(pairs)
     del pairs
-    try:
-        at = np.fromiter(map(float, flat[::2]), dtype=float, count=count)
-        numbers = np.fromiter(map(float, flat[1::2]), dtype=float, count=count)
-    except (TypeError, ValueError, OverflowError):
-        raise AnswerError("A series in the server's answer holds no numbers.", "Is this the query API?") from None
+    at, numbers = _moments(flat[::2]), _numbers(flat[1::2])
     values = np.full((len(result), grid.count), np.nan)
-    if count:
-        with np.errstate(invalid="ignore"):
+    if len(at):
+        with np.errstate(invalid="ignore", over="ignore"):
             place = np.rint((at - grid.start) / grid.step)
             off = ~(np.abs(grid.start + place * grid.step - at) <= 1.0)
         if off.any() or place.min() < 0 or place.max() >= grid.count:
@@ -121,13 +128,27 @@ def read_matrix(document: Mapping[str, object], grid: Grid, kept: Sequence[str] 
         numbers[~np.isfinite(numbers)] = np.nan
         row = np.repeat(np.arange(len(result)), [len(own) for own in lists])  # type: ignore[arg-type]
         values[row, place.astype(int)] = numbers
-    return Told(Answer(labels, values), notes_of(document))
+    return Told(Answer(labels, values), notes_of(document), len(whole) - len(result))
 
 
-def _stacked(rows: Sequence[tuple[Labels, object]], columns: int) -> Answer:
-    if not rows:
-        return Answer.nothing(columns)
-    return Answer(tuple(labels for labels, _ in rows), np.array([row for _, row in rows], dtype=float))
+def _moments(told: Sequence[object]) -> Floats:
+    """Unix seconds, which JSON has as numbers."""
+    if not set(map(type, told)) <= {int, float}:
+        raise AnswerError("A series in the server's answer holds no moments.", "Is this the query API?")
+    try:
+        return np.fromiter(map(float, told), dtype=float, count=len(told))  # type: ignore[arg-type] - numbers, as seen
+    except OverflowError:
+        raise AnswerError("A series in the server's answer holds no moments.", "Is this the query API?") from None
+
+
+def _numbers(told: Sequence[object]) -> Floats:
+    """Values, which JSON has as texts. What is no number is refused with the answer; infinities and NaN are kept."""
+    try:
+        if _NO_NUMBER.search(",".join(told)):  # type: ignore[arg-type] - what is no text is caught
+            raise ValueError
+        return np.fromiter(map(float, told), dtype=float, count=len(told))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise AnswerError("A series in the server's answer holds no numbers.", "Is this the query API?") from None
 
 
 def _result(document: Mapping[str, object], kinds: Sequence[str]) -> list[Mapping[str, object]]:
@@ -140,6 +161,15 @@ def _result(document: Mapping[str, object], kinds: Sequence[str]) -> list[Mappin
     if not isinstance(result, list) or not all(isinstance(one, dict) for one in result):
         raise AnswerError("The server's answer holds no list of series.", "Is this Prometheus' query API?")
     return result
+
+
+def _is_short(one: Mapping[str, object], kept: Sequence[str] | None) -> bool:
+    """Whether no label is longer than names are: a cut one could be taken for another."""
+    metric = one.get("metric")
+    if not isinstance(metric, dict):
+        return True  # refused where labels are read
+    names = metric if kept is None else kept
+    return all(len(value) <= MAX_LABEL for name in names if isinstance(value := metric.get(name), str))
 
 
 def _labels(one: Mapping[str, object], kept: Sequence[str] | None, cleaned: dict[str, str]) -> Labels:
@@ -165,11 +195,3 @@ def _pair(value: object) -> list[object]:
     if not isinstance(value, list) or len(value) != 2:
         raise AnswerError("A value in the server's answer is no pair.", "Is this Prometheus' query API?")
     return value
-
-
-def _number(text: object) -> float:
-    try:
-        value = float(text)  # type: ignore[arg-type] - what is no number is caught
-    except (TypeError, ValueError, OverflowError):
-        raise AnswerError("A value in the server's answer is no number.", "Is this the query API?") from None
-    return value if np.isfinite(value) else float("nan")

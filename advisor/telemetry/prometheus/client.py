@@ -1,37 +1,55 @@
 """A thin layer over prometheus-api-client's session: its ways to reach a server, with limits on what comes back.
 
 `PrometheusConnect` itself drops warnings, reads answers of any size and does not retry POST, so the requests are made
-here: each has a deadline for its last byte, a limit on its size, and retries with growing pauses where the server is
-busy or failing for a moment. Redirects are not followed: they would carry the secrets elsewhere.
+here: each has one deadline from its name's resolution to its last byte, a limit on its size and on the memory that
+reading it takes, and retries with growing pauses where the server is busy or failing for a moment. What is late is not
+asked again as it is. Redirects are not followed: they would carry the secrets elsewhere.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import requests
 from prometheus_api_client import PrometheusConnect
 from requests.auth import HTTPBasicAuth
-from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3.exceptions import HTTPError
 from urllib3.util.retry import Retry
 
+from ....agent.deadline import Deadline
 from ....agent.inventory.text import clean_text
-from ....rules.errors import SourceError, UsageError
+from ....agent.json_weight import json_weight
+from ....rules.errors import UsageError
 from ...credentials import secret
-from .answers import MAX_NOTE, AnswerError, Grid, Told, decode, read_matrix, read_vector
+from ...http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession
+from .answers import MAX_NOTE, Grid, Told, decode, read_matrix, read_vector
+from .errors import AnswerError, RefusedError, TooMuchError, UnreachableError
+from .room import Room
 from .settings import PrometheusSettings
 
+_Read = TypeVar("_Read")
 MAX_ANSWER_BYTES = 128 * 1024 * 1024
+# Answers beyond this are read one at a time: bodies of any number of them would fill the memory by themselves.
+SMALL_ANSWER_BYTES = 4 * 1024 * 1024
 # Each series takes about a kB while an answer is read, however little it says.
 MAX_ANSWER_SERIES = 250_000
-CONNECT_SECONDS = 10.0
+# Names of metrics that the advisor asks for: exporters know some hundreds.
+MAX_NAMES = 50_000
 ATTEMPTS = 4
 FIRST_PAUSE_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 30.0
+# No attempt begins later than this after the first, so that one question ends within this and one timeout.
+RETRY_SECONDS = 120.0
+# A server that has given no answer to anything for so many times the timeout is left.
+MOST_TIMEOUTS = 5
 _BUSY = (408, 425, 429, 500, 502, 503, 504)
 # What servers say where a query is too large for them: Prometheus, Thanos, Mimir, VictoriaMetrics.
 _TOO_MUCH = (
@@ -42,24 +60,25 @@ _TOO_MUCH = (
 )  # fmt: skip
 
 
-class UnreachableError(SourceError):
-    """The server does not answer at all, or refuses us: no query can be answered."""
-
-
-class RefusedError(SourceError):
-    """The server refuses this one query, or fails on it."""
-
-
-class TooMuchError(RefusedError):
-    """The query is over a limit of the server or of ours: a smaller part of it may be answered."""
-
-
 @dataclass(frozen=True, slots=True)
 class Counters:
     """What a run asked of the server."""
 
     queries: int
     bytes_read: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """`retry_after`: seconds that the server wants us to wait, 0: none told."""
+
+    status: int
+    body: bytearray
+    retry_after: float
+
+
+class _LateError(Exception):
+    """A request did not end in time."""
 
 
 class Client:
@@ -74,13 +93,18 @@ class Client:
         sleep: Callable[[float], None] = time.sleep,
         monotonic: Callable[[], float] = time.monotonic,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
+        room: Room | None = None,
     ) -> None:
         self.url = check_url(url)
         self._settings = settings
         self._sleep, self._monotonic = sleep, monotonic
         self._max_bytes = max_answer_bytes
-        self._session = _session(self.url, settings, environ)
+        self._adapter = DeadlineAdapter()
+        self._session = _session(self.url, settings, environ, self._adapter)
+        self._room = room or Room()
+        self._large = threading.Lock()
         self._counts: list[int] = []
+        self._unanswered_since: float | None = None
 
     def close(self) -> None:
         self._session.close()
@@ -92,12 +116,13 @@ class Client:
 
     def instant(self, query: str, at: float, kept: Sequence[str] | None = None) -> Told:
         """The value of each series at a moment."""
-        return read_vector(self._ask("api/v1/query", {"query": query, "time": f"{at:.3f}"}), kept)
+        asked = {"query": query, "time": f"{at:.3f}"}
+        return self._ask("api/v1/query", asked, lambda document: read_vector(document, kept))
 
     def range(self, query: str, grid: Grid, kept: Sequence[str] | None = None) -> Told:
         """The values of each series at the moments of `grid`. Raises TooMuchError where a part of it may do."""
         asked = {"query": query, "start": f"{grid.start:.3f}", "end": f"{grid.end:.3f}", "step": f"{grid.step:.3f}"}
-        return read_matrix(self._ask("api/v1/query_range", asked), grid, kept)
+        return self._ask("api/v1/query_range", asked, lambda document: read_matrix(document, grid, kept))
 
     def scalar(self, query: str, at: float) -> float | None:
         """The one number that a query gives; None where it gives none."""
@@ -107,33 +132,36 @@ class Client:
     def names(self, selector: str, start: float, end: float) -> tuple[str, ...]:
         """The names of metrics that have series matching `selector` between two moments."""
         asked = {"match[]": selector, "start": f"{start:.3f}", "end": f"{end:.3f}"}
-        data = self._ask("api/v1/label/__name__/values", asked, method="GET").get("data")
-        if data is None:
-            return ()
-        if not isinstance(data, list) or not all(isinstance(name, str) for name in data):
-            raise AnswerError("The server's list of metric names is no list of texts.", "Is this the query API?")
-        return tuple(data)
+        return self._ask("api/v1/label/__name__/values", asked, _names, method="GET")
 
     def about(self, path: str) -> Mapping[str, object]:
         """What the server says of itself at ``api/v1/status/PATH``; empty where it does not say that."""
         try:
-            data = self._ask(f"api/v1/status/{path}", {}, method="GET").get("data")
+            data = self._ask(f"api/v1/status/{path}", {}, lambda document: document.get("data"), method="GET")
         except (UnreachableError, RefusedError, AnswerError):  # forbidden, where queries may be allowed
             return {}
         return data if isinstance(data, dict) else {}
 
-    def _ask(self, path: str, asked: Mapping[str, str], method: str = "POST") -> Mapping[str, object]:
-        pause = FIRST_PAUSE_SECONDS
+    def _ask(
+        self, path: str, asked: Mapping[str, str], read: Callable[[Mapping[str, object]], _Read], method: str = "POST"
+    ) -> _Read:
+        """What `read` makes of the answer, for which there is room while it does."""
+        begun, pause = self._monotonic(), FIRST_PAUSE_SECONDS
         for attempt in range(1, ATTEMPTS + 1):
-            last = attempt == ATTEMPTS
+            last = attempt == ATTEMPTS or self._monotonic() - begun + pause > RETRY_SECONDS
             try:
-                status, body, retry_after = self._send(path, asked, method)
-            except requests.RequestException as error:
-                if isinstance(error, requests.ReadTimeout) and last:
-                    raise TooMuchError(
-                        f"The server did not answer within {self._settings.timeout_seconds:g} s.",
-                        "Narrow the window or the match, or raise prometheus.timeout.",
-                    ) from None
+                with self._answered(path, asked, method) as reply:
+                    if reply.status not in _BUSY:
+                        self._unanswered_since = None
+                        return self._read(reply, read)
+                    said, too_much = _said(reply.body), _is_too_much(reply.body)
+            except _LateError:
+                self._unanswered(begun)
+                raise TooMuchError(
+                    f"The server did not answer within {self._settings.timeout_seconds:g} s.",
+                    "Narrow the window or the match, or raise prometheus.timeout.",
+                ) from None
+            except (requests.RequestException, HTTPError, HTTPException) as error:
                 if last or isinstance(error, requests.exceptions.SSLError):
                     raise _unreachable(self.url, error) from None
             except OSError as error:  # requests says so of files of certificates
@@ -141,20 +169,50 @@ class Client:
                     f"A file of certificates cannot be read: {clean_text(str(error))}.", "Mend the setting."
                 ) from None
             else:
-                if status not in _BUSY:
-                    return _judge(status, body)
-                if _is_too_much(body) or last:
+                if too_much or last:
                     # Not worth asking again as it is.
-                    raise (TooMuchError if status in (503, 504) or _is_too_much(body) else RefusedError)(
-                        f"The server answers {status}{_said(body)}.", "Ask for less, or try again later."
+                    self._unanswered(begun)
+                    raise (TooMuchError if reply.status in (503, 504) or too_much else RefusedError)(
+                        f"The server answers {reply.status}{said}.", "Ask for less, or try again later."
                     )
-                pause = max(pause, retry_after)
+                pause = max(pause, reply.retry_after)
             self._sleep(min(pause, MAX_PAUSE_SECONDS))
             pause *= 2
         raise AssertionError("the last attempt returns or raises")
 
-    def _send(self, path: str, asked: Mapping[str, str], method: str) -> tuple[int, bytes, float]:
-        deadline = self._monotonic() + self._settings.timeout_seconds
+    def _unanswered(self, since: float) -> None:
+        """A question was left without an answer. Raises UnreachableError where none has had one for long."""
+        if self._unanswered_since is None:
+            self._unanswered_since = since
+        seconds = self._monotonic() - self._unanswered_since
+        if seconds >= MOST_TIMEOUTS * self._settings.timeout_seconds:
+            raise UnreachableError(
+                f"{self.url} has answered nothing for {seconds:.0f} s.",
+                "Look at its load, or raise prometheus.timeout.",
+            ) from None
+
+    @contextmanager
+    def _answered(self, path: str, asked: Mapping[str, str], method: str) -> Iterator[_Reply]:
+        """One answer, read to its end. Raises _LateError and what requests raises."""
+        with ExitStack() as held:
+            with self._adapter.within(self._settings.timeout_seconds) as deadline:
+                try:
+                    reply = self._received(path, asked, method, deadline, held)
+                except requests.ConnectTimeout:
+                    raise
+                except (requests.RequestException, HTTPError, HTTPException, TimeoutError) as error:
+                    if deadline.over or isinstance(error, requests.ReadTimeout | TimeoutError):
+                        raise _LateError from None
+                    raise
+            if deadline.over:  # an answer without a length looks whole wherever it is cut
+                raise _LateError
+            self._counts.append(len(reply.body))
+            yield reply
+
+    def _received(
+        self, path: str, asked: Mapping[str, str], method: str, deadline: Deadline, held: ExitStack
+    ) -> _Reply:
+        """`held` is given what must be let go when the body is no longer needed."""
         with self._session.request(
             method,
             f"{self.url}/{path}",
@@ -166,31 +224,47 @@ class Client:
         ) as response:
             body = bytearray()
             for piece in _pieces(response):
+                if len(body) <= SMALL_ANSWER_BYTES < len(body) + len(piece):
+                    if not self._large.acquire(timeout=deadline.left()):
+                        raise TimeoutError
+                    held.callback(self._large.release)
                 body += piece
                 if len(body) > self._max_bytes:
                     raise TooMuchError(
                         f"An answer is larger than {self._max_bytes / 1e6:g} MB.", "Narrow the window or the match."
                     )
-                if self._monotonic() > deadline:
-                    raise requests.ReadTimeout("the answer did not end in time")
-            if (series := body.count(b'"metric"')) > MAX_ANSWER_SERIES:
-                raise TooMuchError(f"An answer holds {series} series.", "Narrow the match, or advise by shard.")
-            self._counts.append(len(body))
-            return response.status_code, bytes(body), _seconds(response.headers.get("Retry-After"))
+            return _Reply(response.status_code, body, _seconds(response.headers.get("Retry-After")))
+
+    def _read(self, reply: _Reply, read: Callable[[Mapping[str, object]], _Read]) -> _Read:
+        """The answer's JSON, once it is known what it takes."""
+        body = reply.body
+        if (series := body.count(b'"metric"')) > MAX_ANSWER_SERIES:
+            raise TooMuchError(f"An answer holds {series} series.", "Narrow the match, or advise by shard.")
+        weight = json_weight(body)
+        if weight > self._room.most_bytes:
+            raise TooMuchError(
+                f"An answer of {len(body) / 1e6:.0f} MB is made of too many parts ({series} series).",
+                "Narrow the window or the match, or advise by shard.",
+            )
+        with self._room.taking(weight):
+            return read(_judge(reply.status, body))
 
 
 def _pieces(response: requests.Response) -> Iterator[bytes]:
-    """The body as it comes, at most a quarter of a MiB a piece, decompressed.
+    """The body as it comes, at most a quarter of a MiB a piece, decompressed."""
+    while piece := response.raw.read1(1 << 18, decode_content=True):
+        yield piece
 
-    `iter_content` waits until a piece is full, so that a server that drips would be waited for without an end.
-    """
-    try:
-        while piece := response.raw.read1(1 << 18, decode_content=True):
-            yield piece
-    except ReadTimeoutError as error:
-        raise requests.ReadTimeout("no more of the answer came") from error
-    except HTTPError as error:
-        raise requests.ConnectionError("the answer broke off") from error
+
+def _names(document: Mapping[str, object]) -> tuple[str, ...]:
+    data = document.get("data")
+    if data is None:
+        return ()
+    if not isinstance(data, list) or not all(isinstance(name, str) for name in data):
+        raise AnswerError("The server's list of metric names is no list of texts.", "Is this the query API?")
+    if len(data) > MAX_NAMES:
+        raise TooMuchError(f"The server tells of {len(data)} names of metrics.", "Narrow the window or the match.")
+    return tuple(data)
 
 
 def check_url(url: str) -> str:
@@ -212,9 +286,10 @@ def check_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def _session(url: str, settings: PrometheusSettings, environ: Mapping[str, str]) -> requests.Session:
-    session = requests.Session()
-    session.trust_env = False  # no .netrc, no proxy that nobody set here
+def _session(
+    url: str, settings: PrometheusSettings, environ: Mapping[str, str], adapter: DeadlineAdapter
+) -> requests.Session:
+    session = QuietSession()
     if settings.ca_file:
         session.verify = settings.ca_file
     if settings.client_cert_file:
@@ -238,12 +313,13 @@ def _session(url: str, settings: PrometheusSettings, environ: Mapping[str, str])
             )
     session.headers.update({"User-Agent": "skuwise", **headers})
     proxy = {"http": settings.proxy, "https": settings.proxy} if settings.proxy else None
-    # It mounts the adapter on our session; retries are ours.
+    # It mounts an adapter of its own on our session; retries are ours.
     PrometheusConnect(url=url, session=session, proxy=proxy, retry=Retry(0, redirect=0), method="POST")  # type: ignore[arg-type] - its hints lack None
+    adapter.serve(session)
     return session
 
 
-def _judge(status: int, body: bytes) -> Mapping[str, object]:
+def _judge(status: int, body: bytearray) -> Mapping[str, object]:
     if status in (401, 403):
         raise UnreachableError(
             f"The server refuses us ({status}).", "Set prometheus.bearer_token_file or prometheus.username."
@@ -262,13 +338,13 @@ def _judge(status: int, body: bytes) -> Mapping[str, object]:
     return document
 
 
-def _said(body: bytes) -> str:
+def _said(body: bytearray) -> str:
     """The server's own words on an error, short and harmless; empty where it gave none."""
     error = clean_text(_error(body), MAX_NOTE).rstrip(".")
     return f": {error}" if error else ""
 
 
-def _error(body: bytes) -> str:
+def _error(body: bytearray) -> str:
     try:
         document = json.loads(body[:65536])
     except (ValueError, RecursionError):
@@ -277,7 +353,7 @@ def _error(body: bytes) -> str:
     return error if isinstance(error, str) else ""
 
 
-def _is_too_much(body: bytes) -> bool:
+def _is_too_much(body: bytearray) -> bool:
     said = _error(body).lower()
     return any(words in said for words in _TOO_MUCH)
 
@@ -289,12 +365,16 @@ def _seconds(header: str | None) -> float:
         return 0.0
 
 
-def _unreachable(url: str, error: requests.RequestException) -> UnreachableError:
+def _unreachable(url: str, error: Exception) -> UnreachableError:
     kinds = (
         (requests.exceptions.SSLError, "its certificate is not accepted", "Set prometheus.ca_file."),
         (requests.exceptions.ProxyError, "the proxy does not answer", "Check prometheus.proxy."),
         (requests.exceptions.Timeout, "it does not answer in time", "Check the address and the network."),
-        (requests.exceptions.ConnectionError, "no connection can be made, or it broke", "Is the server running?"),
+        (
+            (requests.exceptions.ConnectionError, HTTPError, HTTPException),
+            "no connection can be made, or it broke",
+            "Is the server running?",
+        ),
     )
     for kind, why, remedy in kinds:
         if isinstance(error, kind):

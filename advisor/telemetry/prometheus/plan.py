@@ -1,11 +1,13 @@
 """How a window is asked for: in days, in smaller pieces where a limit is met, several at once, and what failed is told.
 
-A piece ends where a UTC day ends, so that next week's run asks for the same days and finds them in the cache.
+A piece ends where a UTC day ends, so that next week's run asks for the same days and finds them in the cache. What all
+answers together may hold follows from how many series the server counted: one that tells of many more is not believed.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,15 +18,21 @@ import numpy.typing as npt
 from ....rules.errors import SkuwiseError
 from ...frame import Window
 from ...moments import minute
-from .answers import Answer, AnswerError, Grid, Labels
+from .answers import MAX_LABEL, Answer, Floats, Grid, Labels
 from .cache import Cache
-from .client import Client, RefusedError, TooMuchError
+from .client import Client
+from .errors import AnswerError, RefusedError, TooMuchError
 
 DAY = 86400.0
 # Values of one answer: some 25 bytes of JSON each, and ten times that while it is read.
 MAX_VALUES = 150_000
 # What was asked this long after its end does not change any more: late samples have come.
 SETTLED_SECONDS = 7200.0
+# Series over a window: so many times those that were counted at its end (work comes and goes), or so many in any case.
+_TIMES_COUNTED = 20
+_SERIES_ANYWAY = 50_000
+# Values of all measures of a run, beside what those that were counted need; 8 bytes each.
+_VALUES_ANYWAY = 48_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,27 @@ class Log:
             self.notes.append(note)
 
 
+class Held:
+    """How many values the answers of a run may hold together, and do, those on their way among them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._left = _VALUES_ANYWAY
+
+    def allow(self, values: int) -> None:
+        """So many are expected, or were let go."""
+        with self._lock:
+            self._left += values
+
+    def take(self, values: int) -> bool:
+        """Count these; False, and they are not, where they are too many."""
+        with self._lock:
+            if values > self._left:
+                return False
+            self._left -= values
+            return True
+
+
 @dataclass(frozen=True)
 class Runner:
     """Asks a server for measures over a window. `now`: Unix seconds, by which it is told what will not change."""
@@ -60,48 +89,61 @@ class Runner:
     concurrency: int
     now: float
     progress: Callable[[str], None] = lambda _: None
+    held: Held = field(default_factory=Held)
 
     def matrices(self, asks: Sequence[Ask], window: Window, step: float, series: int) -> Iterator[tuple[Ask, Answer]]:
         """Each measure over the whole window, in the order of `asks`; what cannot be had stays missing."""
         whole = Grid(window.start + step, window.end, step)
         pieces = pieces_of(whole, series)
+        self.held.allow(_TIMES_COUNTED * series * whole.count * len(asks))
         with ThreadPoolExecutor(max_workers=self.concurrency, thread_name_prefix="skuwise-prometheus") as pool:
             # So many measures are on their way at once as keep the workers busy, and no more are held in memory.
             ahead = max(1, math.ceil(2 * self.concurrency / len(pieces)))
-            waiting: list[tuple[Ask, list[Future[list[tuple[Grid, Answer]]]]]] = []
+            waiting: list[tuple[Ask, _Joining, list[Future[None]]]] = []
             try:
                 for number, ask in enumerate(asks, start=1):
-                    waiting.append((ask, [pool.submit(self._piece, ask, piece) for piece in pieces]))
+                    joining = _Joining(whole, series, self.held)
+                    waiting.append((ask, joining, [pool.submit(self._piece, ask, piece, joining) for piece in pieces]))
                     while waiting and (len(waiting) > ahead or number == len(asks)):
-                        first, futures = waiting.pop(0)
+                        first, parts, futures = waiting.pop(0)
                         self.progress(first.name)
-                        parts = [part for future in futures for part in future.result()]
-                        yield first, _joined(parts, whole)
+                        for future in futures:
+                            future.result()
+                        if parts.too_many:
+                            self.log.add(f"{first.name} is missing: {parts.too_many}")
+                        yield first, parts.answer()
             except BaseException:
-                for _, futures in waiting:
+                for _, _, futures in waiting:
                     for future in futures:
                         future.cancel()
                 raise
 
-    def _piece(self, ask: Ask, grid: Grid) -> list[tuple[Grid, Answer]]:
+    def _piece(self, ask: Ask, grid: Grid, into: _Joining) -> None:
+        if into.too_many:
+            return
         held = self.cache.get(ask.query, grid, ask.kept)
         if held is not None:
-            return [(grid, held)]
+            into.add(grid, held)
+            return
         try:
             told = self.client.range(ask.query, grid, ask.kept)
         except TooMuchError as error:
             if grid.count > 1:
-                return [part for half in halves(grid) for part in self._piece(ask, half)]
+                for half in halves(grid):
+                    self._piece(ask, half, into)
+                return
             self._missed(ask, grid, error)
-            return []
+            return
         except (RefusedError, AnswerError) as error:
             self._missed(ask, grid, error)
-            return []
+            return
         for note in told.notes:
             self.log.add(f"The server warns: {note.rstrip('.')}.")
-        if not told.notes and grid.end <= self.now - SETTLED_SECONDS:
+        if told.left_out:
+            self.log.add(f"{ask.name}: series with a label of more than {MAX_LABEL} characters were left out.")
+        if not told.notes and not told.left_out and grid.end <= self.now - SETTLED_SECONDS:
             self.cache.put(ask.query, grid, ask.kept, told.answer)
-        return [(grid, told.answer)]
+        into.add(grid, told.answer)
 
     def _missed(self, ask: Ask, grid: Grid, error: SkuwiseError) -> None:
         self.log.add(
@@ -129,29 +171,69 @@ def halves(grid: Grid) -> tuple[Grid, Grid]:
     return Grid(grid.start, middle, grid.step), Grid(middle + grid.step, grid.end, grid.step)
 
 
-def _joined(parts: Sequence[tuple[Grid, Answer]], whole: Grid) -> Answer:
-    """Parts of a measure as one: a row for each set of labels. Of a series that stands twice the first value counts."""
-    rows: dict[tuple[tuple[str, str], ...], int] = {}
-    labels: list[Labels] = []
-    places: list[npt.NDArray[np.intp]] = []
-    for _, answer in parts:
-        at = []
-        for one in answer.labels:
-            key = tuple(one.items())  # in the order of the labels that are kept, so always the same
-            row = rows.get(key)
-            if row is None:
-                row = rows[key] = len(labels)
-                labels.append(one)
-            at.append(row)
-        places.append(np.array(at, dtype=np.intp))
-    values = np.full((len(labels), whole.count), np.nan)
-    for (grid, answer), at in zip(parts, places, strict=True):
-        offset = round((grid.start - whole.start) / whole.step)
-        columns = slice(offset, offset + grid.count)
-        own = values[:, columns]
-        if len(set(at.tolist())) == len(at):
-            own[at] = answer.values
-            continue
-        for row, told in zip(at.tolist(), answer.values, strict=True):
-            np.copyto(own[row], told, where=np.isnan(own[row]))
-    return Answer(tuple(labels), values)
+class _Joining:
+    """Parts of a measure on their way to one answer: a row for each set of labels, which are kept once.
+
+    `too_many`: why nothing is kept of it; empty: all is. Usable from several threads at once.
+    """
+
+    def __init__(self, whole: Grid, series: int, held: Held) -> None:
+        self._whole = whole
+        self._most_rows = max(_SERIES_ANYWAY, _TIMES_COUNTED * series)
+        self._held = held
+        self._lock = threading.Lock()
+        self._rows: dict[tuple[tuple[str, str], ...], int] = {}
+        self._labels: list[Labels] = []
+        self._parts: list[tuple[Grid, npt.NDArray[np.intp], Floats]] = []
+        self.too_many = ""
+
+    def add(self, grid: Grid, answer: Answer) -> None:
+        with self._lock:
+            if self.too_many:
+                return
+            before = len(self._labels)
+            at = np.fromiter(map(self._row, answer.labels), dtype=np.intp, count=len(answer.labels))
+            rows = len(self._labels)
+            if rows > self._most_rows:
+                self._refuse(f"the server told of {rows} series or more, far beyond those that it counted.")
+            # Once as they came, and once in their place.
+            elif not self._held.take(answer.values.size + (rows - before) * self._whole.count):
+                self._refuse("the server told of far more series than it counted.")
+            else:
+                self._parts.append((grid, at, answer.values))
+
+    def answer(self) -> Answer:
+        """All parts as one, in the order of time. Of a series that stands twice the first value counts."""
+        parts = sorted(self._parts, key=lambda part: part[0].start)
+        # Whichever part came first: rows stand as time has them.
+        order = list(dict.fromkeys(row for _, at, _ in parts for row in at.tolist()))
+        place = np.empty(len(order), dtype=np.intp)
+        place[order] = np.arange(len(order))
+        values = np.full((len(order), self._whole.count), np.nan)
+        for grid, at, told in parts:
+            offset = round((grid.start - self._whole.start) / self._whole.step)
+            own = values[:, offset : offset + grid.count]
+            rows = place[at]
+            if len(set(at.tolist())) == len(at):
+                own[rows] = told
+                continue
+            for row, one in zip(rows.tolist(), told, strict=True):
+                np.copyto(own[row], one, where=np.isnan(own[row]))
+        self._held.allow(sum(told.size for _, _, told in parts))
+        self._parts.clear()
+        return Answer(tuple(self._labels[row] for row in order), values)
+
+    def _row(self, labels: Labels) -> int:
+        key = tuple(labels.items())  # in the order of the labels that are kept, so always the same
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = len(self._labels)
+            self._labels.append(labels)
+        return row
+
+    def _refuse(self, why: str) -> None:
+        self._held.allow(sum(told.size for _, _, told in self._parts))
+        self.too_many = f"{why} Narrow the match, or advise by shard."
+        self._rows.clear()
+        self._labels.clear()
+        self._parts.clear()

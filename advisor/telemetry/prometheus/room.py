@@ -1,0 +1,33 @@
+"""Memory that the answers of one server share while they are read, however many are asked for at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# By json_weight: what 200,000 series of six labels with a value each may take. The program itself takes some 250 MB.
+MOST_BYTES = 512 * 1024 * 1024
+
+
+class Room:
+    """So many bytes for all together. What would not fit by itself must not be asked for."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self.most_bytes = most_bytes
+        self._left = most_bytes
+        self._freed = threading.Condition()
+
+    @contextmanager
+    def taking(self, size_bytes: int) -> Iterator[None]:
+        """Wait for so much room, which whoever has it gives back without waiting for anything."""
+        assert size_bytes <= self.most_bytes
+        with self._freed:
+            self._freed.wait_for(lambda: self._left >= size_bytes)
+            self._left -= size_bytes
+        try:
+            yield
+        finally:
+            with self._freed:
+                self._left += size_bytes
+                self._freed.notify_all()
