@@ -27,7 +27,9 @@ from apscheduler.triggers.interval import IntervalTrigger
 from apscheduler.util import undefined
 
 from ..agent.child import child_command
+from ..agent.clock import SystemClock
 from ..agent.config import SYSTEM_FILE, parse_flag
+from ..agent.model import Instant
 from ..agent.sections import Reader, among, path, read_section, seconds, whole
 from ..agent.slurm_jobs.settings import SlurmSettings, load_slurm_settings
 from ..rules.errors import EXIT_DONE, EXIT_FAILED, UsageError
@@ -37,6 +39,8 @@ from .mail.settings import ReportSettings, load_settings
 SECTION = "serve"
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY_SECONDS = 86400.0
+_SET_SECONDS = 60.0
+_LOOK_SECONDS = 60.0  # between two looks at the clocks
 _STOP_SECONDS = 20.0  # containers are killed 30 s after they were asked to stop (Kubernetes' default)
 
 
@@ -160,6 +164,26 @@ class Serving:
                 run_date=self._now() + timedelta(seconds=again),
             )  # fmt: skip
 
+    def clock_set(self) -> None:
+        """Begin the schedule anew after the clock was set: what was planned by another clock may be a year away.
+
+        Everything is run now. That sends nothing twice and misses no week: what was done lies on the disk.
+        """
+        for planned in self._scheduler.get_jobs():
+            planned.modify(next_run_time=self._now())
+
+
+class ClockWatch:
+    """Tells whether the wall clock was set, by the one that runs since boot."""
+
+    def __init__(self, now: Instant) -> None:
+        self._offset = now.wall_seconds - now.monotonic_seconds
+
+    def was_set(self, now: Instant) -> bool:
+        """Whether it was moved by more than a minute since it was last asked."""
+        before, self._offset = self._offset, now.wall_seconds - now.monotonic_seconds
+        return abs(self._offset - before) > _SET_SECONDS
+
 
 class Children:
     """The commands that run just now."""
@@ -220,7 +244,13 @@ def run_serve(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
     for job in planned:
         say(f"{job.name}: {' '.join(job.arguments)}")
     sys.stderr.flush()
-    stop.wait()
+    clock = SystemClock()
+    watch = ClockWatch(clock.now())
+    while not stop.wait(_LOOK_SECONDS):
+        if watch.was_set(clock.now()):
+            say("the clock was set: everything on the schedule is run now")
+            serving.clock_set()
+        scheduler.wakeup()  # it counts the time until its next job by a clock that stands still in a suspend
     say("stopping")
     children.stop()
     scheduler.shutdown(wait=True)

@@ -83,6 +83,15 @@ class Databases:
         frame = read_frame(self.paths, since_seconds=since, until=until, now=now, processes=self.processes)
         return self.jobs.join(frame)
 
+    def newest(self, now: float) -> float | None:
+        """The end of the newest data by the clocks of the nodes (Unix seconds); None: there is none, or all of it is
+        later than `now`. A node whose clock is ahead tells nothing."""
+        from .telemetry.sqlite import CLOCK_TOLERANCE_SECONDS, database_files, spans_of  # noqa: PLC0415
+
+        spans = spans_of(database_files(self.paths), [])
+        ends = (span[1] for span in spans.values() if span is not None)
+        return max((end for end in ends if end <= now + CLOCK_TOLERANCE_SECONDS), default=None)
+
     def has_jobs(self) -> bool:
         """Whether a job table is joined: a file's, or one that was imported into any of the databases."""
         from ..agent.store.slurm_rows import SLURM_JOBS_SINCE  # noqa: PLC0415
@@ -136,6 +145,17 @@ class PrometheusServer:
                 progress=self.progress,
             )  # fmt: skip
             return self.jobs.join(read_frame(reading, catalog, since_seconds=since, until=until))
+        finally:
+            client.close()
+
+    def newest(self, now: float) -> float | None:  # noqa: ARG002 - the server has a clock of its own
+        """What time it is by the server's clock (Unix seconds); None: it does not tell."""
+        from .telemetry.prometheus.client import Client  # noqa: PLC0415
+        from .telemetry.prometheus.settings import load_settings  # noqa: PLC0415
+
+        client = Client(self.url, load_settings(self.environ), self.environ)
+        try:
+            return client.clock()
         finally:
             client.close()
 

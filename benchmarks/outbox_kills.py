@@ -18,7 +18,6 @@ import smtplib
 import sqlite3
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.headerregistry import Address
@@ -38,6 +37,7 @@ from skuwise.advisor.report.job import Job
 from skuwise.advisor.report.weekly import Report
 from skuwise.advisor.report.weeks import week_of
 from skuwise.advisor.source import Databases
+from skuwise.agent.clock import SystemClock
 from skuwise.tests.mail_server import PASSWORD, USER, mail_server
 
 ADDRESSES = ("ops@example.org", "ads@example.org", "search@example.org")
@@ -106,7 +106,7 @@ def work(path: Path, password: Path, port: int, ca_file: Path) -> None:
     job = Written(
         settings, routes, Databases(()), None, None, Beside(None, False, print), week, week.end, None, lambda _: None
     )
-    send(job, Outbox(path), {}, Time(time.time, lambda _: None))
+    send(job, Outbox(path), {}, Time(SystemClock().now, lambda _: None))
 
 
 def forked(job: Callable[[], None], kill_at: int) -> tuple[str, int]:

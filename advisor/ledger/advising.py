@@ -18,6 +18,7 @@ from ..model import Advice, Configuration, Decision, Fleet, Interval, Recommenda
 from ..moves.site import NO_SITE, Case, Site, site_factor
 from ..words import price_note
 from .entries import Entry, Event, Proposal
+from .files import close_to_others
 from .happened import happenings
 from .identity import belonging, is_foreign, is_part_of_same_server, is_same, names_of
 from .kept import Ground
@@ -133,6 +134,8 @@ class Beside:
         with one_at_a_time(self.home):
             # Another process may have begun or split it since it was looked for.
             ledger, mixed = Ledger(ledger_of(self.home, self.fleet)[0]), self.home.exists()
+            # Older versions left it to the umask; a ledger that others are to use is one that is named.
+            close_to_others(ledger.path)
             if mixed or not ledger.path.exists():
                 self._take_over(ledger, mixed, now)
         return ledger

@@ -143,7 +143,10 @@ def event_of(act: Act, now: float, by: str | None, until: float | None, why: str
     reason = _storable(why)
     if act == "snoozed" and (until is None or until <= now):
         past = f"{minute(until)} is past" if until is not None else "No end is given"
-        raise UsageError(f"{past}, so nothing would be snoozed.", "Give a date that is to come (--until).")
+        raise UsageError(
+            f"{past}, so nothing would be snoozed.",
+            f"Give a date that is to come (--until); by the clock of this machine it is {minute(now)}.",
+        )
     if act == "dismissed" and reason is None:
         raise UsageError("The reason is empty.", "Say why (--why): whoever finds this in a year will ask.")
     return Event(act, now, _storable(by) or _user(), until, reason)

@@ -45,7 +45,7 @@ def happenings(entries: Iterable[Entry], seen: Seen, now: float) -> list[tuple[s
         ground = entry.proposal.ground
         if ground is None or seen.end < ground.seen_until - _DAY:
             continue  # an older window than the proposal rests on
-        trial = tried(entry, ground, seen)
+        trial = tried(entry, ground, seen, now)
         if trial is not None:
             found.append((entry.proposal.id, Event("tried", now, BY_ITSELF, None, trial[0], Figures(tried=trial[1]))))
         event = _event(entry, ground, seen, now)
@@ -90,7 +90,7 @@ def _done(entry: Entry, ground: Ground, stand: Stand, seen: Seen, now: float) ->
         return None
     told = realised(p.action, ground, stand, seen)
     undone = entry.last("regressed")
-    if undone is not None and stand.since <= undone.at and not _is_well(told):
+    if undone is not None and stand.since <= _seen_until(undone) and not _is_well(told):
         return None
     how = "" if asked else "Done unasked. "
     return Event("done", now, BY_ITSELF, None, f"{how}{stand.told} {measured_words(told)}", Figures(realised=told))
@@ -117,9 +117,15 @@ def _after(entry: Entry, ground: Ground, stand: Stand, seen: Seen, now: float) -
         return Event("proposed", now, BY_ITSELF, None, "Telemetry since it was done asks for more of the same.")
     noted = entry.last("done", "measured")
     first = last.saving_usd_per_month is None and told.saving_usd_per_month is not None
-    if first or noted is None or now - noted.at >= MEASURE_SECONDS:
+    # By what telemetry tells of the time: a clock that once ran ahead would put the next one off.
+    if first or noted is None or seen.end - _seen_until(noted) >= MEASURE_SECONDS:
         return Event("measured", now, BY_ITSELF, None, measured_words(told), Figures(realised=told))
     return None
+
+
+def _seen_until(event: Event) -> float:
+    """The end of the telemetry that an event rests on (Unix seconds)."""
+    return event.figures.realised.until if event.figures.realised is not None else event.at
 
 
 def _regressed(told: Realised, why: str, now: float) -> Event:

@@ -18,12 +18,20 @@ from sqlite_utils import Database
 from ...rules.plain import clean
 from ..model import Fleet
 from .entries import Entry
+from .guard import FLAG, MOMENT, TEXT, Guarded, read_json
 
 _FLEETS = {
     "id": str, "name": str, "simulated": int, "match": str, "clusters": str, "server": str, "labels": str,
     "first_seen": float, "last_seen": float,
 }  # fmt: skip
 _MEMBERS = {"fleet": str, "member": str, "node": str, "last_seen": float}
+FLEETS_FORM = {
+    "fleets": {
+        "id": TEXT, "name": TEXT, "simulated": FLAG, "match": TEXT, "clusters": TEXT, "server": TEXT, "labels": TEXT,
+        "first_seen": MOMENT, "last_seen": MOMENT,
+    },
+    "fleet_members": {"fleet": TEXT, "member": TEXT, "node": TEXT, "last_seen": MOMENT},
+}  # fmt: skip
 # Fleets of different clusters that share less than half of their GPUs are two: single nodes are moved, not fleets.
 _RENAMED_SHARE = 0.5
 _LABEL = re.compile(r"\s*([a-zA-Z_][a-zA-Z0-9_]*)")
@@ -118,13 +126,13 @@ def begin_fleets(db: Database) -> None:
         db.table("fleet_members").create(_MEMBERS, pk=("fleet", "member"), not_null=set(_MEMBERS))
 
 
-def note_fleet(db: Database, fleet: Fleet) -> None:
+def note_fleet(db: Database, file: Guarded, fleet: Fleet) -> None:
     """Record that the ledger is this fleet's: what was known of it stays, what is new is added."""
     id_ = _digest([fleet.simulated, fleet.match], 12)
-    before = next((k for key, k in _read(db) if key == id_), None)
+    before = next((k for key, k in _read(file) if key == id_), None)
     seen = max(fleet.end, before.last_seen) if before else fleet.end
     clusters = fleet.clusters | before.clusters if before else fleet.clusters
-    held = next(db.query("SELECT first_seen FROM fleets WHERE id = ?", [id_]), {"first_seen": fleet.end})
+    held = next(iter(file.rows("fleets", "WHERE id = ?", [id_])), {"first_seen": fleet.end})
     row = {
         "id": id_, "name": _storable(fleet.name), "simulated": int(fleet.simulated), "match": json.dumps(fleet.match),
         "clusters": json.dumps(sorted(clusters)), "server": _storable(fleet.server),
@@ -138,25 +146,20 @@ def note_fleet(db: Database, fleet: Fleet) -> None:
     )
 
 
-def fleets_in(db: Database) -> tuple[Known, ...]:
+def fleets_in(file: Guarded) -> tuple[Known, ...]:
     """The fleets that the ledger was written for; empty: an older skuwise wrote it, or none was ever told.
 
     Raises sqlite3.DataError where the rows are not as we write them.
     """
-    return tuple(known for _, known in _read(db)) if db.table("fleets").exists() else ()
+    return tuple(known for _, known in _read(file))
 
 
-def _read(db: Database) -> list[tuple[str, Known]]:
+def _read(file: Guarded) -> list[tuple[str, Known]]:
     members: dict[str, dict[str, str]] = {}
-    for row in db.query("SELECT fleet, member, node FROM fleet_members"):
-        if not all(isinstance(value, str) for value in row.values()):
-            raise sqlite3.DataError("fleet_members holds what is no text")
+    for row in file.rows("fleet_members"):
         members.setdefault(row["fleet"], {})[row["member"]] = row["node"]
     found = []
-    for row in db.query("SELECT * FROM fleets ORDER BY id"):
-        for name, kind in _FLEETS.items():
-            if not isinstance(row[name], (int, float) if kind is float else kind):
-                raise sqlite3.DataError(f"fleets.{name} holds what is of another kind")
+    for row in file.rows("fleets", "ORDER BY id"):
         match, clusters = (_texts(_json(row[name], name)) for name in ("match", "clusters"))
         labels = _json(row["labels"], "labels")
         if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
@@ -171,7 +174,7 @@ def _read(db: Database) -> list[tuple[str, Known]]:
 
 def _json(text: str, name: str) -> object:
     try:
-        return json.loads(text)
+        return read_json(text)
     except (ValueError, RecursionError) as error:
         raise sqlite3.DataError(f"fleets.{name} holds what cannot be read") from error
 

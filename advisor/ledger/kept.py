@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..model import Configuration, Interval, Yardstick
+from .guard import MOMENT, read_json
 
 # Hours that a replica on trial and the rest must have run side by side: a whole day of load.
 TRIAL_HOURS = 24.0
@@ -127,7 +128,7 @@ def to_json(value: Any) -> str:  # noqa: ANN401
 
 def from_json(kind: type[T], text: str) -> T:
     """The value back. Raises ValueError for what `to_json` cannot have written."""
-    return _reader(kind)(json.loads(text))
+    return _reader(kind)(read_json(text))
 
 
 def _bare(value: Any) -> Any:  # noqa: ANN401
@@ -141,6 +142,8 @@ def _bare(value: Any) -> Any:  # noqa: ANN401
     return value
 
 
+# Fields that are Unix seconds, and are written as dates.
+_MOMENTS = ("since", "until", "seen_until")
 Reader = Callable[[Any], Any]
 
 
@@ -184,6 +187,8 @@ def _of_fields(kind: Any) -> Reader:  # noqa: ANN401
         if not isinstance(value, dict):
             return _refuse(value)
         told = {name: readers[name](one) for name, one in value.items() if name in readers}
+        if any(name in told and MOMENT.fault(told[name]) for name in _MOMENTS):
+            return _refuse(value)
         try:
             return kind(**{**lacking, **told})
         except TypeError as error:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ...rules.errors import NothingToDo, StoreError
 from ..model import Fleet
+from .files import locked
 from .identity import file_stem, is_same, shared
 from .store import DamagedError, Ledger
+
+# Splitting the ledger for all fleets of an older version takes some seconds.
+_WAIT_SECONDS = 60.0
 
 
 def default_path(environment: Mapping[str, str]) -> Path | None:
@@ -94,14 +97,18 @@ def put_aside(home: Path, now: float) -> Path:
 def one_at_a_time(home: Path) -> Iterator[None]:
     """Of several processes one begins or splits ledgers at a time. Raises StoreError where there can be no folder."""
     folder = folder_of(home)
-    try:
-        # Who decided what, and why, is the user's own (XDG: a folder that is not there is made so).
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = (folder / ".lock").open("w")
-    except OSError as error:
-        raise StoreError(
-            f"Ledgers cannot be written in {folder}: {error.strerror}.", "Name a file that you may write with --ledger."
-        ) from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with ExitStack() as held:
+        try:
+            # Who decided what, and why, is the user's own (XDG: a folder that is not there is made so).
+            held.enter_context(locked(folder / ".lock", wait_seconds=_WAIT_SECONDS))
+        except BlockingIOError as error:
+            raise StoreError(
+                f"Another process has held the ledgers in {folder} for {_WAIT_SECONDS:.0f} s.",
+                "Try again when it is done.",
+            ) from error
+        except OSError as error:
+            raise StoreError(
+                f"Ledgers cannot be written in {folder}: {error.strerror}.",
+                "Name a file that you may write with --ledger.",
+            ) from error
         yield

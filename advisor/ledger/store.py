@@ -7,66 +7,48 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import fields, replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlite_utils import Database
 
+from ...agent.store.bounds import Bounds, bounds_of
 from ...rules.errors import NothingToDo, StoreError
 from ..model import Fleet
 from .entries import BY_ITSELF, Entry, Event, Proposal
-from .identity import Known, begin_fleets, fleets_in, note_fleet
-from .kept import NO_FIGURES, Figures, Ground, from_json, to_json
-
-APPLICATION_ID = 0x736B756C  # "skul"
-VERSION = 1002  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
-_BUSY_SECONDS = 10.0
-
-_RECOMMENDATIONS = {
-    "id": str, "action": str, "about": str, "source_config": str, "target_config": str, "saving_usd_per_month": float,
-    "freed_gpu_hours_per_month": float, "realisation": str, "risk": str, "blocked": int, "text": str, "source": str,
-    "first_proposed": float, "last_proposed": float, "ground": str,
-}  # fmt: skip
-_MAILED = {"seq": int, "recipient": str, "recommendation": str, "at": float}
-_EVENTS = {
-    "seq": int,
-    "recommendation": str,
-    "act": str,
-    "at": float,
-    "by": str,
-    "until": float,
-    "why": str,
-    "figures": str,
-}
-_MOMENTS = ("first_proposed", "last_proposed", "at", "until")
-_YEAR_10000 = 253_402_300_800.0  # Unix seconds: what no date is written of any more
-# What minor version 1 added: columns of JSON (kept.py), and the table of what was mailed. Version 2: whose it is.
-_ADDED = {"recommendations": "ground", "events": "figures"}
-_KINDS = {str: "text", float: "number", int: "whole number"}
-_TOLD = """
-    WITH told AS (SELECT recommendation, max(at) AS at FROM mailed WHERE recipient = ? AND at < ?
-        GROUP BY recommendation)
-    SELECT recommendation FROM told WHERE at >= ? AND NOT EXISTS (
-        SELECT 1 FROM events
-        WHERE events.recommendation = told.recommendation AND events.act = 'regressed' AND events.at > told.at
-    )
-"""
-_ONLY_ADDED = (
-    "CREATE TRIGGER events_are_not_{past} BEFORE {verb} ON events "
-    "BEGIN SELECT RAISE(ABORT, 'events are only ever added'); END"
+from .files import begin_file, check_place
+from .guard import Guarded, check_pages, guarded
+from .identity import Known, fleets_in, note_fleet
+from .rows import (
+    APPLICATION_ID,
+    CLOCK_DOUBT_SECONDS,
+    FORM,
+    VERSION,
+    add_events,
+    begin_tables,
+    bring_up,
+    is_behind,
+    is_later,
+    is_over,
+    read_entries,
+    regressions,
+    row_of,
 )
+
+_BUSY_SECONDS = 10.0
+# A thousand recommendations with a year of events are some 5 MB. A cell holds the names of all nodes of a series.
+_MOST_BYTES, _CELL_BYTES, _GIVEN_BYTES = 128 << 20, 4 << 20, 256 << 20
+
+# recipient, recommendation, at (Unix seconds); the end of the week that was told of (Unix seconds), where it is known
+Mailed = tuple[str, str, float, float | None]
+Happenings = Callable[[Sequence[Entry]], Sequence[tuple[str, Event]]]
 
 
 class DamagedError(StoreError):
     """The file is damaged, or holds what no skuwise wrote: waiting or asking for more rights does not help."""
-
-
-T = TypeVar("T")
-Mailed = tuple[str, str, float]  # recipient, recommendation, at (Unix seconds)
-Happenings = Callable[[Sequence[Entry]], Sequence[tuple[str, Event]]]
 
 
 class Ledger:
@@ -78,30 +60,32 @@ class Ledger:
 
     def entries(self) -> tuple[Entry, ...]:
         """All that was ever proposed, by id. Raises NothingToDo (no such file, or nothing in it yet), StoreError."""
-        with self._reading() as db:
-            return _entries(db)
+        with self._reading() as file:
+            return read_entries(file)
 
     def fleets(self) -> tuple[Known, ...]:
         """Whose it is. Raises NothingToDo (no such file, or nothing in it yet), StoreError."""
-        with self._reading() as db:
-            return fleets_in(db)
+        with self._reading() as file:
+            return fleets_in(file)
 
     def adopt(self, fleet: Fleet, entries: Sequence[Entry] = (), mailed: Sequence[Mailed] = ()) -> int:
         """Begin the ledger of a fleet, or go on with it, and take over what another file holds of it, with its history.
         Gives how many recommendations were new here. Raises StoreError."""
-        with self._writing(create=True) as db:
-            note_fleet(db, fleet)
-            held = {row["id"] for row in db.query("SELECT id FROM recommendations")}
+        with self._writing(create=True) as (db, file):
+            note_fleet(db, file, fleet)
+            held = {row["id"] for row in file.rows("recommendations")}
             new = [entry for entry in entries if entry.proposal.id not in held]
             times = [{"first_proposed": e.first_proposed, "last_proposed": e.last_proposed} for e in new]
             db.table("recommendations").insert_all(
-                {**_row(entry.proposal, None, 0.0), **own} for entry, own in zip(new, times, strict=True)
+                {**row_of(entry.proposal, None, 0.0, None), **own} for entry, own in zip(new, times, strict=True)
             )
-            _add(db, [(entry.proposal.id, event) for entry in new for event in entry.events])
+            add_events(db, [(entry.proposal.id, event) for entry in new for event in entry.events])
             taken = {entry.proposal.id for entry in new}
+            # Events are numbered anew here, so that what came after a mail is told by its time.
             db.table("mailed").insert_all(
-                {"recipient": to, "recommendation": id_, "at": at} for to, id_, at in mailed if id_ in taken
-            )
+                {"recipient": to, "recommendation": id_, "at": at, "week": week, "event": None}
+                for to, id_, at, week in mailed if id_ in taken
+            )  # fmt: skip
             return len(new)
 
     def recover(self) -> None:
@@ -109,17 +93,16 @@ class Ledger:
         if not self.path.exists():
             raise self._nothing()
         with self._told("written"):
-            uri = f"{self.path.absolute().as_uri()}?mode=rw"
-            connection = sqlite3.connect(uri, uri=True, timeout=self._busy_seconds, isolation_level=None)
-            with closing(connection):
+            check_place(self.path)
+            with guarded(self.path, mode="rw", busy_seconds=self._busy_seconds) as (connection, _):
                 connection.execute("BEGIN IMMEDIATE")
                 connection.execute("ROLLBACK")
 
     def mailed(self) -> tuple[Mailed, ...]:
         """All that was mailed. Raises NothingToDo, StoreError."""
-        with self._reading() as db:
-            rows = db.query("SELECT recipient, recommendation, at FROM mailed ORDER BY seq")
-            return tuple(tuple(row.values()) for row in rows) if db.table("mailed").exists() else ()  # type: ignore[misc]
+        with self._reading() as file:
+            rows = file.rows("mailed", "ORDER BY seq")
+            return tuple((row["recipient"], row["recommendation"], row["at"], row["week"]) for row in rows)
 
     def propose(
         self,
@@ -134,80 +117,106 @@ class Ledger:
         `happened` is given what stands in the ledger and gives the events that telemetry tells of it; `fleet`: whose
         telemetry that was. A ledger that is not there is begun. Raises StoreError.
         """
-        with self._writing(create=True) as db:
+        with self._writing(create=True) as (db, file):
             if fleet is not None:
-                note_fleet(db, fleet)
-            known = {entry.proposal.id: entry for entry in _entries(db)}
+                note_fleet(db, file, fleet)
+            seen_until = fleet.end if fleet is not None else None
+            known = {entry.proposal.id: entry for entry in read_entries(file)}
             events = list(happened(tuple(known.values()))) if happened is not None else []
             for id_, event in events:
                 known[id_] = replace(known[id_], events=(*known[id_].events, event))
             given = {proposal.id: proposal for proposal in proposals}
-            rows = [_row(proposal, known.get(id_), now) for id_, proposal in given.items()]
+            rows = [row_of(proposal, known.get(id_), now, seen_until) for id_, proposal in given.items()]
             for id_ in given:
-                if id_ not in known or known[id_].decision(now).state == "expired":
+                if id_ not in known or is_over(known[id_], now, seen_until):
                     events.append((id_, Event("proposed", now, BY_ITSELF)))
             for id_, entry in known.items():
-                over = id_ not in given and entry.decision(now).state == "expired"
+                over = id_ not in given and is_over(entry, now, seen_until)
                 if over and (not entry.events or entry.events[-1].act != "expired"):
                     events.append((id_, Event("expired", now, BY_ITSELF)))
             db.table("recommendations").upsert_all(rows, pk="id")
-            _add(db, events)
+            if not is_behind(now, seen_until):
+                # By a clock that ran ahead they would stay open for as long again.
+                db.execute(
+                    "UPDATE recommendations SET last_proposed = ?, first_proposed = min(first_proposed, ?) "
+                    "WHERE last_proposed > ?",
+                    [now, now, now + CLOCK_DOUBT_SECONDS],
+                )
+            add_events(db, events)
             return len(given.keys() - known.keys())
 
     def add(self, recommendation: str, event: Event) -> None:
         """Add an event to what was proposed before. Raises NothingToDo where there is no ledger, StoreError."""
-        with self._writing(create=False) as db:
-            _add(db, [(recommendation, event)])
+        with self._writing(create=False) as (db, _):
+            add_events(db, [(recommendation, event)])
 
-    def note_mailed(self, recipient_key: str, ids: Collection[str], now: float) -> None:
-        """Note that these recommendations were told to a recipient at `now` (Unix seconds). Raises StoreError."""
-        with self._writing(create=True) as db:
+    def note_mailed(
+        self, recipient_key: str, ids: Collection[str], now: float, *, week_end: float | None = None
+    ) -> None:
+        """Note that these recommendations were told to a recipient at `now`, of the week up to `week_end` (both Unix
+        seconds; None: of no week). Raises StoreError."""
+        with self._writing(create=True) as (db, _):
+            newest = db.execute("SELECT max(seq) FROM events").fetchone()[0] or 0
             db.table("mailed").insert_all(
-                {"recipient": recipient_key, "recommendation": one, "at": now} for one in sorted(set(ids))
+                {"recipient": recipient_key, "recommendation": one, "at": now, "week": week_end, "event": newest}
+                for one in sorted(set(ids))
             )
 
     def mailed_since(self, recipient_key: str, since: float, before: float = math.inf) -> frozenset[str]:
-        """What a recipient was told from `since` until `before` (Unix seconds), and need not be told again.
+        """What a recipient was told of weeks that ended from `since` until `before` (Unix seconds), and need not be
+        told again. What was told of no week counts by when it was told.
 
         What regressed after it was told is not among them. Empty where there is no ledger. Raises StoreError.
         """
         try:
-            with self._reading() as db:
-                if not db.table("mailed").exists():
+            with self._reading() as file:
+                if not file.has("mailed"):
                     return frozenset()
-                return frozenset(row["recommendation"] for row in db.query(_TOLD, [recipient_key, before, since]))
+                mailed = file.rows("mailed", "WHERE recipient = ?", [recipient_key])
+                seqs = {row["recommendation"]: (row["seq"], row["at"]) for row in regressions(file)}
         except NothingToDo:
             return frozenset()
+        told: dict[str, dict[str, Any]] = {}
+        for row in mailed:
+            if since <= (row["at"] if row["week"] is None else row["week"]) < before:
+                told[row["recommendation"]] = row
+        return frozenset(id_ for id_, row in told.items() if id_ not in seqs or not is_later(seqs[id_], row))
 
     @contextmanager
-    def _reading(self) -> Iterator[Database]:
+    def _reading(self) -> Iterator[Guarded]:
         if not self.path.exists():
             raise self._nothing()
         with self._told("read"):
-            connection = sqlite3.connect(
-                f"{self.path.absolute().as_uri()}?mode=ro", uri=True, timeout=self._busy_seconds, isolation_level=None
-            )
-            with closing(connection):
-                db = Database(connection, recursive_triggers=False, execute_plugins=False)
-                db.execute("BEGIN")
-                if not self._is_ours(connection):
-                    raise self._nothing()
-                yield db
+            check_place(self.path)
+            try:
+                with self._opened("ro"):
+                    pass
+            except sqlite3.OperationalError as error:
+                if getattr(error, "sqlite_errorname", "") != "SQLITE_READONLY_ROLLBACK":
+                    raise
+                # A process was killed while it wrote: whoever may write undoes that.
+                self.recover()
+            with self._opened("ro") as file:
+                yield file
 
     @contextmanager
-    def _writing(self, *, create: bool) -> Iterator[Database]:
+    def _opened(self, mode: str) -> Iterator[Guarded]:
+        with guarded(self.path, mode=mode, busy_seconds=self._busy_seconds, bounds=_bounds) as (connection, meter):
+            connection.execute("BEGIN")
+            if not self._is_ours(connection):
+                raise self._nothing()
+            yield Guarded(connection, FORM, meter)
+
+    @contextmanager
+    def _writing(self, *, create: bool) -> Iterator[tuple[Database, Guarded]]:
         if not create and not self.path.exists():
             raise self._nothing()
         with self._told("written"):
             if create:
                 # Who decided what, and why, is the user's own (XDG: a folder that is not there is made so).
-                self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            mode = "rwc" if create else "rw"
-            connection = sqlite3.connect(
-                f"{self.path.absolute().as_uri()}?mode={mode}", uri=True, timeout=self._busy_seconds,
-                isolation_level=None,
-            )  # fmt: skip
-            with closing(connection):
+                begin_file(self.path)
+            check_place(self.path)
+            with guarded(self.path, mode="rw", busy_seconds=self._busy_seconds, bounds=_bounds) as (connection, meter):
                 db = Database(connection, recursive_triggers=False, execute_plugins=False)
                 # Before anything is written, and in one look: another process may be beginning the ledger just now.
                 db.execute("BEGIN")
@@ -218,10 +227,13 @@ class Ledger:
                 if not self._is_ours(connection):
                     if not create:
                         raise self._nothing()
-                    _begin(db)
-                elif int(connection.execute("PRAGMA user_version").fetchone()[0]) < VERSION:
-                    _bring_up(db)
-                yield db
+                    begin_tables(db)
+                else:
+                    Guarded(connection, FORM, meter)
+                    check_pages(connection, meter)
+                    if int(connection.execute("PRAGMA user_version").fetchone()[0]) < VERSION:
+                        bring_up(db)
+                yield db, Guarded(connection, FORM, meter)
                 db.execute("COMMIT")  # without it, closing rolls back
 
     def _is_ours(self, connection: sqlite3.Connection) -> bool:
@@ -262,118 +274,12 @@ class Ledger:
             raise _error(self.path, done, error) from error
 
 
-def _begin(db: Database) -> None:
-    db.table("recommendations").create(_RECOMMENDATIONS, pk="id")
-    db.table("events").create(
-        _EVENTS, pk="seq", foreign_keys=[("recommendation", "recommendations", "id")],
-        not_null={"recommendation", "act", "at", "by"},
-    )  # fmt: skip
-    _begin_mailed(db)
-    begin_fleets(db)
-    for verb, past in (("UPDATE", "changed"), ("DELETE", "deleted")):
-        db.execute(_ONLY_ADDED.format(verb=verb, past=past))
-    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    db.execute(f"PRAGMA user_version = {VERSION}")
-
-
-def _bring_up(db: Database) -> None:
-    """A ledger of an older minor version, with what was added since. Those who know only that version still read it."""
-    for table, column in _ADDED.items():
-        if column not in db.table(table).columns_dict:
-            db.execute(f"ALTER TABLE {table} ADD COLUMN {column} TEXT")
-    if not db.table("mailed").exists():
-        _begin_mailed(db)
-    begin_fleets(db)
-    db.execute(f"PRAGMA user_version = {VERSION}")
-
-
-def _begin_mailed(db: Database) -> None:
-    db.table("mailed").create(_MAILED, pk="seq", not_null={"recipient", "recommendation", "at"})
-
-
-def _keeps_its_ground(old: Entry, new: Proposal, now: float) -> bool:
-    """What was accepted is measured against what was accepted; what is blocked by now rests on nothing new."""
-    settled = old.decision(now).state in ("accepted", "done") and old.proposal.ground is not None
-    return settled or new.ground is None
-
-
-def _entries(db: Database) -> tuple[Entry, ...]:
-    events = _histories(db)
-    names = [f.name for f in fields(Proposal)]
-    found = []
-    for row in _proposed(db):
-        values: dict[str, Any] = {n: row.get(n) for n in names}
-        proposal = Proposal(
-            **{**values, "blocked": bool(values["blocked"]), "ground": _kept(Ground, values["ground"], "ground")}
-        )
-        history = tuple(events.get(proposal.id, ()))
-        found.append(Entry(proposal, row["first_proposed"], row["last_proposed"], history))
-    return tuple(found)
-
-
-def _row(proposal: Proposal, old: Entry | None, now: float) -> dict[str, Any]:
-    """What is proposed at `now`, over what was before (None: it is new)."""
-    values = {f.name: getattr(proposal, f.name) for f in fields(Proposal)}
-    ground = proposal.ground
-    first = last = now
-    if old is not None:
-        first, last = old.first_proposed, max(now, old.last_proposed)
-        ground = old.proposal.ground if _keeps_its_ground(old, proposal, now) else ground
-    kept = to_json(ground) if ground is not None else None
-    return {**values, "blocked": int(proposal.blocked), "ground": kept, "first_proposed": first, "last_proposed": last}
-
-
-def _kept(kind: type[T], text: str | None, what: str) -> T | None:
-    if text is None:
-        return None
-    try:
-        return from_json(kind, text)
-    except (ValueError, RecursionError) as error:
-        raise sqlite3.DataError(f"{what} holds what cannot be read") from error
-
-
-def _proposed(db: Database) -> Iterator[dict[str, Any]]:
-    for row in db.query("SELECT * FROM recommendations ORDER BY id"):
-        _check(row, _RECOMMENDATIONS, "recommendations", may_lack=("saving_usd_per_month", "ground"))
-        yield row
-
-
-def _histories(db: Database) -> dict[str, list[Event]]:
-    found: dict[str, list[Event]] = {}
-    names = [f.name for f in fields(Event)]
-    for row in db.query("SELECT * FROM events ORDER BY seq"):
-        _check(row, _EVENTS, "events", may_lack=("until", "why", "figures"))
-        values: dict[str, Any] = {n: row.get(n) for n in names}
-        figures = _kept(Figures, values["figures"], "figures") or NO_FIGURES
-        found.setdefault(row["recommendation"], []).append(Event(**{**values, "figures": figures}))
-    return found
-
-
-def _check(row: Mapping[str, Any], columns: Mapping[str, type], table: str, *, may_lack: Collection[str]) -> None:
-    """Raises `sqlite3.DataError` for a row that we cannot have written. SQLite keeps any value in any column."""
-    for name, kind in columns.items():
-        value = row.get(name)
-        if value is None:
-            if name in may_lack:
-                continue
-            raise sqlite3.DataError(f"{table}.{name} holds nothing")
-        if not isinstance(value, (int, float) if kind is float else kind):
-            raise sqlite3.DataError(f"{table}.{name} holds what is no {_KINDS[kind]}")
-        if name in _MOMENTS and not 0 <= value < _YEAR_10000:
-            raise sqlite3.DataError(f"{table}.{name} holds what is no moment")
-
-
-def _add(db: Database, events: Iterable[tuple[str, Event]]) -> None:
-    """Add events, each to the recommendation it is of."""
-    names = [f.name for f in fields(Event)]
-    db.table("events").insert_all(
-        {
-            "recommendation": id_,
-            **{name: getattr(event, name) for name in names},
-            "figures": to_json(event.figures) if event.figures != NO_FIGURES else None,
-        }
-        for id_, event in events
-    )
+def _bounds(on_disk: int) -> Bounds:
+    """What one reading of a ledger may cost. Raises sqlite3.DataError where it is too large to be one."""
+    if on_disk > _MOST_BYTES:
+        raise sqlite3.DataError(f"it is larger than {_MOST_BYTES >> 20} MiB")
+    own = bounds_of(on_disk)
+    return replace(own, cell_bytes=_CELL_BYTES, given_bytes=min(own.given_bytes, _GIVEN_BYTES))
 
 
 def _error(path: Path, done: str, error: sqlite3.Error) -> StoreError:
@@ -392,5 +298,9 @@ def _error(path: Path, done: str, error: sqlite3.Error) -> StoreError:
         )
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
         return StoreError(f"The ledger {path} cannot be {done}: {error}.", "Look at the disk, then try again.")
-    kind = DamagedError if isinstance(error, sqlite3.DataError) else StoreError
-    return kind(f"The ledger {path} cannot be {done}: {error}.", "Name another file with --ledger.")
+    if isinstance(error, sqlite3.DataError) or name.startswith(("SQLITE_TOOBIG", "SQLITEFORMAT")):
+        return DamagedError(
+            f"The ledger {path} cannot be {done}: {error}.",
+            "It was left untouched: save what is left with: sqlite3 FILE .recover; or name another file with --ledger.",
+        )
+    return StoreError(f"The ledger {path} cannot be {done}: {error}.", "Name another file with --ledger.")

@@ -18,13 +18,16 @@ TOLERANCE = 0.05
 BUSY_MAX = 0.9
 
 
-def tried(entry: Entry, ground: Ground, seen: Seen) -> tuple[str, Tried] | None:
-    """What an open trial came to, and the sentence that says it. None: there is none, or not yet."""
+def tried(entry: Entry, ground: Ground, seen: Seen, now: float) -> tuple[str, Tried] | None:
+    """What an open trial came to by `now` (Unix seconds), and the sentence that says it. None: there is none, or not
+    yet."""
     begun = entry.last("trial", "tried")
     fits = fits_target(entry.proposal.action, ground)
     if begun is None or begun.figures.trial is None or fits is None or ground.time_ratio is None:
         return None
-    runs = [w for w in seen.series(ground.series_id) if w.end > begun.at]
+    # Begun in the future: by a clock that ran ahead. It is surely later than what the proposal rests on.
+    at = begun.at if begun.at <= now else ground.seen_until
+    runs = [w for w in seen.series(ground.series_id) if w.end > at]
     name = begun.figures.trial.replica
     on_trial = [w for w in runs if fits(w) and (name is None or name in (w.name, w.id))]
     rest = [w for w in runs if not fits(w)]

@@ -8,73 +8,38 @@ shows it. Contents leave the file when nobody waits for them any more; who was s
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from sqlite_utils import Database
 
 from ...agent.inventory.text import clean_text
+from ...agent.model import Instant
+from ...agent.store.bounds import Bounds, bounds_of, disk_bytes
 from ...rules.errors import SkuwiseError, StoreError, UsageError
+from ..ledger.files import begin_file, check_place, locked
+from ..ledger.guard import Guarded, check_pages, guarded
 from ..ledger.place import default_path
+from .addresses import bare_address
+from .parcel import Parcel, Reply
+from .rows import APPLICATION_ID, FORM, VERSION, begin_tables, begin_try, bring_up, end_try, left, those_waiting
 
-APPLICATION_ID = 0x736B756F  # "skuo"
-VERSION = 1000  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
-Channel = Literal["mail", "webhook"]
-Result = Literal["accepted", "later", "refused"]
-# RFC 5321, 4.5.4.1: a sender tries for at least four to five days.
-GIVE_UP_SECONDS = 5 * 86400.0
-FIRST_PAUSE_SECONDS = 300.0
-MAX_PAUSE_SECONDS = 4 * 3600.0
 _BUSY_SECONDS = 10.0
-_MAX_REPLY = 300
-
-_MAILS = {
-    "id": int, "week": str, "team": str, "channel": str, "message_id": str, "subject": str, "digest": str,
-    "queued_at": float, "content": bytes,
-}  # fmt: skip
-_DELIVERIES = {
-    "mail": int, "recipient": str, "state": str, "attempts": int, "next_at": float, "ended_at": float, "reply": str,
-}  # fmt: skip
-_ATTEMPTS = {
-    "seq": int, "mail": int, "recipient": str, "began_at": float, "ended_at": float, "result": str, "reply": str,
-}  # fmt: skip
-_WEEKS = {"week": str, "digest": str, "queued_at": float}
-_AUDIT = """
-    SELECT mails.week, mails.team, mails.channel, deliveries.recipient, deliveries.state, deliveries.attempts,
-        mails.queued_at, deliveries.ended_at, deliveries.reply, mails.message_id, mails.digest, mails.subject
-    FROM deliveries JOIN mails ON mails.id = deliveries.mail
-"""
+# A mail has some 10 MB at most; thousands may wait.
+_MOST_BYTES, _CELL_BYTES = 16 << 30, 32 << 20
+_CHECKED_BYTES = 64 << 20  # looking through so many pages takes half a second
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """What one team is to receive by one channel. `week`: the date of its Monday; `team` empty: the fleet's report.
-
-    `content`: a whole message, or the JSON of a webhook. `recipients` of a webhook is its team's name: the address is a
-    secret.
-    """
-
-    week: str
-    team: str
-    channel: Channel
-    message_id: str
-    subject: str
-    content: bytes
-    recipients: tuple[str, ...]
+class DamagedError(StoreError):
+    """The outbox holds what no skuwise wrote: trying again does not help."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What a server said to one recipient. ``later``: it may be accepted another time."""
-
-    result: Result
-    text: str
+class DamagedParcelError(SkuwiseError):
+    """A mail's content is not what was queued: it cannot be sent any more."""
 
 
 def default_outbox(environ: Mapping[str, str]) -> Path:
@@ -94,45 +59,43 @@ class Outbox:
     @contextmanager
     def sending(self) -> Iterator[None]:
         """Hold the outbox for one sender. Raises SkuwiseError where another holds it; a killed one holds nothing."""
-        lock = self.path.with_name(f"{self.path.name}.lock")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            stream = lock.open("w")
-        except OSError as error:
-            raise StoreError(f"The outbox {self.path} cannot be used: {error.strerror}.", _ELSEWHERE) from error
-        with stream:
+        with ExitStack() as held:
             try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
+                held.enter_context(locked(self.path.with_name(f"{self.path.name}.lock"), alone=True))
+            except BlockingIOError as error:
                 raise SkuwiseError(f"Another skuwise sends from {self.path}.", "Let it end first.") from error
+            except OSError as error:
+                raise StoreError(f"The outbox {self.path} cannot be used: {error.strerror}.", _ELSEWHERE) from error
+            with self._open(looking_through=True):
+                pass
             yield
 
     def is_queued(self, week: str, digest: str) -> bool:
         """Whether all of a week was queued; `digest` names the routes by which it was."""
-        with self._open() as db:
-            return bool(list(db.query("SELECT 1 FROM weeks WHERE week = ? AND digest = ?", [week, digest])))
+        with self._open() as (_, file):
+            return bool(file.rows("weeks", "WHERE week = ? AND digest = ?", [week, digest]))
 
     def note_queued(self, week: str, digest: str, now: float) -> None:
         """Note that all of a week is queued."""
-        with self._open() as db:
+        with self._open() as (db, _):
             db.table("weeks").insert({"week": week, "digest": digest, "queued_at": now}, ignore=True)
 
     def known(self, week: str) -> frozenset[tuple[str, str, str]]:
         """(team, channel, recipient) of all that was ever queued of a week."""
         query = "SELECT team, channel, recipient FROM deliveries JOIN mails ON mails.id = mail WHERE week = ?"
-        with self._open() as db:
-            return frozenset((row["team"], row["channel"], row["recipient"]) for row in db.query(query, [week]))
+        with self._open() as (_, file):
+            return frozenset((str(team), str(channel), str(to)) for team, channel, to in file.fetch(query, [week]))
 
     def queue(self, parcel: Parcel, now: float) -> int:
         """Write a parcel to the disk for those of its recipients who were never to receive it. Gives their count.
 
         `now`: Unix seconds. Raises StoreError; then nothing of it is queued.
         """
-        known = self.known(parcel.week)
+        known = self.known(parcel.week)  # of several senders one holds the outbox
         fresh = [r for r in dict.fromkeys(parcel.recipients) if (parcel.team, parcel.channel, r) not in known]
         if not fresh:
             return 0
-        with self._open() as db:
+        with self._open() as (db, _):
             mail = db.table("mails").insert({
                 "week": parcel.week, "team": parcel.team, "channel": parcel.channel, "message_id": parcel.message_id,
                 "subject": clean_text(parcel.subject), "digest": hashlib.sha256(parcel.content).hexdigest(),
@@ -145,121 +108,144 @@ class Outbox:
             )  # fmt: skip
         return len(fresh)
 
-    def due(self, now: float, team: str | None = None) -> tuple[int, ...]:
+    def due(self, now: Instant, team: str | None = None) -> tuple[int, ...]:
         """The mails that wait for somebody and may be tried at `now`, the oldest first; of `team` alone where named."""
-        query = """
-            SELECT DISTINCT mail FROM deliveries JOIN mails ON mails.id = mail
-            WHERE state = 'queued' AND next_at <= :now AND (:team IS NULL OR team = :team) ORDER BY mail
-        """
-        with self._open() as db:
-            return tuple(row["mail"] for row in db.query(query, {"now": now, "team": team}))
+        with self._open() as (_, file):
+            due = {row["mail"] for row in those_waiting(file) if left(row, now) <= 0}
+            if team is not None:
+                due &= {int(row[0]) for row in file.fetch("SELECT id FROM mails WHERE team = ?", [team])}
+            return tuple(sorted(due))
 
     def waiting(self) -> int:
         """How many recipients have yet to receive something."""
-        with self._open() as db:
-            return int(next(db.query("SELECT count(*) AS n FROM deliveries WHERE state = 'queued'"))["n"])
+        with self._open() as (_, file):
+            return len(those_waiting(file))
 
-    def load(self, number: int, now: float) -> Parcel:
-        """A mail with those of its recipients who are due."""
-        query = "SELECT recipient FROM deliveries WHERE mail = ? AND state = 'queued' AND next_at <= ? ORDER BY rowid"
-        with self._open() as db:
-            mail = db.table("mails").get(number)
-            recipients = tuple(row["recipient"] for row in db.query(query, [number, now]))
+    def soonest(self, now: Instant) -> float:
+        """Seconds until somebody who waits may be tried; 0 where it is now, or nobody waits."""
+        with self._open() as (_, file):
+            return min((left(row, now) for row in those_waiting(file)), default=0.0)
+
+    def load(self, number: int, now: Instant) -> Parcel:
+        """A mail with those of its recipients who are due. Raises DamagedParcelError where it is not what was queued,
+        and nothing of it can be sent."""
+        with self._open() as (_, file):
+            mail = next(iter(file.rows("mails", "WHERE id = ?", [number])), None)
+            if mail is None:
+                raise sqlite3.DataError(f"it waits for a mail that it does not hold, {number}")
+            recipients = tuple(row["recipient"] for row in those_waiting(file, number) if left(row, now) <= 0)
+        content = mail["content"]
+        if content is None or hashlib.sha256(content).hexdigest() != mail["digest"]:
+            raise DamagedParcelError(f"The content of mail {number} in {self.path} is not what was queued.")
+        if mail["channel"] == "mail":
+            for one in recipients:
+                try:
+                    bare_address(one, "it")
+                except UsageError as error:
+                    raise DamagedParcelError(f"Mail {number} in {self.path}: {error.message}") from error
         return Parcel(
-            mail["week"], mail["team"], mail["channel"], mail["message_id"], mail["subject"], bytes(mail["content"]),
-            recipients,
-        )  # fmt: skip
+            mail["week"], mail["team"], mail["channel"], mail["message_id"], mail["subject"], content, recipients
+        )
 
-    def begin(self, number: int, recipients: Sequence[str], now: float) -> None:
-        """Note that a mail is handed over now: if no end follows, it may have arrived."""
-        with self._open() as db:
-            db.table("attempts").insert_all({"mail": number, "recipient": r, "began_at": now} for r in recipients)
-            for recipient in recipients:
+    def give_up(self, number: int, why: str, now: Instant) -> tuple[str, ...]:
+        """Refuse a mail to all who wait for it; gives who they are, with team and channel, in words."""
+        with self._open() as (db, file):
+            (mail,) = file.rows("mails", "WHERE id = ?", [number])
+            waiting = [row["recipient"] for row in those_waiting(file, number)]
+            for recipient in waiting:
                 db.execute(
-                    "UPDATE deliveries SET attempts = attempts + 1 WHERE mail = ? AND recipient = ?",
-                    [number, recipient],
+                    "UPDATE deliveries SET state = 'refused', ended_at = ?, reply = ? WHERE mail = ? AND recipient = ?",
+                    [now.wall_seconds, why, number, recipient],
                 )
+        return tuple(f"{mail['team'] or 'the fleet'} ({mail['channel']}, {one})" for one in waiting)
 
-    def end(self, number: int, replies: Mapping[str, Reply], now: float) -> Mapping[str, Reply]:
-        """Note what became of an attempt, and let go of a content that nobody waits for any more. Gives what is noted:
-        who was put off for five days is refused."""
+    def begin(self, number: int, recipients: Sequence[str], now: Instant) -> None:
+        """Note that a mail is handed over now: if no end follows, it may have arrived.
+
+        Room for what the server will say is taken already: on a disk that is full nothing is sent, rather than sent and
+        not written down.
+        """
+        with self._open() as (db, _):
+            for recipient in recipients:
+                begin_try(db, number, recipient, now)
+
+    def end(self, number: int, replies: Mapping[str, Reply], now: Instant) -> Mapping[str, Reply]:
+        """Note what became of an attempt. Gives what is noted: who was put off for five days is refused."""
         noted: dict[str, Reply] = {}
-        with self._open() as db:
-            queued_at = float(db.table("mails").get(number)["queued_at"])
+        with self._open() as (db, file):
             for recipient, said in replies.items():
-                reply = Reply(said.result, clean_text(said.text, _MAX_REPLY))
-                if reply.result == "later" and now - queued_at > GIVE_UP_SECONDS:
-                    reply = Reply("refused", f"given up after five days; last: {reply.text}")
-                noted[recipient] = reply
-                _end(db, number, recipient, reply, now)
-            db.execute(
-                "UPDATE mails SET content = NULL WHERE id = ? AND NOT EXISTS "
-                "(SELECT 1 FROM deliveries WHERE mail = mails.id AND state = 'queued')",
-                [number],
-            )
+                (row,) = file.rows("deliveries", "WHERE mail = ? AND recipient = ?", [number, recipient])
+                noted[recipient] = end_try(db, row, said, now)
         return noted
 
+    def let_go(self) -> None:
+        """Let go of contents that nobody waits for any more. Apart from noting what was sent: on a full disk that must
+        not fail with this."""
+        with self._open() as (db, _):
+            db.execute(
+                "UPDATE mails SET content = NULL WHERE content IS NOT NULL AND NOT EXISTS "
+                "(SELECT 1 FROM deliveries WHERE mail = mails.id AND state = 'queued')"
+            )
+
     @contextmanager
-    def _open(self) -> Iterator[Database]:
+    def _open(self, *, looking_through: bool = False) -> Iterator[tuple[Database, Guarded]]:
         """The file, made where it is not there, within one transaction that the end commits."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not self.path.exists():
-                self.path.touch(mode=0o600)  # contents name users and money
-            connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
-            with closing(connection):
+            begin_file(self.path, alone=True)  # contents name users and money
+            check_place(self.path, alone=True)
+            with guarded(self.path, mode="rw", busy_seconds=_BUSY_SECONDS, bounds=_bounds) as (connection, meter):
                 # The folder is synced too: a rollback that came back would send again what was sent.
                 connection.execute("PRAGMA synchronous = EXTRA")
-                connection.execute("PRAGMA secure_delete = ON")  # a content that is let go of is overwritten
+                connection.execute("PRAGMA secure_delete = ON").fetchall()  # what is let go of is overwritten
                 connection.execute("BEGIN IMMEDIATE")
                 db = Database(connection, recursive_triggers=False, execute_plugins=False)
-                self._check(db)
-                yield db
+                if self._check(db):
+                    Guarded(connection, FORM, meter)
+                    if looking_through and disk_bytes(self.path) <= _CHECKED_BYTES:
+                        check_pages(connection, meter)
+                    bring_up(db)
+                yield db, Guarded(connection, FORM, meter)
                 connection.execute("COMMIT")
         except OSError as error:
             raise StoreError(f"The outbox {self.path} cannot be used: {error.strerror}.", _ELSEWHERE) from error
         except sqlite3.Error as error:
-            raise StoreError(f"The outbox {self.path} cannot be used: {error}.", _ELSEWHERE) from error
+            raise self._told(error) from error
 
-    def _check(self, db: Database) -> None:
-        """Begin an empty file. Raises StoreError for a file that is not ours, or of a newer skuwise."""
+    def _told(self, error: sqlite3.Error) -> StoreError:
+        name = getattr(error, "sqlite_errorname", "")
+        sentence = f"The outbox {self.path} cannot be used: {error}."
+        if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+            return StoreError(sentence, "Nothing of it is lost: make room on the disk, and run the same command again.")
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            return StoreError(f"Another process holds the outbox {self.path}.", "Try again when it is done.")
+        if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+            return StoreError(sentence, _ELSEWHERE)
+        return DamagedError(
+            sentence,
+            "It was left untouched: mend it (sqlite3 FILE .recover), or move it away: then the week is queued anew, "
+            "and who received it already receives it twice.",
+        )
+
+    def _check(self, db: Database) -> bool:
+        """Whether it was begun; an empty file is now. Raises StoreError for one that is not ours, or of a newer
+        skuwise."""
         number = int(db.execute("PRAGMA application_id").fetchone()[0])
         version = int(db.execute("PRAGMA user_version").fetchone()[0])
         if number == APPLICATION_ID:
             if version // 1000 > VERSION // 1000:
                 raise StoreError(f"The outbox {self.path} was written by a newer skuwise.", "Update skuwise here.")
-            return
+            return True
         if number or version or db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise StoreError(f"{self.path} is a database, but no outbox; it was left untouched.", _ELSEWHERE)
-        db.table("mails").create(_MAILS, pk="id")
-        db.table("deliveries").create(_DELIVERIES, pk=("mail", "recipient"), foreign_keys=[("mail", "mails", "id")])
-        db.table("attempts").create(_ATTEMPTS, pk="seq", foreign_keys=[("mail", "mails", "id")])
-        db.table("weeks").create(_WEEKS, pk=("week", "digest"))
-        db.create_view("audit", _AUDIT)
-        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        db.execute(f"PRAGMA user_version = {VERSION}")
+        begin_tables(db)
+        return False
 
 
 _ELSEWHERE = "Name a file that you may write (report.outbox)."
 
 
-def _end(db: Database, number: int, recipient: str, reply: Reply, now: float) -> None:
-    which = [number, recipient]
-    db.execute(
-        "UPDATE attempts SET ended_at = ?, result = ?, reply = ? "
-        "WHERE seq = (SELECT max(seq) FROM attempts WHERE mail = ? AND recipient = ?)",
-        [now, reply.result, reply.text, *which],
-    )
-    if reply.result == "later":
-        tried = int(db.table("deliveries").get(tuple(which))["attempts"])
-        pause = min(FIRST_PAUSE_SECONDS * 2 ** max(0, min(tried, 20) - 1), MAX_PAUSE_SECONDS)
-        db.execute(
-            "UPDATE deliveries SET next_at = ?, reply = ? WHERE mail = ? AND recipient = ?",
-            [now + pause, reply.text, *which],
-        )
-        return
-    state = "sent" if reply.result == "accepted" else "refused"
-    db.execute(
-        "UPDATE deliveries SET state = ?, ended_at = ?, reply = ? WHERE mail = ? AND recipient = ?",
-        [state, now, reply.text, *which],
-    )
+def _bounds(on_disk: int) -> Bounds:
+    """What one look into an outbox may cost. Raises sqlite3.DataError where it is too large to be one."""
+    if on_disk > _MOST_BYTES:
+        raise sqlite3.DataError(f"it is larger than {_MOST_BYTES >> 30} GiB")
+    return replace(bounds_of(on_disk), cell_bytes=_CELL_BYTES)

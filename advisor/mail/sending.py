@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...rules.errors import SkuwiseError
-from .outbox import Channel, Outbox, Parcel, Reply
+from ...agent.model import Instant
+from ...rules.errors import SkuwiseError, StoreError
+from ...rules.plain import clean
+from .outbox import DamagedParcelError, Outbox
+from .parcel import Channel, Parcel, Reply
 
 
 class CarrierDownError(SkuwiseError):
@@ -31,19 +35,20 @@ class Carrier(Protocol):
 @dataclass(frozen=True, slots=True)
 class Tally:
     """What a run did, by recipients. `refused`: who will not receive it, and why, in words. `down`: why a channel was
-    left for later."""
+    left for later. `soonest_seconds`: in how long somebody who waits is due again; 0: now."""
 
     sent: int
     waiting: int
     refused: tuple[str, ...]
     down: tuple[SkuwiseError, ...]
+    soonest_seconds: float = 0.0
 
 
 def send_waiting(
     outbox: Outbox,
     carriers: Mapping[Channel, Carrier],
     *,
-    clock: Callable[[], float],
+    clock: Callable[[], Instant],
     sleep: Callable[[float], None],
     mails_per_minute: int,
     say: Callable[[str], None],
@@ -51,13 +56,17 @@ def send_waiting(
 ) -> Tally:
     """Try everything that is due once; of the team `only` where one is named.
 
-    `clock`: Unix seconds. The caller holds the outbox (`Outbox.sending`).
+    The caller holds the outbox (`Outbox.sending`).
     """
     sent, refused, carried = 0, [], 0
     down: dict[Channel, SkuwiseError] = {}
     try:
         for number in outbox.due(clock(), only):
-            parcel = outbox.load(number, clock())
+            try:
+                parcel = outbox.load(number, clock())
+            except DamagedParcelError as error:
+                refused += [f"{name}: {error}" for name in outbox.give_up(number, error.message, clock())]
+                continue
             carrier = carriers.get(parcel.channel)
             if carrier is None or parcel.channel in down or not parcel.recipients:  # the clock may have gone back
                 continue
@@ -72,7 +81,7 @@ def send_waiting(
             noted = outbox.end(number, carrier.carry(parcel), clock())
             carried += 1
             for recipient, reply in noted.items():
-                name = f"{parcel.team or 'the fleet'} ({parcel.channel}, {recipient})"
+                name = clean(f"{parcel.team or 'the fleet'} ({parcel.channel}, {recipient})")
                 if reply.result == "accepted":
                     sent += 1
                     say(f"sent: {name}")
@@ -80,7 +89,9 @@ def send_waiting(
                     refused.append(f"{name}: {reply.text}")
                 else:
                     say(f"later: {name}: {reply.text}")
+            with suppress(StoreError):  # on a full disk: the next run does
+                outbox.let_go()
     finally:
         for carrier in carriers.values():
             carrier.close()
-    return Tally(sent, outbox.waiting(), tuple(refused), tuple(down.values()))
+    return Tally(sent, outbox.waiting(), tuple(refused), tuple(down.values()), outbox.soonest(clock()))

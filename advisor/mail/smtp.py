@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, cast
 from ...agent.deadline import Deadline
 from ...agent.inventory.text import clean_text
 from ...rules.errors import UsageError
-from .outbox import Parcel, Reply
+from .parcel import Parcel, Reply
 from .sending import CarrierDownError
 from .settings import ReportSettings
 

@@ -12,7 +12,7 @@ import urllib3
 from ...agent.inventory.text import clean_text
 from ..http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession
 from .letter import Letter
-from .outbox import Parcel, Reply
+from .parcel import Parcel, Reply
 
 # Slack cuts a message at 40,000 characters and folds it long before; the mail has the whole report.
 MAX_CHARACTERS = 3000

@@ -6,9 +6,12 @@ import argparse
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
-from ...rules.errors import EXIT_DONE, SkuwiseError, UsageError
+from ...agent.model import Instant
+from ...rules.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
 from ...rules.fields import suggest
 from ...rules.plain import clean
 from ..commands import add_ledger, cores, ledger_beside, say, write_stdout, write_whole
@@ -21,7 +24,7 @@ from ..moments import minute, parse_moment
 from ..source import Source, add_source_choice, source_of
 from .dispatch import Time, send
 from .job import Job
-from .weeks import Week, reported_week
+from .weeks import NotOverError, Week, reported_week
 
 
 def configure_report(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +59,24 @@ def run_report(options: argparse.Namespace) -> int:
         )
     if not settings.send:
         return _dry_run(job)
-    return send(job, _outbox(settings, environ), environ, Time(time.time, time.sleep))
+    return _send(job, _outbox(settings, environ), environ)
+
+
+def _send(job: Job, outbox: Outbox, environ: Mapping[str, str]) -> int:
+    """Send the week; where it is not over by the telemetry, the last one that is, and raise NotOverError: the next run
+    tries this one again."""
+    clocks = Time(_clocks, time.sleep)
+    try:
+        return send(job, outbox, environ, clocks)
+    except NotOverError as early:
+        with suppress(NothingToDo):
+            send(replace(job, week=reported_week(None, early.newest), named=True), outbox, environ, clocks)
+        raise
+
+
+def _clocks() -> Instant:
+    """The wall clock, and the one that runs since boot and goes on while the machine sleeps."""
+    return Instant(time.time(), time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)))
 
 
 def _outbox(settings: ReportSettings, environ: Mapping[str, str]) -> Outbox:
@@ -76,7 +96,7 @@ def _job(options: argparse.Namespace, settings: ReportSettings, week: Week, now:
     return Job(
         settings, routes, _source(options, settings), options.rules or settings.rules,
         options.prices or settings.prices, ledger_beside(options), week, now, options.only, say,
-        said_prices(options, os.environ),
+        said_prices(options, os.environ), options.week is not None,
     )  # fmt: skip
 
 

@@ -7,16 +7,19 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ...agent.model import Instant
 from ...rules.errors import EXIT_DONE, SkuwiseError, UsageError
 from ...rules.plain import clean
 from ..credentials import secret
 from ..mail.message import NOBODY, Envelope, compose, message_id
-from ..mail.outbox import Channel, Outbox, Parcel
+from ..mail.outbox import Outbox
+from ..mail.parcel import Channel, Parcel
 from ..mail.routes import Team
 from ..mail.sending import Carrier, Tally, send_waiting
 from ..mail.settings import check_webhook
 from ..mail.smtp import SmtpCarrier
 from ..mail.webhook import WebhookCarrier, payload
+from ..moments import span
 from .job import Job
 
 # Stands for a webhook where a mail has an address: the webhook's own is a secret.
@@ -25,9 +28,9 @@ WEBHOOK = "webhook"
 
 @dataclass(frozen=True)
 class Time:
-    """The clock (Unix seconds), and how to wait."""
+    """The clocks, and how to wait."""
 
-    now: Callable[[], float]
+    now: Callable[[], Instant]
     sleep: Callable[[float], None]
 
 
@@ -40,8 +43,9 @@ def send(job: Job, outbox: Outbox, environ: Mapping[str, str], time: Time) -> in
     with outbox.sending():
         routed = _digest(job)
         if not outbox.is_queued(job.week.name, routed):
+            job.check_over()
             _queue(job, outbox, time)
-            outbox.note_queued(job.week.name, routed, time.now())
+            outbox.note_queued(job.week.name, routed, time.now().wall_seconds)
         tally = send_waiting(
             outbox, carriers, only=job.only, clock=time.now, sleep=time.sleep,
             mails_per_minute=job.settings.mails_per_minute, say=job.say,
@@ -55,7 +59,9 @@ def _told(tally: Tally, say: Callable[[str], None]) -> int:
     if tally.refused:
         faults.append(f"Refused for good: {'; '.join(clean(one) for one in tally.refused)}.")
     if tally.waiting:
-        faults.append(f"{tally.waiting} waiting in the outbox: the next run of the same command tries again.")
+        # A span, no moment: it is true whatever this machine's clock says.
+        when = f" once {span(tally.soonest_seconds)} have passed" if tally.soonest_seconds else ""
+        faults.append(f"{tally.waiting} waiting in the outbox: the next run of the same command tries again{when}.")
     if faults:
         raise SkuwiseError(" ".join(faults))
     return EXIT_DONE
@@ -70,7 +76,7 @@ def _queue(job: Job, outbox: Outbox, time: Time) -> None:
     for report in job.reports(teams, noting=True):
         team, letter = report.team, report.letter
         id_ = message_id(job.week.name, team.name, sender)
-        at = time.now()
+        at = time.now().wall_seconds
         contents: dict[Channel, tuple[bytes, tuple[str, ...]]] = {}
         if team.to:
             envelope = Envelope(sender, team.to, job.list_unsubscribe)

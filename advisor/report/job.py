@@ -19,13 +19,13 @@ from ..model import Advice, Decision, Fleet
 from ..moments import minute
 from ..source import Source
 from .weekly import FLEET, Making, Report
-from .weeks import WEEK_SECONDS, Week
+from .weeks import WEEK_SECONDS, Week, check_over
 
 
 @dataclass(frozen=True)
 class Job:
     """`only`: one team's name; None: all. `now`: Unix seconds; `beside`: the ledger. `hourly`: prices by the hour, as
-    somebody wrote them."""
+    somebody wrote them. `named`: somebody asked for this week; else it is the last one by the clock."""
 
     settings: ReportSettings
     routes: Routes
@@ -38,6 +38,7 @@ class Job:
     only: str | None
     say: Callable[[str], None]
     hourly: SaidPrices | None = None
+    named: bool = True
 
     @property
     def fleet(self) -> Team:
@@ -80,13 +81,18 @@ class Job:
         )  # fmt: skip
         return making.reports(teams)
 
+    def check_over(self) -> None:
+        """Raises NotOverError where the last week by the clock is not over by the telemetry."""
+        if not self.named:
+            check_over(self.week, self.source.newest(self.now))
+
     def note_told(self, report: Report, now: float) -> None:
         """Note what a team was told of: within the cooldown it is not told again at length."""
         own = self._quiet(report.fleet)
         if own.path is None or not report.told:
             return
         try:
-            own.written(now).note_mailed(_key(report.team.name), report.told, now)
+            own.written(now).note_mailed(_key(report.team.name), report.told, now, week_end=self.week.end)
         except StoreError as error:
             self.say(f"not noted in the ledger: {error}")
 
@@ -120,7 +126,8 @@ class Job:
         if own.path is None:
             return frozenset()
         try:
-            since = self.now - self.settings.cooldown_seconds
+            # By weeks, not by the clock: what was told exactly a cooldown ago is told again.
+            since = self.week.end - self.settings.cooldown_seconds + 1.0
             return Ledger(own.path).mailed_since(_key(team), since, self.week.end)
         except StoreError:
             return frozenset()

@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...rules.errors import UsageError
+from ...rules.errors import SkuwiseError, UsageError
 from ..moments import day, minute
 
 WEEK_SECONDS = 7 * 86400.0
 _FIRST_MONDAY = 4 * 86400.0  # 1970-01-05
+# Telemetry of a week is complete where it ends within so long of the week: the last hour is yet to be rolled up.
+_LATE_SECONDS = 2 * 3600.0
+# Beyond so many weeks nothing tells of the last week any more, whichever clock is right.
+_MOST_BEHIND = 5
+
+
+class NotOverError(SkuwiseError):
+    """A week is over by this machine's clock, and not by the telemetry. `newest`: its end (Unix seconds)."""
+
+    def __init__(self, week: Week, newest: float) -> None:
+        super().__init__(
+            f"By the telemetry the week of {week.name} is not over: the newest is of {minute(newest)}.",
+            "Look at the clock of this machine, and whether anything is collected; "
+            f"--week {week.name} sends what there is.",
+        )
+        self.newest = newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +46,13 @@ class Week:
 def week_of(ts: float) -> Week:
     """The week in which a moment (Unix seconds) lies."""
     return Week(_FIRST_MONDAY + (ts - _FIRST_MONDAY) // WEEK_SECONDS * WEEK_SECONDS)
+
+
+def check_over(week: Week, newest: float | None) -> None:
+    """Raises NotOverError where the newest telemetry (Unix seconds; None: nothing tells) is of before the end of a
+    week: by a clock that runs ahead, half a week would be told as a whole, and the rest of it never."""
+    if newest is not None and week.end - _MOST_BEHIND * WEEK_SECONDS <= newest < week.end - _LATE_SECONDS:
+        raise NotOverError(week, newest)
 
 
 def reported_week(asked: float | None, now: float) -> Week:

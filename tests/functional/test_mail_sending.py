@@ -15,11 +15,14 @@ from pathlib import Path
 import pytest
 from skuwise.advisor.mail.letter import Attachment, Image, Letter
 from skuwise.advisor.mail.message import Envelope, compose, message_id
-from skuwise.advisor.mail.outbox import FIRST_PAUSE_SECONDS, GIVE_UP_SECONDS, Channel, Outbox, Parcel
+from skuwise.advisor.mail.outbox import Outbox
+from skuwise.advisor.mail.parcel import Channel, Parcel
+from skuwise.advisor.mail.patience import FIRST_PAUSE_SECONDS, GIVE_UP_SECONDS
 from skuwise.advisor.mail.sending import Carrier, Tally, send_waiting
 from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.advisor.mail.smtp import SmtpCarrier
 from skuwise.advisor.mail.webhook import WebhookCarrier, payload
+from skuwise.agent.model import Instant
 from skuwise.rules.errors import SkuwiseError, StoreError
 from skuwise.tests.mail_server import PASSWORD, USER, MailServer, mail_server
 
@@ -76,7 +79,8 @@ class Desk:
         with self.outbox.sending():
             return send_waiting(
                 self.outbox, carriers or {"mail": SmtpCarrier(self.settings, password)},  # type: ignore[arg-type]
-                clock=lambda: self.at, sleep=self.slept.append, mails_per_minute=30, say=self.said.append,
+                clock=lambda: Instant(self.at, self.at - NOW), sleep=self.slept.append, mails_per_minute=30,
+                say=self.said.append,
             )  # fmt: skip
 
     def rows(self, sql: str) -> list[tuple[object, ...]]:
@@ -438,8 +442,12 @@ def test_a_webhook_that_never_ends_its_answer_holds_up_no_mail(tmp_path: Path, s
 def test_what_is_not_due_any_more_when_it_is_loaded_is_not_sent(tmp_path: Path, server: MailServer, hook: Hook) -> None:
     desk = Desk(tmp_path, server)
     desk.outbox.queue(Parcel(WEEK, "", "webhook", "<id>", "s", payload(LETTER), ("webhook",)), NOW)
-    times = iter([NOW, NOW - 60])  # set back between the two
     carriers: dict[Channel, Carrier] = {"webhook": WebhookCarrier({"": hook.url}, timeout_seconds=30)}
+    hook.status = 429
+    assert desk.send(carriers={"webhook": carriers["webhook"]}).waiting == 1
+    hook.posted.clear()
+    due = FIRST_PAUSE_SECONDS
+    times = iter([Instant(NOW + due, due), *[Instant(NOW + due - 60, due - 60)] * 2])  # set back between the two
     tally = send_waiting(
         desk.outbox, carriers, clock=lambda: next(times), sleep=desk.slept.append, mails_per_minute=30,
         say=desk.said.append,

@@ -178,7 +178,7 @@ def test_a_server_that_is_down_is_an_error_and_the_next_run_sends(
     server.behaviour.mail = "550 not you"
     assert report("--send", "--only", "serving") == 1
     said = capsys.readouterr().err
-    assert "2 waiting in the outbox: the next run of the same command tries again." in said
+    assert "2 waiting in the outbox: the next run of the same command tries again once 5 min have passed." in said
     server.behaviour.mail = None
     outbox = site(server, send=True)
     with closing(sqlite3.connect(outbox)) as connection, connection:

@@ -50,16 +50,18 @@ def test_what_telemetry_tells_is_a_state_like_a_decision(acts, after_days, state
     assert stands([Event(act, END, "skuwise") for act in acts], END, END + after_days * DAY).state == state
 
 
-def any_of(kind) -> st.SearchStrategy:
-    """Values of a type whose numbers are finite."""
+def any_of(kind, name: str = "") -> st.SearchStrategy:
+    """Values of a type whose numbers can be; `name`: of the field."""
     if kind is float:
-        return st.floats(allow_nan=False, allow_infinity=False)
+        return st.floats(0, 2.5e11) if name in ("since", "until", "seen_until") else st.floats(-1e300, 1e300)
+    if kind is int:
+        return st.integers(-(2**53), 2**53)
     if types.NoneType in get_args(kind):
         return st.none() | any_of(next(one for one in get_args(kind) if one is not types.NoneType))
     if get_origin(kind) is Mapping:
         return st.dictionaries(st.text(max_size=9), any_of(float), max_size=3)
     if dataclasses.is_dataclass(kind):
-        return st.builds(kind, **{name: any_of(hint) for name, hint in get_type_hints(kind).items()})
+        return st.builds(kind, **{name: any_of(hint, name) for name, hint in get_type_hints(kind).items()})
     return st.from_type(kind)
 
 

@@ -9,6 +9,7 @@ asked again as it is. Redirects are not followed: they would carry the secrets e
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -133,6 +134,16 @@ class Client:
         """The names of metrics that have series matching `selector` between two moments."""
         asked = {"match[]": selector, "start": f"{start:.3f}", "end": f"{end:.3f}"}
         return self._ask("api/v1/label/__name__/values", asked, _names, method="GET")
+
+    def clock(self) -> float | None:
+        """What time it is by the server's clock (Unix seconds); None: it does not tell."""
+        try:
+            data = self._ask("api/v1/query", {"query": "time()"}, lambda document: document.get("data"))
+            result = data.get("result") if isinstance(data, dict) else None
+            told = float(result[1]) if isinstance(result, list) and len(result) == 2 else math.nan
+        except (UnreachableError, RefusedError, AnswerError, TooMuchError, TypeError, ValueError):
+            return None
+        return told if math.isfinite(told) else None
 
     def about(self, path: str) -> Mapping[str, object]:
         """What the server says of itself at ``api/v1/status/PATH``; empty where it does not say that."""

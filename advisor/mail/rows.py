@@ -1,0 +1,148 @@
+"""What stands in an outbox's tables: their form, who waits, and what becomes of a try."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlite_utils import Database
+
+from ...agent.inventory.text import clean_text
+from ...agent.model import Instant
+from ..ledger.guard import MOMENT, OPTIONAL_MOMENT, OPTIONAL_TEXT, TEXT, WHOLE, Column, Form, Guarded
+from .parcel import Reply
+from .patience import GIVE_UP_SECONDS, left_seconds, lived_seconds, pause_seconds
+
+APPLICATION_ID = 0x736B756F  # "skuo"
+VERSION = 1001  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
+MAX_REPLY = 300  # characters, and bytes
+# What a try will write beside the reply: six numbers.
+_MORE_BYTES = 64
+_MAILS = {
+    "id": int, "week": str, "team": str, "channel": str, "message_id": str, "subject": str, "digest": str,
+    "queued_at": float, "content": bytes,
+}  # fmt: skip
+_DELIVERIES = {
+    "mail": int, "recipient": str, "state": str, "attempts": int, "next_at": float, "ended_at": float, "reply": str,
+    "lived_seconds": float, "tried_at": float, "tried_since_boot": float,
+}  # fmt: skip
+# What minor version 1 added: by which a try is due and given up whatever the clock says.
+_ADDED = ("lived_seconds", "tried_at", "tried_since_boot")
+_ATTEMPTS = {
+    "seq": int, "mail": int, "recipient": str, "began_at": float, "ended_at": float, "result": str, "reply": str,
+}  # fmt: skip
+_WEEKS = {"week": str, "digest": str, "queued_at": float}
+_AUDIT = """
+    SELECT mails.week, mails.team, mails.channel, deliveries.recipient, deliveries.state, deliveries.attempts,
+        mails.queued_at, deliveries.ended_at, deliveries.reply, mails.message_id, mails.digest, mails.subject
+    FROM deliveries JOIN mails ON mails.id = deliveries.mail
+"""
+_SPAN = Column(float, optional=True, least=0.0, most=1e10)
+
+FORM = Form(
+    {
+        "mails": {
+            "id": WHOLE, "week": TEXT, "team": TEXT, "channel": Column(str, words=("mail", "webhook")),
+            "message_id": TEXT, "subject": TEXT, "digest": TEXT, "queued_at": MOMENT,
+            "content": Column(bytes, optional=True),
+        },
+        "deliveries": {
+            "mail": WHOLE, "recipient": TEXT, "state": Column(str, words=("queued", "sent", "refused")),
+            "attempts": WHOLE, "next_at": MOMENT, "ended_at": OPTIONAL_MOMENT, "reply": TEXT,
+            "lived_seconds": _SPAN, "tried_at": OPTIONAL_MOMENT, "tried_since_boot": _SPAN,
+        },
+        "attempts": {
+            "seq": WHOLE, "mail": WHOLE, "recipient": TEXT, "began_at": MOMENT, "ended_at": OPTIONAL_MOMENT,
+            "result": Column(str, optional=True, words=("accepted", "later", "refused")), "reply": OPTIONAL_TEXT,
+        },
+        "weeks": {"week": TEXT, "digest": TEXT, "queued_at": MOMENT},
+    },
+    views=frozenset({"audit"}),
+)  # fmt: skip
+
+
+def begin_tables(db: Database) -> None:
+    db.table("mails").create(_MAILS, pk="id")
+    db.table("deliveries").create(_DELIVERIES, pk=("mail", "recipient"), foreign_keys=[("mail", "mails", "id")])
+    db.table("attempts").create(_ATTEMPTS, pk="seq", foreign_keys=[("mail", "mails", "id")])
+    db.table("weeks").create(_WEEKS, pk=("week", "digest"))
+    db.create_view("audit", _AUDIT)
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def bring_up(db: Database) -> None:
+    """An outbox of an older minor version, with what was added since."""
+    if int(db.execute("PRAGMA user_version").fetchone()[0]) >= VERSION:
+        return
+    there = db.table("deliveries").columns_dict
+    for column in _ADDED:
+        if column not in there:
+            db.execute(f"ALTER TABLE deliveries ADD COLUMN {column} REAL")
+    db.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def those_waiting(file: Guarded, mail: int | None = None) -> list[dict[str, Any]]:
+    """The deliveries that wait, in the order in which they were queued; of one mail where it is named."""
+    return file.rows("deliveries", "WHERE state = 'queued' AND (?1 IS NULL OR mail = ?1) ORDER BY rowid", [mail])
+
+
+def _tried(row: Mapping[str, Any]) -> Instant | None:
+    """When the last try ended, by both clocks."""
+    at, since_boot = row["tried_at"], row["tried_since_boot"]
+    return Instant(at, since_boot) if at is not None and since_boot is not None else None
+
+
+def left(row: Mapping[str, Any], now: Instant) -> float:
+    return left_seconds(row["next_at"], row["attempts"], _tried(row), now)
+
+
+def _lived(row: Mapping[str, Any], now: Instant) -> float:
+    tried = _tried(row)
+    return lived_seconds(tried, now) if tried is not None else 0.0
+
+
+def _short(text: str) -> str:
+    """What a server said, in the room that was kept for it."""
+    return clean_text(text, MAX_REPLY).encode()[:MAX_REPLY].decode("utf-8", "ignore")
+
+
+def begin_try(db: Database, mail: int, recipient: str, now: Instant) -> None:
+    """Note that a mail is handed over, with room for all that its end will write: that must not need a byte more."""
+    room = " " * (MAX_REPLY + _MORE_BYTES)
+    db.execute(
+        "INSERT INTO attempts (mail, recipient, began_at, reply) VALUES (?, ?, ?, ?)",
+        [mail, recipient, now.wall_seconds, room],
+    )
+    db.execute(
+        "UPDATE deliveries SET attempts = attempts + 1, reply = substr(reply || ?, 1, ?) "
+        "WHERE mail = ? AND recipient = ?",
+        [room, len(room), mail, recipient],
+    )
+
+
+def end_try(db: Database, row: Mapping[str, Any], said: Reply, now: Instant) -> Reply:
+    """Note what became of a try of a delivery. Gives what is noted: who was put off for five days is refused."""
+    reply, which = Reply(said.result, _short(said.text)), [row["mail"], row["recipient"]]
+    lived = (row["lived_seconds"] or 0.0) + _lived(row, now)
+    if reply.result == "later" and lived > GIVE_UP_SECONDS:
+        reply = Reply("refused", _short(f"given up after five days; last: {reply.text}"))
+    db.execute(
+        "UPDATE attempts SET ended_at = ?, result = ?, reply = ? "
+        "WHERE seq = (SELECT max(seq) FROM attempts WHERE mail = ? AND recipient = ?)",
+        [now.wall_seconds, reply.result, reply.text, *which],
+    )
+    if reply.result == "later":
+        next_at = now.wall_seconds + pause_seconds(row["attempts"])
+        db.execute(
+            "UPDATE deliveries SET next_at = ?, ended_at = NULL, reply = ?, lived_seconds = ?, tried_at = ?, "
+            "tried_since_boot = ? WHERE mail = ? AND recipient = ?",
+            [next_at, reply.text, lived, now.wall_seconds, now.monotonic_seconds, *which],
+        )
+        return reply
+    state = "sent" if reply.result == "accepted" else "refused"
+    db.execute(
+        "UPDATE deliveries SET state = ?, ended_at = ?, reply = ? WHERE mail = ? AND recipient = ?",
+        [state, now.wall_seconds, reply.text, *which],
+    )
+    return reply
