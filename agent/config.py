@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-import tomllib
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, get_args
 
 from ..rules.errors import UsageError
 from ..rules.plain import QUOTED_MAX, clean, quoted
+from ..rules.toml import read_toml
 from .durations import parse_bytes, parse_duration
 from .listen import Address, parse_listen
 from .model import Role
@@ -195,14 +196,11 @@ def _config_home(environ: Mapping[str, str]) -> Path:
 
 def _read_file(path: Path, *, must_exist: bool) -> Mapping[str, Any]:
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
+        return read_toml(path, f"The configuration file {path}")
     except FileNotFoundError:
         if must_exist:
             raise UsageError(f"The configuration file {path} does not exist.", "Name one that does.") from None
         return {}
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"The configuration file {path} cannot be read: {error}.", "Mend it or remove it.") from error
 
 
 def _from_environment(environ: Mapping[str, str]) -> Mapping[str, Any]:
@@ -267,8 +265,8 @@ def _convert(name: str, key: str, value: Any, origin: str) -> Any:  # noqa: ANN4
         return dict(value)
     if not isinstance(value, (str, Path)):
         raise UsageError(f"{key} in {origin} must be text, not {type(value).__name__}.", "Put it in quotes.")
-    if isinstance(value, str) and not value.isprintable():
-        raise UsageError(f"{key} in {origin} holds control characters.", "Remove them.")
+    if any(unicodedata.category(character) == "Cc" for character in str(value)):
+        raise UsageError(f"{key} in {origin} holds a control character.", "Remove it.")
     kind = {f.name: f.type for f in fields(AgentConfig)}[name]
     return Path(value) if kind in ("Path", "Path | None") else str(value)
 
@@ -300,7 +298,7 @@ def _seconds(name: str, key: str, value: Any, origin: str) -> float:  # noqa: AN
         )
     if name == "burst_seconds" and not MIN_BURST_SECONDS <= seconds <= MAX_BURST_SECONDS:
         raise UsageError(f"{key} = {_shown(value)} in {origin} is outside 5 s to 60 s.", "Choose one inside.")
-    if not 0 < seconds < math.inf and name != "burst_every_seconds":
+    if not math.isfinite(seconds) or (seconds <= 0 and name != "burst_every_seconds"):
         raise UsageError(f"{key} = {_shown(value)} in {origin} is not a span of time.", "Give a positive one.")
     return seconds
 

@@ -17,13 +17,14 @@ import pytest
 from skuwise.advisor.simulate.series import Series, import_lines, openmetrics
 
 START_SECONDS = 30.0
+_PACKAGES = {"promtool": "prometheus", "systemd-analyze": "systemd"}
 
 
 def needed(*programs: str) -> None:
     """Skip the test where a program is not installed; fail it where ENGINES_REQUIRED says that it must be."""
     missing = [one for one in programs if shutil.which(one) is None]
     if missing:
-        packages = " ".join(dict.fromkeys("prometheus" if one == "promtool" else one for one in missing))
+        packages = " ".join(dict.fromkeys(_PACKAGES.get(one, one) for one in missing))
         what = f"{' and '.join(missing)} not installed (apt-get install {packages})"
         if os.environ.get("ENGINES_REQUIRED"):
             pytest.fail(what)

@@ -14,7 +14,6 @@ decides anything; of the kinds the narrowest decides.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,12 +23,12 @@ from pathlib import Path
 from ...rules.errors import UsageError
 from ...rules.fields import suggest
 from ...rules.plain import QUOTED_MAX, clean, quoted
+from ...rules.toml import read_toml
 from ..model import WorkloadVerdict
 from .addresses import bare_address
 
 # In the order in which they decide. `label` is the team that telemetry names by itself; `sku` a GPU's or a node's.
 PARTS = ("label", "namespace", "account", "user", "node", "sku")
-MAX_BYTES = 1 << 20
 _TEAM_KEYS = (*PARTS, "to", "webhook_url_file")
 _KEYS = ("administrators", "teams")
 _MAX_NAME = 100
@@ -121,21 +120,9 @@ def _check_overlaps(file: Path, found: Sequence[tuple[str, str, str]]) -> None:
 
 def _read(file: Path) -> Mapping[str, object]:
     try:
-        with file.open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise UsageError(f"The routes file {file} is larger than {MAX_BYTES >> 20} MiB.", "Name another.")
-        return tomllib.loads(content.decode("utf-8"))
-    except OSError as error:
+        return read_toml(file, f"The routes file {file}")
+    except FileNotFoundError as error:
         raise UsageError(f"The routes file {file} cannot be read: {error.strerror}.", "Name one that can.") from error
-    except UnicodeDecodeError:
-        raise UsageError(f"The routes file {file} is no UTF-8 text.", "Save it as UTF-8.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"The routes file {file} is no TOML: {error}.", "Mend it.") from error
-    except RecursionError:
-        raise UsageError(f"The routes file {file} is nested too deeply.", "Mend it.") from None
-    except ValueError:  # of a number with thousands of digits
-        raise UsageError(f"The routes file {file} holds what is no value.", "Mend it.") from None
 
 
 def _team(file: Path, name: str, entry: object) -> Team:

@@ -27,7 +27,7 @@ class MetricsPage:
         self.totals = totals
         self._max_gap = max_gap_seconds
         self._started_ts = started_ts()
-        self._exporter = Exporter(address, self._text, self._is_healthy)
+        self._exporter = Exporter(address, page=self._text, version=lambda: totals.version, is_healthy=self._is_healthy)
         self._absences = _NOTHING
 
     @property

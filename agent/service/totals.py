@@ -126,7 +126,7 @@ class Totals:
         self._lock = Lock()
         self._waiting: list[Tick] = []
         self._recent_ticks = _ticks_of_a_rhythm(interval_seconds)
-        self._ticks = 0
+        self._ticks = self._version = 0
         self._observed = 0.0
         self._last_ts = 0.0
         self._survey = Survey((), (), ())
@@ -206,8 +206,14 @@ class Totals:
         with self._lock:
             self._ticked_at = self._monotonic()
             self._waiting.append(tick)
+            self._version += 1
             if len(self._waiting) >= _TOGETHER:
                 self._add_waiting()
+
+    @property
+    def version(self) -> int:
+        """Another one after each tick: what was read before is no longer all."""
+        return self._version
 
     def seconds_since_tick(self) -> float:
         """How long ago the last tick was added, or the agent began."""

@@ -7,6 +7,7 @@ file over instead (`health.py`). The exit status is 0, or 1 with a sentence on s
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import time
@@ -40,7 +41,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--max-bytes", type=int, default=defaults.max_bytes)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args(arguments)
-    os.nice(_NICENESS)
+    with contextlib.suppress(OSError):  # the unit's filter of system calls leaves everything at the service's priority
+        os.nice(_NICENESS)
     try:
         if options.check:
             check_whole(options.db)

@@ -6,6 +6,7 @@ punctuality, so the agent starts this at low priority instead (agent/service/job
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -20,7 +21,8 @@ _NICENESS = 10
 
 def main(arguments: Sequence[str]) -> int:
     """Roll up what is due now. The exit status is 0, or 1 with a sentence on stderr."""
-    os.nice(_NICENESS)
+    with contextlib.suppress(OSError):  # the unit's filter of system calls leaves everything at the service's priority
+        os.nice(_NICENESS)
     try:
         RollupJob(Path(arguments[0])).run(time.time(), and_open="--and-open" in arguments[1:])
     except StoreError as error:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -16,6 +18,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -24,9 +27,11 @@ import pytest
 from skuwise.agent.listen import Address
 from skuwise.agent.openmetrics import Format
 from skuwise.agent.service import exporter as module
-from skuwise.agent.service.exporter import Exporter, parse_request
+from skuwise.agent.service.answers import parse_request
+from skuwise.agent.service.exporter import Exporter
 from skuwise.tests.functional.test_agent_run import node
 
+NEW = count().__next__  # there is always something new to tell
 ALIVE = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -34,9 +39,23 @@ def page(form: Format, ended: Mapping[str, int]) -> str:
     return f"# {form.content_type} {json.dumps(ended)}\n" + "x" * 100_000 + "\n"
 
 
+def serving(
+    address: Address,
+    page: Callable[[Format, Mapping[str, int]], str] = page,
+    is_healthy: Callable[[], bool] = lambda: True,
+    monotonic: Callable[[], float] = time.monotonic,
+    bind_again_seconds: float = module.BIND_AGAIN_SECONDS,
+) -> Exporter:
+    """One that has something new to tell each time."""
+    return Exporter(
+        address, page=page, version=NEW, is_healthy=is_healthy, monotonic=monotonic,
+        bind_again_seconds=bind_again_seconds,
+    )  # fmt: skip
+
+
 @pytest.fixture
 def served() -> Iterator[Exporter]:
-    exporter = Exporter(Address("127.0.0.1", 0), page, lambda: True)
+    exporter = serving(Address("127.0.0.1", 0), page)
     exporter.start()
     yield exporter
     exporter.stop()
@@ -137,7 +156,7 @@ def test_a_client_that_does_not_read_keeps_nobody_waiting(served: Exporter) -> N
 
 def test_time_is_up_for_who_dawdles() -> None:
     now = [100.0]
-    exporter = Exporter(Address("127.0.0.1", 0), page, lambda: True, monotonic=lambda: now[0])
+    exporter = serving(Address("127.0.0.1", 0), page, monotonic=lambda: now[0])
     exporter.start()
     try:
         with socket.create_connection((exporter.address.host, exporter.address.port), timeout=60) as dawdling:
@@ -165,7 +184,7 @@ def test_a_page_that_cannot_be_made_is_an_error_and_the_server_goes_on() -> None
     def broken(form: Format, ended: Mapping[str, int]) -> str:
         raise RuntimeError("secret detail")
 
-    exporter = Exporter(Address("127.0.0.1", 0), broken, lambda: False)
+    exporter = serving(Address("127.0.0.1", 0), broken, is_healthy=lambda: False)
     exporter.start()
     try:
         status, _, body = ask(exporter, ALIVE)
@@ -178,13 +197,13 @@ def test_a_page_that_cannot_be_made_is_an_error_and_the_server_goes_on() -> None
 def test_a_port_that_is_taken_is_a_fault_and_is_tried_again() -> None:
     now = [0.0]
     with socket.create_server(("127.0.0.1", 0)) as other:
-        exporter = Exporter(Address("127.0.0.1", other.getsockname()[1]), page, lambda: True, lambda: now[0])
+        exporter = serving(Address("127.0.0.1", other.getsockname()[1]), page, monotonic=lambda: now[0])
         exporter.start()
         assert exporter.fault is not None and exporter.fault.reason == "not-listening"
         assert str(exporter.address) in exporter.fault.detail and exporter.fault.remedy
     exporter.stop()
     exporter.stop()
-    again = Exporter(exporter.address, page, lambda: True)
+    again = serving(exporter.address, page)
     again.start()
     assert again.fault is None
     again.stop()
@@ -192,7 +211,7 @@ def test_a_port_that_is_taken_is_a_fault_and_is_tried_again() -> None:
 
 def test_a_taken_port_is_bound_once_it_is_free() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        exporter = Exporter(Address("127.0.0.1", other.getsockname()[1]), page, lambda: True, bind_again_seconds=0.05)
+        exporter = serving(Address("127.0.0.1", other.getsockname()[1]), bind_again_seconds=0.05)
         exporter.start()
         assert exporter.fault is not None
     wait_for(lambda: exporter.fault is None)
@@ -201,7 +220,7 @@ def test_a_taken_port_is_bound_once_it_is_free() -> None:
 
 
 def test_a_host_that_is_not_this_machine_is_a_fault() -> None:
-    exporter = Exporter(Address("192.0.2.1", 9), page, lambda: True)
+    exporter = serving(Address("192.0.2.1", 9), page)
     exporter.start()
     assert exporter.fault is not None
     exporter.stop()
@@ -215,6 +234,62 @@ def test_many_at_once_are_all_served(served: Exporter) -> None:
     for thread in threads:
         thread.join()
     assert found == [200] * 8
+
+
+def test_who_hammers_waits_in_line_and_nobody_is_refused() -> None:
+    now, used = [100.0], count()  # every look at the thread's clock finds another second used
+    exporter = Exporter(
+        Address("127.0.0.1", 0), page=page, version=lambda: 1, is_healthy=lambda: True,
+        monotonic=lambda: now[0], thread_seconds=lambda: float(next(used)),
+    )  # fmt: skip
+    exporter.start()
+    try:
+        where = (exporter.address.host, exporter.address.port)
+        assert ask(exporter, ALIVE)[0] == 200  # from the reserve
+        waiting = [socket.create_connection(where, timeout=60) for _ in range(3)]
+        for sock in waiting:
+            sock.sendall(ALIVE.encode())
+            sock.settimeout(0.05)
+        for sock in waiting:
+            with pytest.raises(TimeoutError):
+                sock.recv(1)
+        answered: list[int] = []
+        ends = time.monotonic() + 60
+        while len(answered) < len(waiting) and time.monotonic() < ends:
+            now[0] += 1.0  # earns some milliseconds
+            for n in [n for n in range(len(waiting)) if n not in answered]:
+                with contextlib.suppress(TimeoutError):
+                    waiting[n].settimeout(0.02)
+                    assert waiting[n].recv(12) == b"HTTP/1.1 200"
+                    answered.append(n)
+        assert answered == sorted(answered) and len(answered) == len(waiting)
+        for sock in waiting:
+            sock.close()
+    finally:
+        exporter.stop()
+
+
+def test_out_of_descriptors_the_page_waits_and_comes_back(served: Exporter) -> None:
+    """Accepting fails while the connection stays in the queue: an endless loop, but for the budget."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    where = (served.address.host, served.address.port)
+    with socket.create_connection(where, timeout=60) as first:
+        first.sendall(ALIVE.encode())
+        assert first.recv(12) == b"HTTP/1.1 200"
+    sock = socket.socket()
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        sock.connect(where)
+        sock.sendall(ALIVE.encode())
+        before = time.process_time()
+        time.sleep(0.5)
+        used = time.process_time() - before
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with sock:
+        sock.settimeout(60)
+        assert sock.recv(12) == b"HTTP/1.1 200"
+    assert used < 0.3, "0.1 s is the reserve"
 
 
 def test_requests_are_parsed_strictly() -> None:
@@ -347,6 +422,22 @@ def test_an_address_that_is_none_is_wrong_usage(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "skuwise", "agent", "run", "--listen", ":9500", "--db", str(tmp_path / "n.db")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2 and "0.0.0.0:PORT" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("style", ["connect", "keep-alive", "unread", "rude", "silent"])
+def test_sixteen_clients_that_hammer_take_no_core_and_no_tick(tmp_path: Path, style: str) -> None:
+    """As benchmarks/page.py does, which also tells the lateness and what a real Prometheus gets beside them."""
+    benchmark = Path(__file__).parents[2] / "benchmarks/page.py"
+    done = subprocess.run(
+        [sys.executable, str(benchmark), "15", "16", style],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    (share, missed), said = re.findall(r"([\d.]+)% of a core.* (\d+) missed", done.stdout)[0], done.stdout
+    assert float(share) < 3.0 and int(missed) == 0, said
+    if scrapes := re.findall(r"(\d+) of (\d+) scrapes", said):
+        assert int(scrapes[0][1]) >= 6 and scrapes[0][0] == scrapes[0][1], said
+    assert style in ("silent", "unread", "rude") or "'200'" in said.replace('"', "'"), said
 
 
 PROMETHEUS = """

@@ -49,7 +49,7 @@ def test_each_layer_lies_over_the_one_before(tmp_path: Path) -> None:
         ("", {"SKUWISE_DCGM_URL": "http://me:secret@127.0.0.1/"}, {}, "wrong address"),
         ('dcgm_interval = "5s"', {}, {}, "outside 10 s to 1 h"),
         ('scrape_remote = "perhaps"', {}, {}, "neither true nor false"),
-        ("node = ", {}, {}, "cannot be read"),
+        ("node = ", {}, {}, "not valid TOML"),
         ("", {}, {"config": "/nonexistent/skuwise.toml"}, "does not exist"),
     ],
 )

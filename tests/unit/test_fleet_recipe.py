@@ -5,11 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-import shutil
-import subprocess
 from pathlib import Path
 
-import pytest
 from skuwise.advisor.commands import configure
 from skuwise.advisor.source import source_of
 
@@ -61,11 +58,3 @@ def test_what_the_shards_write_is_what_is_merged_and_the_whole_stands_apart() ->
 def test_the_page_tells_how_the_units_are_used() -> None:
     text = (ROOT / "docs/fleet.md").read_text()
     assert all(path.name in text for path in UNITS.iterdir())
-
-
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-@pytest.mark.parametrize("name", ["skuwise-advise@.service", "skuwise-merge.service"])
-def test_systemd_rates_the_units_at_two_or_better(name: str) -> None:
-    rate = ["systemd-analyze", "security", "--offline=yes", "--threshold=20", "--no-pager", str(UNITS / name)]
-    done = subprocess.run(rate, capture_output=True, text=True, check=False)
-    assert "Overall exposure level" in done.stdout and done.returncode == 0, done.stdout[-300:] + done.stderr

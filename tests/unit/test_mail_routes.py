@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from skuwise.advisor.credentials import secret
 from skuwise.advisor.mail.addresses import bare_address, sender_address
-from skuwise.advisor.mail.routes import MAX_BYTES, Routes, load_routes
+from skuwise.advisor.mail.routes import Routes, load_routes
 from skuwise.advisor.mail.settings import ReportSettings, check_webhook, load_settings
 from skuwise.advisor.model import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
 from skuwise.rules.errors import UsageError
+from skuwise.rules.toml import MAX_BYTES
 
 GOOD = """
 administrators = ["platform@example.org"]
@@ -112,7 +113,7 @@ def team(body: str) -> str:
         ('[teams."a\\u001b[2J"]\nuser = ["u"]\nto = ["a@example.org"]', "is no name of a team"),
         (f'[teams.{"a" * 101}]\nuser = ["u"]\nto = ["a@example.org"]', "is no name of a team"),
         (team("user = ['u']\nwebhook_url_file = 3"), "teams.a.webhook_url_file is no path"),
-        ("teams = {", "is no TOML"),
+        ("teams = {", "not valid TOML"),
         ("x = " + "[" * 5000, "is nested too deeply"),
         ("#" * (MAX_BYTES + 1), "larger than"),
     ],
