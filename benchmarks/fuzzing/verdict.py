@@ -18,8 +18,8 @@ from .target import BrokenPromiseError
 MAX_SENTENCE = 1500
 # What Python says, not we.
 _PYTHON = re.compile(
-    r"Traceback|\w(?:Error|Exception)\(|NoneType|<\w+ object at|object has no attribute|codec can't|"
-    r"invalid literal for|could not convert|not supported between|unhashable|\[Errno|unexpected \w+Error|list index|"
+    r"Traceback|\b[A-Z]\w+(?:Error|Exception)\b|NoneType|<\w+ object at|object has no attribute|codec can't|"
+    r"invalid literal for|could not convert|not supported between|unhashable|\[Errno|list index|"
     r"positional argument|maximum recursion|not subscriptable|"
     r"argument of type|takes at most|must be real number"
 )

@@ -7,7 +7,7 @@ from .advice import ADVICE
 from .answers import ANSWERS
 from .cache import CACHE
 from .costs import FOCUS
-from .databases import DATABASE, WHOLE
+from .databases import DATABASE, FRAMES, READING, WHOLE
 from .jobs import JOB_JSON, SACCT
 from .kubernetes import KUBELET, KUBERNETES
 from .ledgers import LEDGER
@@ -21,7 +21,7 @@ from .settings import TOML
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
-        DATABASE, WHOLE, LEDGER, OUTBOX, CACHE, ADVICE, ANSWERS, PAGES, TOML, YAML, CATALOG, FOCUS, SACCT,
-        JOB_JSON, NODE, SLURM, KUBERNETES, KUBELET, RECORDING,
+        DATABASE, READING, WHOLE, FRAMES, LEDGER, OUTBOX, CACHE, ADVICE, ANSWERS, PAGES, TOML, YAML, CATALOG, FOCUS,
+        SACCT, JOB_JSON, NODE, SLURM, KUBERNETES, KUBELET, RECORDING,
     )
 }  # fmt: skip

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..documents import by_json
@@ -28,13 +30,11 @@ def seeds() -> list[Seed]:
     def answer(kind: str, result: object, **more: object) -> bytes:
         return json.dumps({"status": "success", "data": {"resultType": kind, "result": result}, **more}).encode()
 
-    error = {"status": "error", "errorType": "execution", "error": "query processing would load too many samples"}
     return [
         Seed("matrix", answer("matrix", matrix)), Seed("matrix", answer("matrix", [])),
         Seed("vector", answer("vector", vector, warnings=["a replica is missing"], isPartial=True)),
         Seed("vector", answer("scalar", [START, "42"])),
         Seed("names", json.dumps({"status": "success", "data": ["up", "DCGM_FI_DEV_GPU_UTIL"]}).encode()),
-        Seed("error", json.dumps(error).encode()),
         Seed("config", json.dumps({"status": "success", "data": {"yaml": _CONFIG}}).encode()),
     ]  # fmt: skip
 
@@ -45,7 +45,7 @@ _CONFIG = "global:\n  scrape_interval: 1m\n  external_labels:\n    cluster: c1\n
 def _prepare(folder: Path) -> Prepared:  # noqa: ARG001 - a Target's
     import numpy as np
     from skuwise.advisor.telemetry.prometheus import client, identity
-    from skuwise.advisor.telemetry.prometheus.answers import Grid, Told, read_matrix, read_vector
+    from skuwise.advisor.telemetry.prometheus.answers import Grid, Told
     from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 
     grid = Grid(START, START + (COUNT - 1) * STEP, STEP)
@@ -53,10 +53,11 @@ def _prepare(folder: Path) -> Prepared:  # noqa: ARG001 - a Target's
     class Handed(client.Client):
         """A client whose server is at hand: what is sent comes back as `body`."""
 
-        body = b""
+        body, status = b"", 200
 
-        def _send(self, path: str, asked: object, method: str) -> tuple[int, bytes, float]:  # noqa: ARG002
-            return 200, self.body, 0.0
+        @contextmanager
+        def _answered(self, path: str, asked: object, method: str) -> Iterator[client._Reply]:  # noqa: ARG002
+            yield client._Reply(self.status, bytearray(self.body), 0.0)
 
     handed = Handed("http://127.0.0.1:9", PrometheusSettings(), {}, sleep=lambda _: None)
 
@@ -68,18 +69,27 @@ def _prepare(folder: Path) -> Prepared:  # noqa: ARG001 - a Target's
             labels = identity.external_labels(handed)
             finite(labels, "external labels")
             return labels
-        told: Told = read_vector(client._judge(200, data)) if name == "vector" else read_matrix(
-            client._judge(503 if name == "error" and len(data) % 2 else 200, data), grid
-        )  # fmt: skip
+        handed.status = 503 if data[-9:-8] == b"r" else 200
+        told: Told = handed.instant("up", START) if name == "vector" else handed.range("up", grid)
         if np.isinf(told.answer.values).any():
             raise BrokenPromiseError("a value is infinite")
         finite([dict(labels) for labels in told.answer.labels], "labels")
         finite(told.notes, "notes")
         return told
 
-    honest = [seed for seed in seeds() if seed.name != "error"]
-    words = (b'"NaN"', b'"+Inf"', b'"metric":', b'"values":', b"[],", b"{},", b'"resultType":"vector"', b"1e999")
-    return Prepared(honest, read, by_json(*words))
+    words = (
+        b'"NaN"',
+        b'"+Inf"',
+        b'"metric":',
+        b'"values":',
+        b"[],",
+        b"{},",
+        b'"resultType":"vector"',
+        b"1e999",
+        b'"status":"error","error":"query processing would load too many samples",',
+        b'"data":{"yaml":',
+    )
+    return Prepared(seeds(), read, by_json(*words))
 
 
 ANSWERS = Target("answers", "answers of Prometheus' query API (advisor/telemetry/prometheus)", _prepare)

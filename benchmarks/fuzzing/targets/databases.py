@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..documents import by_json
+from ..spoil import spoiled
 from ..sqlite import by_sqlite, packed
 from ..target import BrokenPromiseError, Prepared, Seed, Target
 
@@ -15,7 +19,7 @@ HOURS = 30
 
 def honest(path: Path, name: str = "n1") -> None:
     """A small database with something in every table that advice reads."""
-    from skuwise.agent.model import Absence, FabricPort, Gpu, Node, ServingSample, Tick, Workload, WorkloadUse
+    from skuwise.agent.model import Absence, FabricPort, Gpu, Node, Tick, Workload
     from skuwise.agent.store.rollups import RollupJob
     from skuwise.agent.store.writer import Writer
 
@@ -39,14 +43,8 @@ def honest(path: Path, name: str = "n1") -> None:
                 port_states={"mlx5_0/1": "ACTIVE"}, host={"cpu_util": 0.25},
             ))  # fmt: skip
         node.set_absences([Absence("gpu", uuid, "fp64_active", "not-supported", "No.", "None.")], late)
-        _more(node, writer, late, ServingSample, WorkloadUse, Workload)
         writer.commit()
     RollupJob(path).run(T0 + HOURS * HOUR)
-
-
-def _more(node: Any, writer: Any, ts: float, sample: Any, use: Any, workload: Any) -> None:
-    """What newer databases hold beside."""
-    del node, writer, ts, sample, use, workload
 
 
 def _seeds(folder: Path) -> list[Seed]:
@@ -64,34 +62,97 @@ _HOSTILE = (
 )
 
 
+def _place(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    for beside in ("-wal", "-shm", "-journal"):
+        path.with_name(path.name + beside).unlink(missing_ok=True)
+
+
 def _prepare(folder: Path) -> Prepared:
+    """What the process that reads databases does, in this one: the same calls, without its limits on the system."""
+    import json
+
+    from skuwise.advisor.telemetry.tables import columns_to_table
+    from skuwise.advisor.telemetry.unpacked import Unpacked
+    from skuwise.agent.store import queries, reading_child
+    from skuwise.agent.store.bounds import disk_bytes
+    from skuwise.agent.store.packing import FRAME
+
+    reading_child._limit = lambda what, value: None  # noqa: ARG005 - they would hold this process
+    path = folder / "node.db"
+    asked = {name: query for name, query in vars(queries).items() if isinstance(query, queries.Query)}
+    parameters = {"start": T0, "end": T0 + HOURS * HOUR, "level": 0.01, "node": "n1", "every": 300.0}
+
+    def answer(served: reading_child.Served, do: Callable[[], Iterable[bytes | memoryview]]) -> tuple[Any, memoryview]:
+        try:
+            raw = b"".join(bytes(part) for part in do())
+        except Exception as error:
+            raw = b"".join(bytes(part) for part in served.error(error))
+        head_bytes, _ = FRAME.unpack(raw[: FRAME.size])
+        head = json.loads(raw[FRAME.size :][:head_bytes])
+        if "error" in head:
+            kind, message, remedy = head["error"]
+            raise reading_child.ERRORS[kind](message, remedy)
+        return head, memoryview(raw)[FRAME.size + head_bytes :]
+
+    def read(_: str, data: bytes) -> object:
+        _place(path, data)
+        served = reading_child.Served()
+        tables = {}
+        try:
+            version = answer(served, lambda: served.open(str(path), disk_bytes(path), 30.0))[0]["version"]
+            for sql in (*queries.spans(version), queries.LAST_SEEN, queries.minutes_begin(version)):
+                head, body = answer(served, lambda sql=sql: served.fetch(sql, {}, ""))
+                Unpacked.of(head, body, "").rows()
+            for name, query in asked.items():
+                if version < _SINCE.get(name, 0):
+                    continue
+                forms = "t" * len(query.text) + "n" * len(query.numbers) + "t" * len(query.bins)
+                given = {key: value for key, value in parameters.items() if f":{key}" in query.sql}
+                head, body = answer(served, lambda q=query, g=given, f=forms: served.fetch(q.sql, g, f))
+                tables[name] = columns_to_table(Unpacked.of(head, body, forms), query)
+        finally:
+            served.close()
+        _check(tables)
+        return tables
+
+    return Prepared(_seeds(folder), read, by_sqlite(*_HOSTILE))
+
+
+# Queries that older databases have no tables for.
+_SINCE = {"SERVING": 1001, "SLURM_JOBS": 1006, "WORKLOADS": 1005}
+
+
+def _check(tables: Mapping[str, Any]) -> None:
     import numpy as np
+
+    for name, table in tables.items():
+        for column in table.columns:
+            if table[column].dtype == np.float64 and np.isinf(table[column].to_numpy()).any():
+                raise BrokenPromiseError(f"{name}.{column} holds infinity")
+
+
+def _prepare_reading(folder: Path) -> Prepared:
     from skuwise.advisor.frame import Window
+    from skuwise.advisor.telemetry.apart import Apart
     from skuwise.advisor.telemetry.database import Parts, read_each
 
-    path = folder / "node.db"
+    path, apart = folder / "node.db", Apart()
     window = Window(T0, T0 + HOURS * HOUR)
 
     def read(_: str, data: bytes) -> object:
-        path.write_bytes(data)
-        for beside in ("-wal", "-shm", "-journal"):
-            path.with_name(path.name + beside).unlink(missing_ok=True)
-        found = read_each([path], window, 100)[path]
+        _place(path, data)
+        apart.renew()
+        found = read_each([path], window, 100, apart)[path]
         if not isinstance(found, Parts):
             raise found
-        for name, tables in found.tables.items():
-            for table in tables:
-                for column in table.columns:
-                    values = table[column]
-                    if values.dtype == np.float64 and np.isinf(values.to_numpy()).any():
-                        raise BrokenPromiseError(f"{name}.{column} holds infinity")
+        _check({f"{name} {n}": table for name, tables in found.tables.items() for n, table in enumerate(tables)})
         return found
 
     return Prepared(_seeds(folder), read, by_sqlite(*_HOSTILE))
 
 
 def _prepare_whole(folder: Path) -> Prepared:
-    from skuwise.advisor.advice import advise_on
     from skuwise.advisor.telemetry.sqlite import read_frame
 
     fleet = folder / "fleet"
@@ -99,13 +160,9 @@ def _prepare_whole(folder: Path) -> Prepared:
     (seed,) = _seeds(folder)
     honest(fleet / "a-honest.db", "n0")
     alone = read_frame([fleet])
-    del advise_on
 
     def read(_: str, data: bytes) -> object:
-        path = fleet / "b-spoiled.db"
-        path.write_bytes(data)
-        for beside in ("-wal", "-shm", "-journal"):
-            path.with_name(path.name + beside).unlink(missing_ok=True)
+        _place(fleet / "b-spoiled.db", data)
         frame = read_frame([fleet], alone.window)
         rows = frame.gpu[frame.gpu["node"] == "n0"]
         if len(rows) < len(alone.gpu):
@@ -118,7 +175,72 @@ def _prepare_whole(folder: Path) -> Prepared:
     return Prepared([seed], read, by_sqlite(*_HOSTILE))
 
 
-DATABASE = Target("database", "one node's database, as advice reads it (agent/store, advisor/telemetry)", _prepare)
+def _prepare_frames(folder: Path) -> Prepared:  # noqa: ARG001
+    """Answers of the process that reads databases, as whoever asked it takes them."""
+    import json
+
+    from skuwise.advisor.telemetry.tables import columns_to_table
+    from skuwise.advisor.telemetry.unpacked import Unpacked
+    from skuwise.agent.store import queries
+    from skuwise.agent.store.packing import FRAME, Column, frame
+
+    asked = {"nodes": queries.NODES, "uses": queries.USES, "gpus": queries.GPUS, "workloads": queries.WORKLOADS}
+
+    def forms(name: str) -> str:
+        query = asked[name]
+        return "t" * len(query.text) + "n" * len(query.numbers) + "t" * len(query.bins)
+
+    def answer(wanted: str) -> bytes:
+        columns = [Column(form) for form in wanted]
+        for n, column in enumerate(columns):
+            column.add([n, None, 1.5] if column.form == "n" else [b"text", None, b"[1,2]"])
+        return b"".join(bytes(part) for part in frame({"rows": 3}, columns))
+
+    def read(name: str, data: bytes) -> object:
+        try:
+            if len(data) < FRAME.size:
+                raise ValueError("too short")
+            head_bytes, body_bytes = FRAME.unpack(data[: FRAME.size])
+            rest = data[FRAME.size :]
+            if head_bytes > len(rest) or body_bytes != len(rest) - head_bytes:
+                raise ValueError("another size")
+            head = json.loads(rest[:head_bytes])
+            if not isinstance(head, dict):
+                raise ValueError("no head")
+            told = Unpacked.of(head, memoryview(rest)[head_bytes:], forms(name) if name in asked else "")
+            return columns_to_table(told, asked[name]) if name in asked else told.rows()
+        except (ValueError, IndexError, RecursionError) as error:  # told by `apart.Reading` as what makes no sense
+            raise _SenselessError from error
+
+    def mutate(draw: random.Random, seed: Seed, seeds: Sequence[Seed]) -> bytes:
+        if draw.random() < 0.2:
+            return spoiled(draw, seed.data, seeds)
+        head_bytes, _ = FRAME.unpack(seed.data[: FRAME.size])
+        head, body = seed.data[FRAME.size :][:head_bytes], seed.data[FRAME.size + head_bytes :]
+        if draw.random() < 0.6:
+            head = trees(draw, Seed("", head), [Seed("", head)])
+        if draw.random() < 0.6:
+            body = spoiled(draw, body, [Seed("", body)])
+        return FRAME.pack(len(head), len(body)) + head + body
+
+    trees = by_json(b'"rows":3', b'["n",0,0]', b'["t",1,4]', b'["a",1,4]')
+    seeds = [*(Seed(name, answer(forms(name))) for name in asked), Seed("anything", answer("aaa"))]
+    return Prepared(seeds, read, mutate)
+
+
+class _SenselessError(Exception):
+    """What makes no sense, as whoever asks tells it of the file."""
+
+
+FRAMES = Target(
+    "frames", "what the process that reads databases gives back (advisor/telemetry)", _prepare_frames,
+    refusals=(_SenselessError,),
+)  # fmt: skip
+DATABASE = Target("database", "one node's database: every query, as its process reads it (agent/store)", _prepare)
+READING = Target(
+    "reading", "one node's database, through a process apart to the tables of advice (advisor/telemetry)",
+    _prepare_reading, most=10_000,
+)  # fmt: skip
 WHOLE = Target(
     "folder", "a folder with an honest database and a spoiled one, read as a whole", _prepare_whole, most=500
 )

@@ -12,7 +12,10 @@ NOW = 1_790_000_000.0
 
 
 def _prepare(folder: Path) -> Prepared:
-    from skuwise.advisor.mail.outbox import Outbox, Parcel, Reply
+    from skuwise.advisor.mail.outbox import DamagedParcelError, Outbox, Parcel, Reply
+    from skuwise.agent.model import Instant
+
+    begun, later = Instant(NOW, 100.0), Instant(NOW + 3600, 3700.0)
 
     def parcel(team: str, *to: str) -> Parcel:
         return Parcel(
@@ -24,9 +27,9 @@ def _prepare(folder: Path) -> Prepared:
     honest.queue(parcel("a", "ann@example.org", "bob@example.org"), NOW)
     honest.queue(parcel("b", "cat@example.org"), NOW)
     honest.queue(parcel("", "admin@example.org"), NOW)
-    honest.begin(1, ["ann@example.org", "bob@example.org"], NOW)
-    honest.end(1, {"ann@example.org": Reply("accepted", "250"), "bob@example.org": Reply("later", "451 wait")}, NOW)
-    honest.begin(2, ["cat@example.org"], NOW)
+    honest.begin(1, ["ann@example.org", "bob@example.org"], begun)
+    honest.end(1, {"ann@example.org": Reply("accepted", "250"), "bob@example.org": Reply("later", "451 wait")}, begun)
+    honest.begin(2, ["cat@example.org"], begun)
     honest.note_queued("2026-09-21", "d", NOW)
     seeds = [Seed("outbox", packed(str(path)))]
     place = folder / "own"
@@ -42,14 +45,20 @@ def _prepare(folder: Path) -> Prepared:
             outbox.is_queued("2026-09-21", "d")
             outbox.known("2026-09-21")
             waiting = outbox.waiting()
-            for number in outbox.due(NOW + 3600, None)[:4]:
-                one = outbox.load(number, NOW + 3600)
+            for number in outbox.due(later, None)[:4]:
+                try:
+                    one = outbox.load(number, later)
+                except DamagedParcelError as error:
+                    outbox.give_up(number, str(error), later)
+                    continue
                 _check(one)
-                outbox.begin(number, one.recipients, NOW + 3600)
+                outbox.begin(number, one.recipients, later)
                 replies = {
                     to: Reply("later" if n else "accepted", "250 \x1b[2J") for n, to in enumerate(one.recipients)
                 }
-                outbox.end(number, replies, NOW + 3601)
+                outbox.end(number, replies, later)
+            outbox.let_go()
+            outbox.soonest(later)
             outbox.queue(parcel("c", "dan@example.org"), NOW + 3600)
             outbox.note_queued("2026-09-28", "e", NOW + 3600)
         return waiting
