@@ -72,7 +72,6 @@ def _prepare(folder: Path) -> Prepared:
     """What the process that reads databases does, in this one: the same calls, without its limits on the system."""
     import json
 
-    from skuwise.advisor.telemetry.tables import columns_to_table
     from skuwise.advisor.telemetry.unpacked import Unpacked
     from skuwise.agent.store import queries, reading_child
     from skuwise.agent.store.bounds import disk_bytes
@@ -98,7 +97,7 @@ def _prepare(folder: Path) -> Prepared:
     def read(_: str, data: bytes) -> object:
         _place(path, data)
         served = reading_child.Served()
-        tables = {}
+        told: dict[str, int] = {}
         try:
             version = answer(served, lambda: served.open(str(path), disk_bytes(path), 30.0))[0]["version"]
             for sql in (*queries.spans(version), queries.LAST_SEEN, queries.minutes_begin(version)):
@@ -110,11 +109,10 @@ def _prepare(folder: Path) -> Prepared:
                 forms = "t" * len(query.text) + "n" * len(query.numbers) + "t" * len(query.bins)
                 given = {key: value for key, value in parameters.items() if f":{key}" in query.sql}
                 head, body = answer(served, lambda q=query, g=given, f=forms: served.fetch(q.sql, g, f))
-                tables[name] = columns_to_table(Unpacked.of(head, body, forms), query)
+                told[name] = Unpacked.of(head, body, forms).count
         finally:
             served.close()
-        _check(tables)
-        return tables
+        return told
 
     return Prepared(_seeds(folder), read, by_sqlite(*_HOSTILE))
 
