@@ -78,9 +78,15 @@ class Databases:
 
     def read(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Frame:  # noqa: ARG002
         """The frame of a window: `since` seconds up to `until` (None: the newest data)."""
-        from .telemetry.sqlite import read_frame  # noqa: PLC0415
+        from .telemetry.apart import Apart  # noqa: PLC0415
 
-        frame = read_frame(self.paths, since_seconds=since, until=until, now=now, processes=self.processes)
+        with Apart() as apart:
+            apart.start()
+            from .telemetry.sqlite import read_frame  # noqa: PLC0415 - it takes as long as the process to be ready
+
+            frame = read_frame(
+                self.paths, since_seconds=since, until=until, now=now, processes=self.processes, apart=apart
+            )
         return self.jobs.join(frame)
 
     def newest(self, now: float) -> float | None:

@@ -17,19 +17,20 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from ...agent.child import child_command
 from ...agent.store.bounds import Bounds, bounds_of, disk_bytes
 from ...agent.store.packing import FRAME
-from ...agent.store.queries import Query
-from ...agent.store.reading_child import ERRORS
-from ...rules.errors import SkuwiseError, StoreError
-from .tables import columns_to_table
-from .unpacked import Unpacked
+from ...rules.errors import NothingToDo, SkuwiseError, StoreError, UsageError
+
+if TYPE_CHECKING:  # it begins before pandas is there, and is ready when that is
+    import pandas as pd
+
+    from ...agent.store.queries import Query
+    from .unpacked import Unpacked
 
 _MODULE = "skuwise.agent.store.reading_child"
 # A machine that is overloaded takes seconds to start a program; one that takes longer starts none.
@@ -38,11 +39,10 @@ _START_SECONDS = 60.0
 _OWN_SHARE = 0.9
 _MOST_HEAD_BYTES = 1 << 20
 _MOST_TOLD = 4096
-# Besides what rows give: the places of texts, and kinds.
-_BODY_PER_BYTE = 2
 _END_SECONDS = 1.0
 _LEFT_OUT = "Take a snapshot of it, or leave the file out."
 
+_ERRORS = {kind.__name__: kind for kind in (NothingToDo, StoreError, UsageError)}
 Parameters = Mapping[str, object]
 
 
@@ -58,6 +58,8 @@ class Reading:
 
     def table(self, query: Query, parameters: Parameters) -> pd.DataFrame:
         """All rows of a query of ours, as `to_table` gives them."""
+        from .tables import columns_to_table  # noqa: PLC0415
+
         forms = "t" * len(query.text) + "n" * len(query.numbers) + "t" * len(query.bins)
         told = self._ask(query.sql, parameters, forms)
         try:
@@ -66,6 +68,8 @@ class Reading:
             raise self._apart.gave_up(self.path, "what was read of it makes no sense") from error
 
     def _ask(self, sql: str, parameters: Parameters | None, forms: str) -> Unpacked:
+        from .unpacked import Unpacked  # noqa: PLC0415
+
         head, body = self._apart.ask(
             self.path, {"do": "fetch", "sql": sql, "parameters": dict(parameters or {}), "forms": forms}
         )
@@ -78,11 +82,18 @@ class Reading:
 class Apart:
     """Reads databases in a process apart. As a context the process is ended at its end.
 
-    `now`: a monotonic clock, s. For one thread.
+    `bounds_for`: what reading a file of so many bytes on the disk may cost. `now`: a monotonic clock, s. For one
+    thread.
     """
 
-    def __init__(self, now: Callable[[], float] = time.monotonic, command: tuple[str, ...] | None = None) -> None:
-        self._now = now
+    def __init__(
+        self,
+        bounds_for: Callable[[int], Bounds] = bounds_of,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        command: tuple[str, ...] | None = None,
+    ) -> None:
+        self._bounds_for, self._now = bounds_for, now
         self._command = command or child_command(_MODULE)
         self._process: subprocess.Popen[bytes] | None = None
         self._is_ready = False
@@ -136,9 +147,10 @@ class Apart:
         Raises UsageError (no such file), NothingToDo (nothing in it yet), StoreError.
         """
         path = Path(path)
-        if path not in self._bounds:
-            self._bounds[path] = bounds_of(disk_bytes(path))
-        task = {"do": "open", "path": str(path), "on_disk": disk_bytes(path), "seconds": self._left(path) * _OWN_SHARE}
+        there = disk_bytes(path)
+        bounds = self._bounds.setdefault(path, self._bounds_for(there))
+        share = asdict(replace(bounds, seconds=self._left(path) * _OWN_SHARE))
+        task = {"do": "open", "path": str(path), "on_disk": there, "bounds": share}
         head, _ = self.ask(path, task)
         version = head.get("version")
         if not isinstance(version, int):
@@ -183,7 +195,7 @@ class Apart:
         return self._bounds[path].seconds - self._spent.get(path, 0.0)
 
     def _most_bytes(self, path: Path) -> int:
-        return _BODY_PER_BYTE * self._bounds[path].given_bytes
+        return self._bounds[path].given_bytes
 
     def _be_ready(self) -> None:
         self.start()
@@ -250,8 +262,8 @@ class Apart:
 
 def _told(path: Path, error: object) -> SkuwiseError:
     match error:
-        case [str(kind), str(message), str(remedy)] if kind in ERRORS:
-            return ERRORS[kind](message[:_MOST_TOLD], remedy[:_MOST_TOLD])
+        case [str(kind), str(message), str(remedy)] if kind in _ERRORS:
+            return _ERRORS[kind](message[:_MOST_TOLD], remedy[:_MOST_TOLD])
     return StoreError(f"{path} cannot be read: what was read of it makes no sense.", _LEFT_OUT)
 
 

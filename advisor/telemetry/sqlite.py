@@ -63,38 +63,48 @@ def _read_frame(
 ) -> Frame:
     notes: list[str] = []
     spans = spans_of(files, notes, apart)
-    known = [span for span in spans.values() if span is not None]
-    if not known:
-        raise NothingToDo(
-            f"{_names(files)} holds no samples yet.", "Let the agent run for a while, or name another database."
-        )
-    window = window or _default_window(known, since_seconds, until, now, notes)
+    while True:
+        known = [span for span in spans.values() if span is not None]
+        if not known:
+            raise NothingToDo(
+                f"{_names(files)} holds no samples yet.", "Let the agent run for a while, or name another database."
+            )
+        said: list[str] = []
+        chosen = window or _default_window(known, since_seconds, until, now, said)
+        wanted = [path for path, span in spans.items() if span and span[0] < chosen.end and span[1] > chosen.start]
+        refined = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(wanted), 1)
+        told = read_beside(wanted, chosen, refined, processes, apart)
+        lost = {path: error for path, error in told.items() if isinstance(error, SkuwiseError)}
+        if lost and len(lost) == sum(span is not None for span in spans.values()):
+            raise next(iter(lost.values()))
+        for path, error in lost.items():
+            notes.append(left_out(path, error))
+            del spans[path]
+        # A file that cannot be read to its end does not move the window of the others.
+        rest = [span for span in spans.values() if span is not None]
+        if not lost or window is not None or _default_window(rest, since_seconds, until, now, []) == chosen:
+            break
+    notes += said
     notes.extend(f"{path} holds no samples." for path, span in spans.items() if span is None)
-    wanted = [path for path, span in spans.items() if span and span[0] < window.end and span[1] > window.start]
-    refined = resolve.MAX_REFINED_HOURS_IN_ALL // len(files)
     parts = Parts(notes=notes)
-    for path, read in read_beside(wanted, window, refined, processes, apart).items():
+    for read in told.values():
         if isinstance(read, Parts):
             parts.take(read)
-        elif len(files) == 1:
-            raise read
-        else:
-            notes.append(left_out(path, read))
-            wanted.remove(path)
-    frame = _join(parts, window, files)
+    wanted = [path for path in wanted if path in spans]
+    frame = _join(parts, chosen, [path for path in files if path in spans])
     if frame.gpu.empty:
         first, last = min(s[0] for s in known), max(s[1] for s in known)
         blind = blind_nodes(frame.absences)
         if blind:
             raise unreadable(blind)
-        if window.start <= first and window.end >= last:
+        if chosen.start <= first and chosen.end >= last:
             raise NothingToDo(
                 f"{_names(files)} holds no data of GPUs: it has data of {_nodes(frame)} from {minute(first)} to "
                 f"{minute(last)}, and none of a GPU.",
                 "Run 'skuwise agent doctor' on the node: it says why its GPUs cannot be read.",
             )
         raise NothingToDo(
-            f"There is no GPU data between {minute(window.start)} and {minute(window.end)}: {_names(files)} holds data "
+            f"There is no GPU data between {minute(chosen.start)} and {minute(chosen.end)}: {_names(files)} holds data "
             f"from {minute(first)} to {minute(last)}.",
             "Choose another window with --since and --until.",
         )
@@ -106,7 +116,8 @@ def database_files(paths: Sequence[Path]) -> list[Path]:
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(p for p in path.glob("*.db") if p.is_file())
+            # A pipe or a link to nothing is left out with a note, like any other file that cannot be read.
+            inside = sorted(p for p in path.glob("*.db") if not p.is_dir())
             if not inside:
                 raise UsageError(f"The folder {path} holds no *.db file.", "Name a folder of node databases.")
             files.extend(inside)

@@ -19,14 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # SQLite's machine took at most 0.1 steps a byte for our queries on simulated fleets, and gave a row per 1300 bytes;
-# samples and other page sizes leave room for far more. What a row gives back grew to at most a fifth of the file.
+# samples and other page sizes leave room for far more. What it gave back came to
+# 0.6 times its bytes where it held hours alone, to 0.1 times where it held minutes, too.
 _STEPS, _STEPS_PER_BYTE = 50_000_000, 50
 _ROWS, _BYTES_PER_ROW = 100_000, 8
-_BYTES, _BYTES_PER_BYTE = 64 << 20, 4
-# An honest node's file takes well under a second; more is given for each gigabyte that really is there, and never
-# more than a minute.
-_SECONDS, _SECONDS_PER_GIGABYTE, _MOST_SECONDS = 10.0, 10.0, 60.0
-# The longest text that an agent writes is a command of 4 KiB; of a schema, a view of 14 KiB.
+_BYTES, _BYTES_PER_BYTE = 64 << 20, 2
+# An honest node's file takes well under a second: 134 MB of it, 0.5 s of a processor. More is given for what really is
+# there, as it may have to come from a slow disk, and never more than a minute.
+_SECONDS, _SECONDS_PER_BYTE, _MOST_SECONDS = 8.0, 1e-7, 60.0
+# The longest text that an agent writes is 1 kB, the longest of its schema a view of 14 kB.
 _CELL_BYTES = 256 << 10
 _STEPS_AT_ONCE = 20_000
 # So many rows are taken before they are weighed: 64 of the longest cells are 16 MiB.
@@ -69,7 +70,7 @@ def bounds_of(on_disk: int) -> Bounds:
         steps=_STEPS + _STEPS_PER_BYTE * on_disk,
         rows=_ROWS + on_disk // _BYTES_PER_ROW,
         given_bytes=_BYTES + _BYTES_PER_BYTE * on_disk,
-        seconds=min(_SECONDS + _SECONDS_PER_GIGABYTE * on_disk / 1e9, _MOST_SECONDS),
+        seconds=min(_SECONDS + _SECONDS_PER_BYTE * on_disk, _MOST_SECONDS),
     )
 
 
@@ -105,6 +106,11 @@ def hold(
         connection.execute(f"PRAGMA hard_heap_limit = {int(heap_bytes)}").fetchall()
 
 
+def weight_of(rows: Rows) -> int:
+    """The bytes that rows hold; weighed in C, at a fraction of what reading them took."""
+    return len(marshal.dumps(rows, 2))
+
+
 class Meter:
     """What is left of the bounds of one reading; time counts while SQLite works. `now`: a monotonic clock, s."""
 
@@ -131,6 +137,8 @@ class Meter:
             if told is error:
                 raise
             raise told from error
+        except UnicodeDecodeError as error:  # what SQLite says of a damaged schema repeats its bytes
+            raise sqlite3.DatabaseError("its schema is damaged") from error
         finally:
             self._spent += self._now() - self._begin
             connection.set_progress_handler(None, _STEPS_AT_ONCE)
@@ -139,12 +147,19 @@ class Meter:
         """All rows of one statement, within what is left. Raises BoundsError, or what sqlite3 raises."""
         rows: Rows = []
         for part in self.parts(connection, sql, parameters):
+            self.charge(weight_of(part))
             rows += part
         return rows
 
+    def charge(self, given: int) -> None:
+        """Count so many bytes as given back. Raises BoundsError."""
+        self._bytes -= given
+        if self._bytes < 0:
+            raise BoundsError("it gives more text than its size can hold")
+
     def parts(self, connection: sqlite3.Connection, sql: str, parameters: Parameters = ()) -> Iterator[Rows]:
-        """The rows of one statement, some at a time; whoever takes them does so on this reading's time. Raises as
-        `fetch` does."""
+        """The rows of one statement, some at a time; whoever takes them does so on this reading's time. What
+        they weigh is theirs to `charge`. Raises as `fetch` does."""
         with self.on(connection), closing(connection.execute(sql, parameters)) as cursor:
             while part := cursor.fetchmany(_ROWS_AT_ONCE):
                 self._take(part)
@@ -152,11 +167,8 @@ class Meter:
 
     def _take(self, part: Rows) -> None:
         self._rows -= len(part)
-        self._bytes -= len(marshal.dumps(part, 2))  # weighed in C: a fraction of what reading them took
         if self._rows < 0:
             raise BoundsError("it gives more rows than its size can hold")
-        if self._bytes < 0:
-            raise BoundsError("it gives more text than its size can hold")
         if self._is_late():
             raise self._too_long()
 

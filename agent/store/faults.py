@@ -13,6 +13,7 @@ import sqlite3
 from pathlib import Path
 
 from ...rules.errors import StoreError
+from ...rules.plain import clean
 from ..model import Absence
 from .health import is_damage
 
@@ -22,6 +23,7 @@ _BUSY = ("store-busy", "Another process holds the database locked: end it.")
 _ERRS = ("disk-error", "Look at the disk that holds the database: it does not take what is written.")
 _UNREACHABLE = ("store-unreachable", "Make sure that the folder of the database is still there and writable.")
 
+_MOST_SAID = 200
 ROOM_BYTES = 64 << 10  # the log's index alone takes 32 KiB
 
 # Primary result codes of SQLite that may pass, and the operating system's: the reason we give, and what to do.
@@ -82,10 +84,15 @@ def opening_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
     )
 
 
+def said_by(error: Exception) -> str:
+    """What SQLite says, on one line of a terminal: of a damaged schema it repeats what stands there."""
+    return clean(error)[:_MOST_SAID]
+
+
 def damaged_error(path: Path, error: Exception) -> StoreError:
     """Why a database that SQLite cannot read is refused."""
     return StoreError(
-        f"{path} is damaged and cannot be read ({error}).",
+        f"{path} is damaged and cannot be read ({said_by(error)}).",
         f"Save what is left with: sqlite3 '{path}' .recover; then move the file away and start again.",
     )
 

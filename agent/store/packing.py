@@ -16,6 +16,7 @@ from typing import Any
 
 FRAME = struct.Struct("<IQ")
 NUMBERS, TEXTS, ANYTHING = "n", "t", "a"
+_A_TEXT = 64  # what keeping a text takes besides its bytes
 NOTHING, INTEGER, REAL, TEXT = range(4)  # the kinds of `a`
 
 
@@ -25,9 +26,12 @@ class _Places(dict[object, int]):
     def __init__(self) -> None:
         super().__init__({None: -1})
         self.texts: list[bytes] = []
+        self.bytes = 0
 
     def __missing__(self, cell: object) -> int:
-        self.texts.append(cell if isinstance(cell, bytes) else str(cell).encode("utf-8", "replace"))
+        text = cell if isinstance(cell, bytes) else str(cell).encode("utf-8", "replace")
+        self.texts.append(text)
+        self.bytes += len(text)
         self[cell] = place = len(self.texts) - 1
         return place
 
@@ -61,8 +65,13 @@ class Column:
                 self._kinds.append(kind)
                 self._numbers.append(number)
 
+    @property
+    def weight(self) -> int:
+        """Bytes that it holds so far: each text once."""
+        return 8 * len(self._numbers) + 4 * len(self._codes) + self._places.bytes + _A_TEXT * len(self._places.texts)
+
     def told(self) -> list[object]:
-        return [self.form, len(self._places.texts), sum(map(len, self._places.texts))]
+        return [self.form, len(self._places.texts), self._places.bytes]
 
     def body(self) -> Iterable[bytes | array[Any]]:
         yield from (part for part in (self._kinds, self._codes, self._numbers) if part)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from ...rules.errors import NothingToDo, StoreError, UsageError
 from .bounds import Bounds, BoundsError, Meter, Parameters, Rows, allow_reading, bounds_of, disk_bytes, hold
-from .faults import damaged_error
+from .faults import damaged_error, said_by
 from .migrations import SCHEMA_VERSION, foreign_error, read_header, schema_version
 from .shipped import FIRST_VERSION, put_views
 
@@ -65,7 +65,7 @@ class Reader(sqlite3.Connection):
         try:
             return self.meter.fetch(self, sql, parameters)
         except sqlite3.Error as error:
-            raise StoreError(f"{self.path} cannot be read: {error}.", _REMEDY) from error
+            raise StoreError(f"{self.path} cannot be read: {said_by(error)}.", _REMEDY) from error
         finally:
             self.set_authorizer(None)
 
@@ -88,7 +88,7 @@ class Reader(sqlite3.Connection):
             return self.meter.fetch(self, sql, parameters)
         except sqlite3.Error as error:
             raise StoreError(
-                f"The query cannot be answered: {error}.",
+                f"The query cannot be answered: {said_by(error)}.",
                 f"Write one SELECT on the views: {', '.join(sorted(public))}.",
             ) from error
         finally:
@@ -99,8 +99,8 @@ class Reader(sqlite3.Connection):
         self.path, self.meter = path, Meter(bounds)
         # A name that is not UTF-8 is shown as such, and does not keep all others from being read.
         self.text_factory = _text
-        hold(self, bounds, on_disk=on_disk)
         with self.meter.on(self):
+            hold(self, bounds, on_disk=on_disk)
             # Looks at the file, and has SQLite register json_each, which `query` would take for a change of the schema.
             self.execute("SELECT count(*) FROM sqlite_master, json_each('[]')").fetchone()
             version = self.version
@@ -202,9 +202,14 @@ def _read_error(path: Path, error: sqlite3.Error) -> StoreError:
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return damaged_error(path, error)
+    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")) and Path(f"{os.path.realpath(path)}-journal").exists():
+        return StoreError(
+            f"{path} cannot be read: {path.name}-journal beside it holds a change that was never finished.",
+            "Open it once with sqlite3, which undoes that change, or leave the file out.",
+        )
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
         return StoreError(
             f"{path} cannot be read: it has an unfinished log beside it, and its folder is not writable for this user.",
             "Read a copy made with 'skuwise agent snapshot', or copy the file with its -wal to a writable folder.",
         )
-    return StoreError(f"{path} cannot be read: {error}.", "Try again, or read a snapshot of it.")
+    return StoreError(f"{path} cannot be read: {said_by(error)}.", "Try again, or read a snapshot of it.")

@@ -14,24 +14,25 @@ import signal
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...rules.errors import NothingToDo, SkuwiseError, StoreError, UsageError
-from .bounds import BoundsError, allow_reading, bounds_of
+from .bounds import Bounds, BoundsError, allow_reading, weight_of
+from .faults import said_by
 from .migrations import SCHEMA_VERSION
 from .packing import ANYTHING, Column, frame
 from .reader import Reader, open_reader
 from .shipped import shipped
 
-ERRORS = {kind.__name__: kind for kind in (NothingToDo, StoreError, UsageError)}
+_ERRORS = (NothingToDo, StoreError, UsageError)
 # What Python and SQLite need before a row is read, and what each byte that is given back takes on its way.
 _DATA_BYTES, _DATA_PER_BYTE = 128 << 20, 2
 # SQLite sorts in memory up to this, then in temporary files; each of those may grow to this and the size of the file.
 _HEAP_BYTES = 64 << 20
 _TEMPORARY_BYTES = 64 << 20
-_ROWS_AT_ONCE = 4096
+# Rows are made columns when so many wait, or so many bytes: a long text stands in each, but is kept once.
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 4096, 4 << 20
 
 Answer = Iterable[bytes | memoryview]
 
@@ -43,16 +44,16 @@ class Served:
         self._reader: Reader | None = None
         self._path = ""
 
-    def open(self, path: str, on_disk: int, seconds: float) -> Answer:
-        """A database of so many bytes on the disk, for so long. Gives its version."""
+    def open(self, path: str, on_disk: int, bounds: dict[str, Any]) -> Answer:
+        """A database of so many bytes on the disk, within these bounds. Gives its version."""
         self.close()
         self._path = path
-        bounds = replace(bounds_of(on_disk), seconds=seconds)
-        _limit(resource.RLIMIT_DATA, _DATA_BYTES + _DATA_PER_BYTE * bounds.given_bytes)
+        most = Bounds(**bounds)
+        _limit(resource.RLIMIT_DATA, _DATA_BYTES + _DATA_PER_BYTE * most.given_bytes)
         _limit(resource.RLIMIT_FSIZE, _TEMPORARY_BYTES + on_disk)
         # Were nobody left to end it: the time of the processor is limited as well.
-        _limit(resource.RLIMIT_CPU, int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]) + seconds) + 5)
-        self._reader = reader = open_reader(Path(path), bounds, on_disk=True)
+        _limit(resource.RLIMIT_CPU, int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]) + most.seconds) + 5)
+        self._reader = reader = open_reader(Path(path), most, on_disk=True)
         reader.text_factory = bytes
         version = reader.version
         reader.set_authorizer(allow_reading)
@@ -63,15 +64,21 @@ class Served:
         if self._reader is None:
             raise StoreError("The database cannot be read: it is not open.", "Try again.")
         columns = [Column(form) for form in forms]
+        meter = self._reader.meter
         waiting: list[tuple[object, ...]] = []
-        rows = 0
-        for part in self._reader.meter.parts(self._reader, sql, parameters):
+        rows = weight = held = 0
+        for part in meter.parts(self._reader, sql, parameters):
             waiting += part
             rows += len(part)
-            if len(waiting) >= _ROWS_AT_ONCE:
+            weight += weight_of(part)
+            if len(waiting) >= _ROWS_AT_ONCE or weight >= _BYTES_AT_ONCE:
                 columns = _packed(columns, waiting)
                 waiting.clear()
-        return frame({"rows": rows}, _packed(columns, waiting))
+                weight, before, held = 0, held, sum(column.weight for column in columns)
+                meter.charge(held - before)
+        columns = _packed(columns, waiting)
+        meter.charge(sum(column.weight for column in columns) - held)
+        return frame({"rows": rows}, columns)
 
     def close(self) -> Answer:
         """Nobody waits for an answer."""
@@ -83,14 +90,14 @@ class Served:
     def error(self, error: Exception) -> Answer:
         """Why it cannot be answered."""
         if isinstance(error, SkuwiseError):
-            kind = type(error).__name__ if type(error).__name__ in ERRORS else StoreError.__name__
-            return frame({"error": [kind, error.message, error.remedy]})
+            kind = next((one for one in _ERRORS if isinstance(error, one)), StoreError)
+            return frame({"error": [kind.__name__, error.message, error.remedy]})
         if isinstance(error, MemoryError):
             why = "reading it takes more memory than its size can need"
         elif isinstance(error, (BoundsError, sqlite3.Error)):
-            why = str(error)
+            why = said_by(error)
         else:
-            why = f"{type(error).__name__}: {error}"
+            why = f"it makes no sense ({type(error).__name__})"
         remedy = "Take a snapshot of it, or check it with sqlite3."
         return frame({"error": [StoreError.__name__, f"{self._path} cannot be read: {why}.", remedy]})
 

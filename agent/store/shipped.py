@@ -92,7 +92,7 @@ def _check_tables(connection: sqlite3.Connection, tables: Mapping[str, Table]) -
         kind, sql = told[name]
         # The statement decides what SQLite takes it for, whatever the schema calls it.
         if kind != "table" or not _PLAIN.match(sql):
-            raise _NotOurs(f"it has a {kind if kind != 'table' else 'virtual table'} in place of the table {name!r}")
+            raise _NotOurs(f"it has a {'view' if kind == 'view' else 'virtual table'} in place of the table {name!r}")
         if _single(sql) != table.sql:
             _compare(connection, name, table, _single(sql))
         _check_indexes(connection, name)
@@ -119,7 +119,7 @@ def _check_indexes(connection: sqlite3.Connection, table: str) -> None:
         quoted = '"' + str(index).replace('"', '""') + '"'
         parts = connection.execute(f"PRAGMA main.index_xinfo({quoted})").fetchall()
         if partial or any(cid == -2 for _, cid, *_ in parts):
-            raise _NotOurs(f"its index {index!r} on the table {table!r} computes something")
+            raise _NotOurs(f"its index {str(index)[:80]!r} on the table {table!r} computes something")
 
 
 def _single(sql: str) -> str:

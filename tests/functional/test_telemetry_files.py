@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from skuwise.advisor.frame import Frame, Window
+from skuwise.advisor.telemetry.apart import Apart
 from skuwise.advisor.telemetry.beside import FILES_A_PROCESS, read_beside
 from skuwise.advisor.telemetry.database import Parts, read_each
 from skuwise.advisor.telemetry.packed import read_told
@@ -169,10 +170,11 @@ def test_two_processes_read_what_one_reads(tmp_path: Path) -> None:
     for number in range(2 * FILES_A_PROCESS - 1):
         shutil.copy(first, tmp_path / f"copy{number:02d}.db")
     with closing(sqlite3.connect(tmp_path / "copy21.db")) as connection:  # one of the child's share
-        connection.execute("DROP VIEW gpu_hours")
+        connection.execute("DROP TABLE gpu_hour")
     window = Window(T0, T0 + 2 * HOUR)
     files = sorted(tmp_path.glob("*.db"))
-    one, two = (read_beside(files, window, 10, processes) for processes in (1, 2))
+    with Apart() as apart:
+        one, two = (read_beside(files, window, 10, processes, apart) for processes in (1, 2))
     assert list(one) == list(two) == files
     for mine, other in zip(one.values(), two.values(), strict=True):
         if isinstance(mine, Parts) and isinstance(other, Parts):
@@ -180,7 +182,7 @@ def test_two_processes_read_what_one_reads(tmp_path: Path) -> None:
                 pd.testing.assert_frame_equal(tables[0], other.tables[name][0])
         else:
             assert str(mine) == str(other)
-            assert "no such table: gpu_hours" in str(mine)
+            assert "has no table 'gpu_hour'" in str(mine)
 
 
 def test_the_process_beside_answers_with_what_it_read(tmp_path: Path) -> None:
@@ -190,7 +192,9 @@ def test_the_process_beside_answers_with_what_it_read(tmp_path: Path) -> None:
     with tempfile.TemporaryFile() as answer:  # as the program has it
         subprocess.run(command, input=json.dumps(task).encode(), stdout=answer, check=True)
         answer.seek(0)
-        told, here = read_told(answer), read_each(files, Window(T0, T0 + 2 * HOUR), 10)
+        told = read_told(answer)
+        with Apart() as apart:
+            here = read_each(files, Window(T0, T0 + 2 * HOUR), 10, apart)
     there, mine = told[files[0]], here[files[0]]
     assert isinstance(there, Parts)
     assert isinstance(mine, Parts)
@@ -210,7 +214,8 @@ def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_b
         for name, start, end in (("long", 0.5, 30.5), ("short", 40.5, 41.5)):
             node.put_workload_use(Workload(name, name, name, "slurm"), "GPU-n1", T0 + start * HOUR, T0 + end * HOUR,
                                   "allocation")  # fmt: skip
-    told = read_each([path], Window(T0, T0 + 48 * HOUR), 2)[path]
+    with Apart() as apart:
+        told = read_each([path], Window(T0, T0 + 48 * HOUR), 2, apart)[path]
     assert isinstance(told, Parts)
     (gpu,) = told.tables["gpu"]
     by_minute = gpu.loc[gpu["interval_seconds"] == 60, "ts"]
