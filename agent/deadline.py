@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol
 
+_AT_ONCE = struct.pack("ii", 1, 0)
 Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 
@@ -150,4 +152,6 @@ def _addresses(host: str, port: int, flags: int) -> list[Address]:
 
 def _shut(own: socket.socket) -> None:
     with suppress(OSError):  # closed by the server, or not connected yet
+        # Closing it then ends the connection for the server, too, however much it has still to send.
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
         own.shutdown(socket.SHUT_RDWR)

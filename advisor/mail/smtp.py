@@ -190,6 +190,8 @@ class _Limited(smtplib.SMTP):
                 raise
             finally:
                 self._deadline = None
+            if deadline.over:  # what was said last may have been cut
+                raise TimeoutError
 
     def connect(
         self, host: str = "localhost", port: int = 0, source_address: Any = None  # noqa: ANN401 - smtplib's own

@@ -9,7 +9,7 @@ from ...rules.errors import EXIT_DONE, UsageError
 from ...rules.thresholds import load_bottleneck_thresholds
 from ..render import FORMATS
 from .joining import merge
-from .reading import read_advice
+from .reading import Allowance, read_advice
 
 
 def configure_merge(parser: argparse.ArgumentParser) -> None:
@@ -23,11 +23,11 @@ def run_merge(options: argparse.Namespace) -> int:
     """Read all, join, print."""
     from ..commands import print_advice  # noqa: PLC0415
 
-    advice = {}
+    advice, allowance = {}, Allowance()
     for path in options.advice:
         if str(path) in advice:
             raise UsageError(f"{path} is named twice.", "Name each shard once.")
-        advice[str(path)] = read_advice(path)
+        advice[str(path)] = read_advice(path, allowance)
     merged = merge(advice, load_bottleneck_thresholds()["dominant_share_min"].value)
     print_advice(merged, options)
     return EXIT_DONE

@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import TypeVar, get_args
 
+from ...agent.json_weight import json_weight
 from ...rules.catalog import Price
 from ...rules.errors import UsageError
 from ...rules.labels import BottleneckLabel, KindLabel
@@ -45,16 +46,42 @@ from ..render.json import SCHEMA
 from .checked import Checked
 from .shards import Merged
 
-# A shard of a thousand nodes is some 30 MB (docs/fleet.md); what is far larger is no advice.
-MAX_BYTES = 256 * 1024**2
+# 7,000 nodes of 6.8 kB each, and twice as many for all shards together (docs/fleet.md). While it is read and joined,
+# advice takes some five times its text.
+MAX_BYTES = 48 * 1024**2
+MAX_BYTES_TOGETHER = 2 * MAX_BYTES
+# By json_weight, which is 7.7 times the text of honest advice.
+_MAX_WEIGHT = 400 * 1024**2
+_MAX_WEIGHT_TOGETHER = 2 * _MAX_WEIGHT
+_ANEW = "Write it anew with skuwise advise --format json."
 _DIGITS_MAX = 18
 _Item = TypeVar("_Item", WorkloadVerdict, Finding, Recommendation)
 _HOURS = ("window_hours", "observed_hours", "observed_gpu_hours", "floor_hours")
 _CLOSES = 0.001  # what the parts of a reconciliation may differ from its total, of the total
 
 
-def read_advice(path: Path) -> Advice:
-    """The advice in a file. Raises UsageError, naming it, for whatever is no advice of this schema."""
+class Allowance:
+    """How much all files of one merge may hold together."""
+
+    def __init__(self) -> None:
+        self._bytes_left, self._weight_left = MAX_BYTES_TOGETHER, _MAX_WEIGHT_TOGETHER
+
+    def take(self, data: bytes, name: str) -> None:
+        """Count a file's content. Raises UsageError where it is too much, by itself or with those before it."""
+        weight = json_weight(data)
+        if weight > _MAX_WEIGHT:
+            raise UsageError(f"{name} is made of far more parts than advice of its size is.", _ANEW)
+        self._bytes_left -= len(data)
+        self._weight_left -= weight
+        if self._bytes_left < 0 or self._weight_left < 0:
+            raise UsageError(
+                f"With {name} the files are more than {MAX_BYTES_TOGETHER // 1024**2} MiB of advice.",
+                "Merge fewer shards at once.",
+            )
+
+
+def read_advice(path: Path, allowance: Allowance | None = None) -> Advice:
+    """The advice in a file. Raises UsageError, naming it, for whatever is no advice of this schema, or too much."""
     name = str(path)
     try:
         with path.open("rb") as file:
@@ -64,9 +91,8 @@ def read_advice(path: Path) -> Advice:
     except OSError as error:
         raise UsageError(f"Cannot read {name}: {error.strerror}.", "Name files of advice.") from error
     if too_large or len(data) > MAX_BYTES:
-        raise UsageError(
-            f"{name} is larger than {MAX_BYTES // 1024**2} MiB.", "Give each shard fewer nodes, or merge in steps."
-        )
+        raise UsageError(f"{name} is larger than {MAX_BYTES // 1024**2} MiB.", "Give each shard fewer nodes.")
+    (allowance or Allowance()).take(data, name)
     return parse_advice(data, name)
 
 
@@ -77,9 +103,7 @@ def parse_advice(data: bytes, name: str) -> Advice:
     except (ValueError, RecursionError) as error:
         where = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         told = "" if data.rstrip().endswith(b"}") else "Was it cut off? "
-        raise UsageError(
-            f"{name} is not valid JSON{where}.", f"{told}Write it anew with skuwise advise --format json."
-        ) from error
+        raise UsageError(f"{name} is not valid JSON{where}.", f"{told}{_ANEW}") from error
     if not isinstance(root.value, dict) or not isinstance(root.value.get("schema"), str):
         raise UsageError(f"{name} is no advice.", "Name files that skuwise advise --format json wrote.")
     schema = root.value["schema"]

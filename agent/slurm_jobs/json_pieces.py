@@ -7,7 +7,7 @@ import codecs
 import json
 from collections.abc import Iterator
 
-# A value is looked for in the first piece, then in the next: a job has some 6 kB, and a million small entries cost little.
+# A value is looked for in the first piece, then in the next: a job has some 6 kB, and a small one costs little.
 _PIECES = (1 << 9, 1 << 15, 1 << 22)
 _BLANKS = b" \t\r\n"
 _BOM = codecs.BOM_UTF8

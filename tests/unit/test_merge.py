@@ -493,7 +493,7 @@ def test_what_is_far_too_large_is_not_even_read(tmp_path, capsys):
     (tmp_path / "shard0.json").touch()
     os.truncate(tmp_path / "shard0.json", MAX_BYTES + 1)
     assert main(["merge", str(tmp_path / "shard0.json")]) == 2
-    assert "larger than 256 MiB" in capsys.readouterr().err
+    assert "larger than 48 MiB" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["none.json"], ["."], [str(GOLDEN), str(GOLDEN)]])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import pytest
 from skuwise.advisor.telemetry.prometheus import queries
 from skuwise.advisor.telemetry.prometheus.answers import Answer, Grid
 from skuwise.advisor.telemetry.prometheus.beside import engine_asks
-from skuwise.advisor.telemetry.prometheus.cache import Cache, cache_folder
 from skuwise.advisor.telemetry.prometheus.cells import Cells, from_bins
 from skuwise.advisor.telemetry.prometheus.dcgm import dcgm_rows
 from skuwise.advisor.telemetry.prometheus.ethernet import SPEED, ethernet_ports
@@ -234,52 +231,6 @@ def test_recording_rules_stand_in_for_means_and_maxima_only() -> None:
     assert asks["gpu_util_mean"] == "avg_over_time(skuwise:gpu_util:mean5m[3599s999ms])"
     assert asks["gpu_util_max"] == "max_over_time(skuwise:gpu_util:max5m[3599s999ms])"
     assert asks["gpu_util_p95"] == "quantile_over_time(0.95, DCGM_FI_DEV_GPU_UTIL[3599s999ms])"
-
-
-def archive(header: bytes) -> bytes:
-    """An archive of arrays whose first one begins with this header."""
-    held = io.BytesIO()
-    with zipfile.ZipFile(held, "w") as file:
-        file.writestr("values.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
-    return held.getvalue()
-
-
-def test_answers_are_kept_for_the_same_question_alone(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "c", "http://one")
-    answer = Answer(({"a": "1"},), np.array([[1.0, nan, 3.0, 4.0]]))
-    cache.put("q", GRID, ("a",), answer)
-    again = cache.get("q", GRID, ("a",))
-    assert again is not None and again.labels == answer.labels
-    assert np.array_equal(again.values, answer.values, equal_nan=True)
-    assert cache.get("other", GRID, ("a",)) is None and cache.get("q", GRID, ("b",)) is None
-    assert Cache(tmp_path / "c", "http://two").get("q", GRID, ("a",)) is None
-    (file,) = (tmp_path / "c").glob("*.npz")
-    headers = (b"{'descr':", b"{'descr': '<f8', 'fortran_order': False, 'shape': (1, 9" + b"9" * 12 + b")}")
-    for damage in (b"", b"PK\x03\x04 not an archive", file.read_bytes()[:-40], *map(archive, headers)):
-        file.write_bytes(damage)
-        assert cache.get("q", GRID, ("a",)) is None
-    assert (tmp_path / "c").stat().st_mode & 0o077 == 0
-    cache.prune(0)
-    assert not list((tmp_path / "c").glob("*.npz"))
-
-
-def test_answers_that_others_could_have_written_are_not_believed(tmp_path: Path) -> None:
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    mine = Cache(folder, "s")
-    mine.put("q", GRID, ("a",), Answer(({"a": "1"},), np.ones((1, GRID.count))))
-    assert mine.get("q", GRID, ("a",)) is not None and not mine.refused
-    folder.chmod(0o777)
-    theirs = Cache(folder, "s")
-    assert theirs.get("q", GRID, ("a",)) is None and "other users" in theirs.refused
-
-
-def test_a_cache_without_a_place_keeps_nothing() -> None:
-    cache = Cache(None, "")
-    cache.put("q", GRID, (), Answer.nothing(4))
-    assert cache.get("q", GRID, ()) is None
-    assert cache_folder("", {"HOME": "/h"}) is None and cache_folder(None, {}) is None
-    assert cache_folder(None, {"HOME": "/h"}) == Path("/h/.cache/skuwise/prometheus")
 
 
 def test_settings_lie_in_layers_and_unknown_ones_are_errors(tmp_path: Path) -> None:

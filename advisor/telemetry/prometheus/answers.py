@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from ....agent.inventory.text import clean_text
+from ....agent.inventory.text import NAME_LIMIT, clean_text
 from .errors import AnswerError, TooMuchError
 
 Labels = Mapping[str, str]
@@ -169,6 +169,8 @@ def _is_short(one: Mapping[str, object], kept: Sequence[str] | None) -> bool:
     if not isinstance(metric, dict):
         return True  # refused where labels are read
     names = metric if kept is None else kept
+    if kept is None and any(len(name) > MAX_LABEL for name in metric):
+        return False
     return all(len(value) <= MAX_LABEL for name in names if isinstance(value := metric.get(name), str))
 
 
@@ -184,11 +186,27 @@ def _labels(one: Mapping[str, object], kept: Sequence[str] | None, cleaned: dict
         if not isinstance(value, str):
             raise AnswerError("A label in the server's answer is no text.", "Is this Prometheus' query API?")
         if value:
-            harmless = cleaned.get(value)
-            if harmless is None:
-                harmless = cleaned[value] = clean_text(value)
-            out[name] = harmless
+            # Prometheus 3 lets a name be any text.
+            own = name if kept is not None else _harmless(name, cleaned)
+            out[own] = _harmless(value, cleaned)
     return out
+
+
+def _harmless(text: str, cleaned: dict[str, str]) -> str:
+    found = cleaned.get(text)
+    if found is None:
+        found = cleaned[text] = clean_text(text)
+    return found
+
+
+def is_clean(labels: Mapping[str, object]) -> bool:
+    """Whether these could have been read from an answer: texts that are harmless as they stand."""
+    return all(
+        isinstance(value, str) and len(value) <= NAME_LIMIT and len(name) <= NAME_LIMIT
+        and ((name.isascii() and name.isprintable()) or clean_text(name) == name)
+        and ((value.isascii() and value.isprintable()) or clean_text(value) == value)
+        for name, value in labels.items()
+    )  # fmt: skip
 
 
 def _pair(value: object) -> list[object]:

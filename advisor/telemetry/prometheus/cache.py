@@ -9,7 +9,6 @@ executed.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import stat
@@ -18,13 +17,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
-
 from .answers import Answer, Grid
+from .kept import packed, read_file, unpacked
 
 # Of the way answers are kept: other files are not read.
-_FORM = "2"
+_FORM = "3"
 MAX_BYTES = 512 * 1024 * 1024
+_SUFFIX = ".answer"
+# What another run writes at this moment is left to it.
+_HALF_WRITTEN = ".answer."
+_LEFT_SECONDS = 86400.0
+_MOST_TOLD_BYTES = 1024 * 1024
 
 
 class Cache:
@@ -47,44 +50,37 @@ class Cache:
 
     def get(self, query: str, grid: Grid, kept: Sequence[str]) -> Answer | None:
         """The answer of before, or None."""
-        if self._folder is None or (mark := self.mark(grid)) is None:
+        folder = self._folder
+        if folder is None or (mark := self.mark(grid)) is None:
             return None
-        path = self._path(query, grid, kept, mark)
         try:
-            with np.load(path, allow_pickle=False) as held:
-                values = np.asarray(held["values"], dtype=float)
-                labels = json.loads(bytes(held["labels"]))
-        except (OSError, ValueError, KeyError, EOFError, RecursionError, TypeError, ArithmeticError, MemoryError):
+            content = read_file(self._path(folder, query, grid, kept, mark))
+        except OSError:
             return None
-        except Exception as error:  # a damaged archive raises whatever its reader pleases
-            if type(error).__module__ not in ("zipfile", "zlib", "tokenize", "builtins"):
-                raise
-            return None
-        if not isinstance(labels, list) or values.shape != (len(labels), grid.count):
-            return None
-        if not all(isinstance(one, dict) and all(isinstance(v, str) for v in one.values()) for one in labels):
-            return None
-        self.hits += 1
-        return Answer(tuple(labels), values)
+        answer = None if content is None else unpacked(content, grid.count)
+        if answer is not None:
+            self.hits += 1
+        return answer
 
     def put(self, query: str, grid: Grid, kept: Sequence[str], answer: Answer) -> None:
         """Keep an answer. A folder that cannot be written to costs only time."""
-        if self._folder is None or (mark := self.mark(grid)) is None:
+        folder = self._folder
+        if folder is None or (mark := self.mark(grid)) is None:
             return
-        labels = np.frombuffer(json.dumps([dict(one) for one in answer.labels]).encode(), dtype=np.uint8)
-        packed = io.BytesIO()
-        np.savez_compressed(packed, values=answer.values, labels=labels)
-        self._write(self._path(query, grid, kept, mark), packed.getvalue())
+        if (content := packed(answer)) is not None:
+            self._write(self._path(folder, query, grid, kept, mark), content)
 
     def told_before(self, query: str, told: Mapping[float, str]) -> Mapping[float, str]:
         """What the server told of moments of its past at the last run, in place of which `told` is kept; nothing where
         that is not known."""
-        if self._folder is None:
+        folder = self._folder
+        if folder is None:
             return {}
-        path = self._folder / f"server-{_digest([_FORM, self._scope, query])}.json"
+        path = folder / f"server-{_digest([_FORM, self._scope, query])}.json"
         before: dict[float, str] = {}
         with suppress(OSError, ValueError, AttributeError, RecursionError):  # none yet, or not as we write it
-            before = {float(at): str(mark) for at, mark in json.loads(path.read_bytes()).items()}
+            held = read_file(path, _MOST_TOLD_BYTES) or b"{}"
+            before = {float(at): str(mark) for at, mark in json.loads(held).items()}
         self._write(path, json.dumps({str(at): mark for at, mark in told.items()}).encode())
         return before
 
@@ -92,7 +88,7 @@ class Cache:
         """All or nothing. A folder that cannot be written to is used no more."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".answer.")
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=_HALF_WRITTEN)
             try:
                 with os.fdopen(handle, "wb") as file:
                     file.write(content)
@@ -104,24 +100,38 @@ class Cache:
             self._folder = None
 
     def prune(self, most_bytes: int = MAX_BYTES) -> None:
-        """Let the oldest files go where all together are too large."""
-        if self._folder is None:
-            return
-        try:
-            files = sorted((p.stat().st_mtime, p.stat().st_size, p) for p in self._folder.glob("*.npz"))
-            total = sum(size for _, size, _ in files)
-            for _, size, path in files:
-                if total <= most_bytes:
-                    break
-                path.unlink(missing_ok=True)
-                total -= size
-        except OSError:
-            return
+        """Let the oldest files go where all together are too large, and what earlier versions and killed runs left.
 
-    def _path(self, query: str, grid: Grid, kept: Sequence[str], mark: str) -> Path:
-        assert self._folder is not None
+        Another process may prune the same folder: what is gone already is gone.
+        """
+        folder = self._folder
+        if folder is None:
+            return
+        with suppress(OSError):
+            found = [(about, Path(file)) for file in os.scandir(folder) if (about := _ordinary(file)) is not None]
+            now = max((about.st_mtime for about, _ in found), default=0.0)
+            total = 0
+            for about, path in sorted(found, key=lambda one: -one[0].st_mtime):
+                if path.suffix == _SUFFIX:
+                    total += about.st_size
+                    old = total > most_bytes
+                else:
+                    half_written = path.name.startswith(_HALF_WRITTEN) and about.st_mtime < now - _LEFT_SECONDS
+                    old = half_written or path.suffix == ".npz"
+                if old:
+                    path.unlink(missing_ok=True)
+
+    def _path(self, folder: Path, query: str, grid: Grid, kept: Sequence[str], mark: str) -> Path:
         asked = [_FORM, self._scope, mark, query, grid.start, grid.end, grid.step, list(kept)]
-        return self._folder / f"{_digest(asked)}.npz"
+        return folder / f"{_digest(asked)}{_SUFFIX}"
+
+
+def _ordinary(file: os.DirEntry[str]) -> os.stat_result | None:
+    """What an ordinary file is like; None: it is none, or is gone."""
+    try:
+        return file.stat(follow_symlinks=False) if file.is_file(follow_symlinks=False) else None
+    except OSError:
+        return None
 
 
 def _digest(asked: object) -> str:

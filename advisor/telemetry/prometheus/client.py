@@ -44,6 +44,7 @@ SMALL_ANSWER_BYTES = 4 * 1024 * 1024
 MAX_ANSWER_SERIES = 250_000
 # Names of metrics that the advisor asks for: exporters know some hundreds.
 MAX_NAMES = 50_000
+_MAX_WORDS_BYTES = 65536
 ATTEMPTS = 4
 FIRST_PAUSE_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 30.0
@@ -235,6 +236,8 @@ class Client:
         ) as response:
             body = bytearray()
             for piece in _pieces(response):
+                if response.status_code != 200 and len(body) >= _MAX_WORDS_BYTES:
+                    break  # only the words of an error are wanted
                 if len(body) <= SMALL_ANSWER_BYTES < len(body) + len(piece):
                     if not self._large.acquire(timeout=deadline.left()):
                         raise TimeoutError
@@ -357,7 +360,7 @@ def _said(body: bytearray) -> str:
 
 def _error(body: bytearray) -> str:
     try:
-        document = json.loads(body[:65536])
+        document = json.loads(body[:_MAX_WORDS_BYTES])
     except (ValueError, RecursionError):
         return ""
     error = document.get("error") if isinstance(document, dict) else None
