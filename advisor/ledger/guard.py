@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ...agent.store.bounds import Bounds, Meter, bounds_of, disk_bytes, hold
+from ...rules.plain import clean
 
 _HEADER = 100  # bytes, https://www.sqlite.org/fileformat.html
 _MAGIC = b"SQLite format 3\0"
@@ -30,7 +31,12 @@ _COMPUTES = re.compile(
     re.IGNORECASE,
 )
 _NAME = re.compile(r'"[A-Za-z_][A-Za-z0-9_]*"|\[[A-Za-z_][A-Za-z0-9_]*\]')
+_INDEX = re.compile(r"CREATE (UNIQUE )?INDEX \w+ ON \w+ ?\(\s*\w+(,\s*\w+)*\s*\)", re.ASCII)
 _PLAIN = re.compile(r'[\sA-Za-z0-9_(),."\'+-]*')
+# What reading a file of ours may raise: SQLite's own words about a damaged schema may be no UTF-8, and a damaged length
+# may ask for more memory than there is.
+UNREADABLE = (sqlite3.Error, UnicodeDecodeError, MemoryError)
+_MOST_WORDS = 200
 # Brackets of a JSON value of ours: a dozen intervals and measurements.
 _MOST_BRACKETS = 1000
 # Whole numbers beyond these are no counts, and take longer to write than to read.
@@ -142,6 +148,15 @@ def guarded(
         yield connection, Meter(allowed)
 
 
+def reason(error: Exception) -> str:
+    """What one of UNREADABLE says, harmless for one line: SQLite repeats what stands in the file."""
+    if isinstance(error, UnicodeDecodeError):
+        return "its schema holds what is no UTF-8"
+    if isinstance(error, MemoryError):
+        return "it asks for more memory than its size can need"
+    return clean(str(error)[:_MOST_WORDS])
+
+
 def check_header(path: Path) -> None:
     """Raises sqlite3.DataError where a database's first bytes say that we cannot have made it."""
     with path.open("rb") as file:
@@ -152,7 +167,8 @@ def check_header(path: Path) -> None:
 
 def check_pages(connection: sqlite3.Connection, meter: Meter) -> None:
     """Raises sqlite3.DataError where pages contradict one another: to write to such a file may cost what is left."""
-    told = meter.fetch(connection, "PRAGMA quick_check(1)")
+    # Not the quick one: where a key and its table differ, what is sent would be noted nowhere.
+    told = meter.fetch(connection, "PRAGMA integrity_check(1)")
     if told != [("ok",)]:
         raise sqlite3.DataError(f"its pages contradict one another: {str(told[0][0])[:100] if told else 'no answer'}")
 
@@ -196,10 +212,9 @@ def _check_sql(name: str, sql: object, kind: str) -> None:
     plain = isinstance(sql, str) and len(sql) <= _MOST_SQL and re.match(rf"CREATE (UNIQUE )?{kind}\b", sql)
     if not plain:
         raise sqlite3.DataError(f"{name} is no plain {kind.lower()}")
-    # An index says ON once by itself; names in quotes are no keywords.
-    bare = _NAME.sub("x", str(sql))
-    bare = re.sub(r"\bON\b", "", bare, count=1) if kind == "INDEX" else bare
-    if not _PLAIN.fullmatch(bare) or _COMPUTES.search(bare):
+    bare = _NAME.sub("x", str(sql))  # names in quotes are no keywords
+    is_plain = _INDEX.fullmatch(bare) if kind == "INDEX" else _PLAIN.fullmatch(bare) and not _COMPUTES.search(bare)
+    if not is_plain:
         raise sqlite3.DataError(f"{name} is no plain {kind.lower()}: it computes something")
 
 

@@ -20,7 +20,7 @@ from ...rules.errors import NothingToDo, StoreError
 from ..model import Fleet
 from .entries import BY_ITSELF, Entry, Event, Proposal
 from .files import begin_file, check_place
-from .guard import Guarded, check_pages, guarded
+from .guard import UNREADABLE, Guarded, check_pages, guarded, reason
 from .identity import Known, fleets_in, note_fleet
 from .rows import (
     APPLICATION_ID,
@@ -270,7 +270,7 @@ class Ledger:
             raise StoreError(
                 f"The ledger {self.path} cannot be {done}: {error.strerror}.", "Name another file with --ledger."
             ) from error
-        except sqlite3.Error as error:
+        except UNREADABLE as error:
             raise _error(self.path, done, error) from error
 
 
@@ -282,11 +282,11 @@ def _bounds(on_disk: int) -> Bounds:
     return replace(own, cell_bytes=_CELL_BYTES, given_bytes=min(own.given_bytes, _GIVEN_BYTES))
 
 
-def _error(path: Path, done: str, error: sqlite3.Error) -> StoreError:
-    name = getattr(error, "sqlite_errorname", "")
+def _error(path: Path, done: str, error: Exception) -> StoreError:
+    name, said = getattr(error, "sqlite_errorname", ""), reason(error)
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return DamagedError(
-            f"The ledger {path} is damaged or no database ({error}); it was left untouched.",
+            f"The ledger {path} is damaged or no database ({said}); it was left untouched.",
             "Save what is left with: sqlite3 FILE .recover; or name another file with --ledger.",
         )
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
@@ -297,10 +297,10 @@ def _error(path: Path, done: str, error: sqlite3.Error) -> StoreError:
             f"The ledger {path} cannot be {done}: {why}.", "Name a file that you may write with --ledger."
         )
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
-        return StoreError(f"The ledger {path} cannot be {done}: {error}.", "Look at the disk, then try again.")
-    if isinstance(error, sqlite3.DataError) or name.startswith(("SQLITE_TOOBIG", "SQLITEFORMAT")):
+        return StoreError(f"The ledger {path} cannot be {done}: {said}.", "Look at the disk, then try again.")
+    if isinstance(error, sqlite3.DataError) or not isinstance(error, sqlite3.Error):
         return DamagedError(
-            f"The ledger {path} cannot be {done}: {error}.",
+            f"The ledger {path} cannot be {done}: {said}.",
             "It was left untouched: save what is left with: sqlite3 FILE .recover; or name another file with --ledger.",
         )
-    return StoreError(f"The ledger {path} cannot be {done}: {error}.", "Name another file with --ledger.")
+    return StoreError(f"The ledger {path} cannot be {done}: {said}.", "Name another file with --ledger.")

@@ -22,7 +22,7 @@ from ...agent.model import Instant
 from ...agent.store.bounds import Bounds, bounds_of, disk_bytes
 from ...rules.errors import SkuwiseError, StoreError, UsageError
 from ..ledger.files import begin_file, check_place, locked
-from ..ledger.guard import Guarded, check_pages, guarded
+from ..ledger.guard import UNREADABLE, Guarded, check_pages, guarded, reason
 from ..ledger.place import default_path
 from .addresses import bare_address
 from .parcel import Parcel, Reply
@@ -208,12 +208,12 @@ class Outbox:
                 connection.execute("COMMIT")
         except OSError as error:
             raise StoreError(f"The outbox {self.path} cannot be used: {error.strerror}.", _ELSEWHERE) from error
-        except sqlite3.Error as error:
+        except UNREADABLE as error:
             raise self._told(error) from error
 
-    def _told(self, error: sqlite3.Error) -> StoreError:
+    def _told(self, error: Exception) -> StoreError:
         name = getattr(error, "sqlite_errorname", "")
-        sentence = f"The outbox {self.path} cannot be used: {error}."
+        sentence = f"The outbox {self.path} cannot be used: {reason(error)}."
         if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
             return StoreError(sentence, "Nothing of it is lost: make room on the disk, and run the same command again.")
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):

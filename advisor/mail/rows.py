@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
@@ -114,11 +115,13 @@ def begin_try(db: Database, mail: int, recipient: str, now: Instant) -> None:
         "INSERT INTO attempts (mail, recipient, began_at, reply) VALUES (?, ?, ?, ?)",
         [mail, recipient, now.wall_seconds, room],
     )
-    db.execute(
+    found = db.execute(
         "UPDATE deliveries SET attempts = attempts + 1, reply = substr(reply || ?, 1, ?) "
         "WHERE mail = ? AND recipient = ?",
         [room, len(room), mail, recipient],
     )
+    if found.rowcount != 1:  # before it is sent: its end would not be noted either
+        raise sqlite3.DataError(f"it does not hold the delivery of mail {mail} that it waits for")
 
 
 def end_try(db: Database, row: Mapping[str, Any], said: Reply, now: Instant) -> Reply:

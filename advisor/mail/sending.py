@@ -65,7 +65,7 @@ def send_waiting(
             try:
                 parcel = outbox.load(number, clock())
             except DamagedParcelError as error:
-                refused += [f"{name}: {error}" for name in outbox.give_up(number, error.message, clock())]
+                refused += [clean(f"{name}: {error}") for name in outbox.give_up(number, error.message, clock())]
                 continue
             carrier = carriers.get(parcel.channel)
             if carrier is None or parcel.channel in down or not parcel.recipients:  # the clock may have gone back
