@@ -48,6 +48,7 @@ bench: setup ## the figures of docs/benchmarks.md, printed
 	$(BIN)/python benchmarks/tick.py
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/lateness.py
+	$(BIN)/python benchmarks/page.py
 	$(BIN)/python benchmarks/week.py
 	$(BIN)/python benchmarks/burst.py
 	$(BIN)/python benchmarks/advice.py

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Mapping, Sequence
 
 from . import __version__
 from .rules.errors import EXIT_FAILED, SkuwiseError
+from .rules.last_resort import explained
+from .rules.streams import OutputError, discard, own_streams
 
 # name -> (module that brings it, extra of the installation it needs, one line of help)
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -48,37 +49,46 @@ def main(argv: Sequence[str] | None = None, commands: Mapping[str, tuple[str, st
 
     Returns its exit status: 0 done, 1 failed, 2 wrong usage, 3 nothing to work on.
     """
+    if argv is None:
+        own_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     if debug:
         arguments.remove("--debug")
+    try:
+        try:
+            status = _run(arguments, commands)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        discard(sys.stdout.fileno())
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if isinstance(error, OutputError):
+            discard(sys.stdout.fileno())  # or the interpreter tries once more
+        if debug:
+            raise
+        told = explained(error)
+        text = (
+            str(told)
+            if told is not None
+            else (f"unexpected {type(error).__name__}: {error}. Run again with --debug and report what it prints.")
+        )
+        print(f"skuwise: {_shown(text)}", file=sys.stderr)  # noqa: T201
+        return EXIT_FAILED if told is None else told.exit_status
+    return status
+
+
+def _run(arguments: list[str], commands: Mapping[str, tuple[str, str, str]]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_help(commands))  # noqa: T201
         return 0 if arguments else 2
     if arguments[0] == "--version":
         print(f"skuwise {__version__}")  # noqa: T201
         return 0
-    try:
-        return _dispatch(arguments[0], arguments[1:], commands)
-    except SkuwiseError as error:
-        if debug:
-            raise
-        print(f"skuwise: {_shown(str(error))}", file=sys.stderr)  # noqa: T201
-        return error.exit_status
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILED
-    except KeyboardInterrupt:
-        return 130
-    except Exception as error:
-        if debug:
-            raise
-        print(  # noqa: T201
-            f"skuwise: unexpected {type(error).__name__}: {_shown(str(error))}. Run again with --debug and report what "
-            "it prints.",
-            file=sys.stderr,
-        )
-        return EXIT_FAILED
+    return _dispatch(arguments[0], arguments[1:], commands)
 
 
 def _shown(text: str) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..agent.durations import parse_duration
 from ..rules.errors import EXIT_DONE, SkuwiseError, UsageError
+from ..rules.plain import ESCAPED
 from .hour_settings import add_prices, said_prices
 from .moments import parse_moment
 from .render import FORMATS, render
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .ledger.advising import Beside
     from .model import Advice
 
+MAX_WINDOW_DAYS = 3650  # hours of ten years; nothing is kept for longer
 WIDTH_OF_A_PIPE = 120
 # One seed for all runs: the same data give the same intervals.
 SEED = 20
@@ -128,16 +130,22 @@ def ledger_beside(options: argparse.Namespace) -> Beside:
 
 def _duration(text: str) -> float:
     try:
-        return parse_duration(text)
+        seconds = parse_duration(text)
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+    if seconds > MAX_WINDOW_DAYS * 86400:
+        raise argparse.ArgumentTypeError(f"{text} is longer than {MAX_WINDOW_DAYS} days. Choose a shorter window.")
+    return seconds
 
 
 def _moment(text: str) -> float:
     try:
-        return parse_moment(text)
+        moment = parse_moment(text)
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+    if moment < 0:
+        raise argparse.ArgumentTypeError(f"{text} is before 1970. Choose a later time.")
+    return moment
 
 
 def run_advise(options: argparse.Namespace) -> int:
@@ -245,7 +253,7 @@ def say(text: str) -> None:
 def write_stdout(text: str) -> None:
     """Print data as it is, whatever the terminal's encoding can show of it."""
     encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.write(text.encode(encoding, ESCAPED).decode(encoding))
     sys.stdout.flush()
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..rules.errors import UsageError
+from ..rules.files import open_stream
 
 MAX_SECRET_BYTES = 65536
 
@@ -28,7 +29,7 @@ def secret(name: str, environ: Mapping[str, str], *, private: bool = False) -> s
             )
         path, private = Path(folder) / name, False
     try:
-        with path.open("rb") as file:
+        with open_stream(path) as file:
             if private and stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
                 raise UsageError(f"The file {path} may be read by others than its owner.", "chmod 0600 it.")
             content = file.read(MAX_SECRET_BYTES + 1)

@@ -8,6 +8,7 @@ like. Values keep the lines they stood on (`Table`, `Items`), for the checks tha
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
 from importlib.resources import files
@@ -17,6 +18,7 @@ from pathlib import Path
 import yaml
 
 from .errors import RulesError
+from .files import read_bounded
 from .plain import quoted
 
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's parser is some ten times faster
@@ -118,17 +120,26 @@ def read_table(file: Traversable | Path) -> Table:
     """One file as a `Table`. Raises RulesError, with file and line, for anything that is not strictly that."""
     name = str(file)
     try:
-        with file.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
+        if isinstance(file, Path):
+            raw = read_bounded(file, MAX_BYTES)
+        else:
+            with file.open("rb") as stream:
+                raw = stream.read(MAX_BYTES + 1)
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise _too_large(name) from error
         raise fault(name, None, f"cannot be read ({error.strerror}).", "Check the path and its permissions.") from error
     return parse_table(raw, name)
+
+
+def _too_large(name: str) -> RulesError:
+    return fault(name, None, f"is larger than {MAX_BYTES // 1024} KiB.", "Split it into several files.")
 
 
 def parse_table(raw: bytes, name: str) -> Table:
     """The bytes of one file, called `name` in errors, as a `Table`."""
     if len(raw) > MAX_BYTES:
-        raise fault(name, None, f"is larger than {MAX_BYTES // 1024} KiB.", "Split it into several files.")
+        raise _too_large(name)
     try:
         value, line = _Builder(name).build(raw.decode("utf-8"))
     except UnicodeDecodeError as error:

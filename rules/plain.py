@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import unicodedata
 
 # C*: controls, format characters (bidirectional overrides, zero width), surrogates, private use, unassigned.
@@ -42,3 +43,15 @@ def _visible(character: str) -> str:
         code = ord(character)
         return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
     return character
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)), error.end
+
+
+# For `errors=` of an encoding: what it lacks becomes \\uNNNN, as JSON writes it, so that JSON stays JSON.
+ESCAPED = "skuwise-escaped"
+codecs.register_error(ESCAPED, _escape)

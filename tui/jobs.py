@@ -13,7 +13,7 @@ from typing import Any
 
 from textual.message import Message
 
-from ..rules.errors import SkuwiseError
+from ..rules.last_resort import explained
 from ..rules.plain import clean
 
 Tell = Callable[[str], None]
@@ -97,10 +97,8 @@ class Jobs:
             self._send(JobDone(slot, number, work(tell)))
         except Cancelled:
             pass
-        except SkuwiseError as error:
-            self._send(JobFailed(slot, number, clean(error)))
         except Exception as error:  # the screen stays, and says what happened
-            told = f"unexpected {type(error).__name__}: {error}"
+            told = explained(error) or f"unexpected {type(error).__name__}: {error}"
             self._send(JobFailed(slot, number, clean(told)))
 
     def _send(self, message: Message) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..rules.errors import SkuwiseError, UsageError
+from ..rules.files import read_bounded
 from .widgets.table import Arrangement
 
 SCHEMA = "skuwise.tui/1"
@@ -39,11 +40,7 @@ def recall(path: Path | None) -> tuple[Memory, str | None]:
     if path is None:
         return Memory(), None
     try:
-        with path.open("rb") as file:
-            raw = file.read(_LARGEST + 1)
-        if len(raw) > _LARGEST:
-            raise ValueError("it is too large")
-        return _read(json.loads(raw)), None
+        return _read(json.loads(read_bounded(path, _LARGEST))), None
     except FileNotFoundError:
         return Memory(), None
     except OSError as error:

@@ -7,8 +7,10 @@ both reports.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
+import io
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +22,7 @@ from typing import IO, Literal
 
 from ...agent.inventory.text import clean_text
 from ...rules.errors import UsageError
+from ...rules.files import open_stream
 from ..moments import parse_moment
 
 # Rows that cannot be read are counted; where there are more than one in a hundred, the file is something else.
@@ -143,11 +146,13 @@ class _Lines:
             yield line
 
 
-def _opened(path: Path) -> IO[str]:
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[IO[str]]:
     csv.field_size_limit(_CELL_MAX)
-    if path.name.endswith(".gz"):
-        return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
-    return path.open(encoding="utf-8-sig", errors="replace", newline="")
+    with open_stream(path) as raw:
+        plain: IO[bytes] = gzip.GzipFile(fileobj=raw) if path.name.endswith(".gz") else raw  # type: ignore[assignment]
+        with io.TextIOWrapper(plain, encoding="utf-8-sig", errors="replace", newline="") as file:
+            yield file
 
 
 def _key(name: str) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ... import __version__
 from ...rules.catalog import NodeSku
+from ...rules.files import read_bounded
 from ..model import FabricPort, Gpu, Node
 from .text import clean_text
 
@@ -135,7 +136,7 @@ def dmi_of(vendor: str, product: str, chassis: str) -> Dmi:
 def read_labels(path: Path) -> dict[str, str]:
     """``key="value"`` lines; anything else in the file is passed over."""
     try:
-        lines = path.read_bytes()[:65536].decode("utf-8", "replace").splitlines()
+        lines = read_bounded(path, 1 << 20).decode("utf-8", "replace").splitlines()
     except OSError:
         return {}
     labels: dict[str, str] = {}

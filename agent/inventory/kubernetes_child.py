@@ -9,6 +9,7 @@ them; ``slices PATH NODE`` prints the devices of the node's ResourceSlices, of a
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ...rules.files import read_bounded
 from .pods import OPERATOR_LABELS, spelled
 
 SIZE_LIMIT = 64 * 1024 * 1024
@@ -34,10 +36,12 @@ class FileError(ValueError):
 
 def read_items(path: Path) -> list[Item]:
     """The objects of a list, or the one object. Raises OSError, FileError."""
-    with path.open("rb") as file:
-        raw = file.read(SIZE_LIMIT + 1)
-    if len(raw) > SIZE_LIMIT:
-        raise FileError(f"it is larger than {SIZE_LIMIT // 1024**2} MiB")
+    try:
+        raw = read_bounded(path, SIZE_LIMIT)
+    except OSError as error:
+        if error.errno in (errno.EFBIG, errno.EISDIR, errno.EINVAL):
+            raise FileError(error.strerror) from None
+        raise
     try:
         document = json.loads(raw)
     except (ValueError, RecursionError):

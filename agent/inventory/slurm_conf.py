@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...rules.files import read_bounded
 from .hostlist import expand
 
 # Where slurmd finds its settings: as packages build it, and where a configless slurmd keeps what it fetched.
@@ -251,11 +252,8 @@ def _is_constrained(slurm: Sequence[Line] | None, cgroup: Sequence[Line] | None)
 def read_settings(path: Path) -> list[Line] | None:
     """The settings of a file, one mapping a line, keys in lower case; None: it cannot be read."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(_SIZE_LIMIT + 1)
+        raw = read_bounded(path, _SIZE_LIMIT, 0.0)
     except OSError:
-        return None
-    if len(raw) > _SIZE_LIMIT:
         return None
     found: list[Line] = []
     text = re.sub(r"\\[ \t]*\r?\n", " ", raw.decode("utf-8", "replace"))

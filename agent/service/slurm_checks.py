@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...rules.files import open_stream
 from ..inventory.claims import Devices
 from ..inventory.slurm_absences import INSTALL_PROLOG
 from ..inventory.slurm_conf import FOLDERS, SlurmSettings, read_settings
@@ -216,7 +217,7 @@ def _absence(metric: str, reason: str, detail: str, remedy: str) -> Absence:
 
 def _text(path: Path) -> str | None:
     try:
-        with path.open("rb") as file:
+        with open_stream(path, 0.0) as file:
             return file.read(_SCRIPT_LIMIT).decode("utf-8", "replace")
     except OSError:
         return None

@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ...rules.errors import SkuwiseError, UsageError
+from ...rules.files import open_stream
 from ..deadline import Deadline
 from ..http_head import BoundedResponse
 from .json_jobs import MAX_JSON_BYTES, read_json
@@ -145,7 +146,7 @@ def _is_loopback(host: str) -> bool:
 
 def _token(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_stream(path) as file:
             if os.fstat(file.fileno()).st_mode & 0o007:
                 raise UsageError(f"{path} may be read by everybody.", "chmod 0600 it, and renew the token.")
             raw = file.read(_MAX_TOKEN + 1)

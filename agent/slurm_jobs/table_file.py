@@ -11,6 +11,7 @@ from datetime import tzinfo
 from pathlib import Path
 
 from ...rules.errors import SkuwiseError, UsageError
+from ...rules.files import open_stream
 from ..slurm_job import SlurmJob
 from .json_jobs import read_json
 from .reading import Keep, Reading, everything
@@ -23,6 +24,7 @@ _COLUMNS = (
     "Restarts", "NodeList", "AllocTRES",
 )  # fmt: skip
 _MODE = 0o640
+_PATIENCE_SECONDS = 600.0  # for the first byte of a pipe: a database of years is slow to ask
 
 
 def read_table(path: Path | None, *, zone: tzinfo | None = None, keep: Keep = everything) -> Reading:
@@ -34,7 +36,7 @@ def read_table(path: Path | None, *, zone: tzinfo | None = None, keep: Keep = ev
         with open(0, "rb", closefd=False) as file:
             return _read(file, "stdin", zone, keep)
     try:
-        with path.open("rb") as file:
+        with open_stream(path, _PATIENCE_SECONDS) as file:
             return _read(file, str(path), zone, keep)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.", "Name a file that sacct wrote.") from error

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from ...rules.errors import StoreError
+from ...rules.files import open_stream
 
 DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 MARK_SUFFIX = "-damaged"
@@ -57,7 +58,8 @@ def mark_of(path: Path) -> Path:
 def marked(path: Path) -> str | None:
     """What the last look at the whole file found wrong; None where it is not marked."""
     try:
-        return mark_of(path).read_text(encoding="utf-8", errors="replace")[:_MAX_SAID] or "damage was found"
+        with open_stream(mark_of(path), 0.0) as file:
+            return file.read(_MAX_SAID).decode("utf-8", "replace") or "damage was found"
     except OSError:
         return None
 

@@ -239,7 +239,7 @@ def test_many_at_once_are_all_served(served: Exporter) -> None:
 def test_who_hammers_waits_in_line_and_nobody_is_refused() -> None:
     now, used = [100.0], count()  # every look at the thread's clock finds another second used
     exporter = Exporter(
-        Address("127.0.0.1", 0), page=page, version=lambda: 1, is_healthy=lambda: True,
+        Address("127.0.0.1", 0), page=lambda _form, _ended: "small\n", version=lambda: 1, is_healthy=lambda: True,
         monotonic=lambda: now[0], thread_seconds=lambda: float(next(used)),
     )  # fmt: skip
     exporter.start()

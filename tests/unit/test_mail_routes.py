@@ -128,7 +128,7 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         load_routes(tmp_path / "none.toml")
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageError, match="no UTF-8"):
+    with pytest.raises(UsageError, match="not UTF-8"):
         load_routes(tmp_path / "binary.toml")
 
 

@@ -1,0 +1,55 @@
+"""What a machine that lacks something makes of any command: a sentence and a remedy for errors that nobody foresaw."""
+
+from __future__ import annotations
+
+import errno
+
+from .errors import SkuwiseError
+
+MEMORY = "Read fewer nodes or days (--match, --since), or give it more memory (ulimit -v, MemoryMax=)."
+_REMEDIES = {
+    errno.ENOSPC: "Free some space, or name another disk.",
+    errno.EDQUOT: "Free some space, or name another disk.",
+    errno.EFBIG: "Raise the limit of file sizes (ulimit -f).",
+    errno.EACCES: "Check the permissions.",
+    errno.EPERM: "Check the permissions.",
+    errno.EROFS: "Name another place.",
+    errno.EMFILE: "Raise the limit of open files (ulimit -n).",
+    errno.ENFILE: "Raise the limit of open files (sysctl fs.file-max).",
+    errno.ENOMEM: MEMORY,
+    errno.EAGAIN: "Raise the limit of processes (ulimit -u, TasksMax=).",
+    errno.EIO: "Check the disk.",
+    errno.ENOENT: "Check the path; is the working directory still there?",
+    errno.ELOOP: "Check the links.",
+    errno.ENAMETOOLONG: "Give a shorter name.",
+}
+
+
+def explained(error: BaseException) -> SkuwiseError | None:
+    """The error as one that a person may see; None for what can only be a mistake of ours."""
+    if isinstance(error, SkuwiseError):
+        return error
+    if isinstance(error, MemoryError):
+        return SkuwiseError("There is not enough memory for this.", MEMORY)
+    if isinstance(error, RecursionError):
+        return SkuwiseError("An input is nested too deeply.", "Flatten it; --debug shows where it is read.")
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        return SkuwiseError("No thread can be started.", _REMEDIES[errno.EAGAIN])
+    if isinstance(error, UnicodeError):
+        return SkuwiseError(
+            f"A text cannot be read or written in the encoding it is meant for: {error}.",
+            "Save inputs as UTF-8, and use a UTF-8 locale (LC_ALL=C.UTF-8).",
+        )
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] != "skuwise":
+        return SkuwiseError(
+            f"A library cannot be loaded: {error}.", f"Install it again; where memory is short: {MEMORY}"
+        )
+    if type(error).__module__ == "sqlite3":
+        return SkuwiseError(f"A database cannot be read or written: {error}.", "Check the file and its disk.")
+    if isinstance(error, OSError) and error.errno is not None:
+        where = f" ({error.filename})" if error.filename else ""
+        why = error.strerror or str(error)
+        return SkuwiseError(
+            f"The system refused{where}: {why}.", _REMEDIES.get(error.errno, "See above for what failed.")
+        )
+    return None

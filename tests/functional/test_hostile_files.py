@@ -1,0 +1,189 @@
+"""Settings and other small files that are no files, never end, or are made to break their reader."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from skuwise.advisor.credentials import secret
+from skuwise.advisor.mail.routes import load_routes
+from skuwise.agent.config import load_config
+from skuwise.agent.slurm_jobs.table_file import read_table
+from skuwise.rules.errors import SkuwiseError, UsageError
+from skuwise.rules.files import open_stream, read_bounded, read_text
+from skuwise.rules.loader import read_table as read_rules
+from skuwise.rules.toml import MAX_BYTES, read_toml
+
+Read = Callable[[Path], object]
+
+
+def settings(path: Path) -> object:
+    return load_config({"config": path}, {})
+
+
+READERS: dict[str, Read] = {
+    "settings": settings,
+    "routes": load_routes,
+    "rules": read_rules,
+    "secret": lambda path: secret(str(path), {}),
+    "toml": lambda path: read_toml(path, str(path)),
+}
+
+
+def zero(folder: Path) -> Path:
+    (folder / "zero").symlink_to("/dev/zero")
+    return folder / "zero"
+
+
+def directory(folder: Path) -> Path:
+    (folder / "folder").mkdir()
+    return folder / "folder"
+
+
+def loop(folder: Path) -> Path:
+    (folder / "loop").symlink_to("loop")
+    return folder / "loop"
+
+
+def listening(folder: Path) -> Path:
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(folder / "socket"))
+    return folder / "socket"
+
+
+def sparse(folder: Path) -> Path:
+    with (folder / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    (folder / "sparse").chmod(0o600)
+    return folder / "sparse"
+
+
+def binary(folder: Path) -> Path:
+    (folder / "binary").write_bytes(b"a = 1\nb = \xff\xfe\x00")
+    (folder / "binary").chmod(0o600)
+    return folder / "binary"
+
+
+@pytest.mark.parametrize("make", [zero, directory, loop, listening, sparse, binary], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("reader", READERS)
+def test_what_is_no_file_of_text_is_refused_in_a_sentence(tmp_path: Path, reader: str, make: Read) -> None:
+    path = make(tmp_path)
+    with pytest.raises(SkuwiseError) as refused:
+        READERS[reader](Path(str(path)))
+    assert str(path) in str(refused.value) and refused.value.remedy, refused.value
+
+
+def test_a_pipe_that_nobody_writes_is_left(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TimeoutError, match="nobody wrote it to its end"):
+        read_bounded(tmp_path / "pipe", 100, 0.05)
+    with pytest.raises(TimeoutError):
+        open_stream(tmp_path / "pipe", 0.05)
+
+
+def test_a_pipe_that_is_written_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    def write() -> None:
+        with (tmp_path / "pipe").open("w") as pipe:
+            pipe.write("node = ")
+            pipe.flush()
+            pipe.write('"gpu-001"\n')
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert load_config({"config": tmp_path / "pipe"}, {}).node == "gpu-001"
+    writer.join()
+
+
+def test_the_null_device_stands_for_no_settings() -> None:
+    assert load_config({"config": Path("/dev/null")}, {}) == load_config({"config": Path(os.devnull)}, {})
+    assert read_bounded(Path("/dev/null"), 10) == b""
+
+
+def test_a_byte_order_mark_is_dropped_and_utf_16_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "skuwise.toml"
+    path.write_bytes('node = "gpu-001"\n'.encode("utf-8-sig"))
+    assert load_config({"config": path}, {}).node == "gpu-001"
+    path.write_bytes('node = "gpu-001"\n'.encode("utf-16"))
+    with pytest.raises(UsageError, match="UTF-16, not UTF-8"):
+        settings(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("a = " + "[" * 100_000, "nested too deeply"),
+        ("a = " + "{a=" * 50_000, "nested too deeply"),
+        ("[" + "a." * 30_000 + "a]", "line 1 has more than 64 dots"),
+        ("\n" + "a." * 30_000 + "a = 1", "line 2 has more than 64 dots"),
+        ("a = {" + "a." * 30_000 + "a = 1}", "dots"),
+        ("a = " + "9" * 5000, "number that is too long"),
+        ("a = 1e" + "9_" * 3000 + "9", "number that is too long"),
+        ("a = '\0'", "not valid TOML"),
+        ('"""\\' * 50_000, "not valid TOML"),
+        ('"\\' * 50_000, "not valid TOML"),
+        ("'''" + '"' * 50_000, "not valid TOML"),
+        ("#" * (MAX_BYTES + 1), "larger than 1 MiB"),
+        ('db = "a\\u0000b"', "control character"),
+        ('db = "a\\u001bb"', "control character"),
+        ("duration = nan", "not a span of time"),
+        ("interval = inf", "outside 0.1 s to 60 s"),
+        ("db = 1979-05-27", "must be text"),
+        ("listen = 1.5", "not an address"),
+    ],
+    ids=range(18),
+)
+def test_settings_made_to_break_the_reader_are_refused(tmp_path: Path, text: str, fault: str) -> None:
+    path = tmp_path / "skuwise.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=fault):
+        settings(path)
+
+
+def test_dots_within_strings_and_comments_are_nobodys_keys(tmp_path: Path) -> None:
+    path = tmp_path / "skuwise.toml"
+    dots = "." * 1000
+    path.write_text(f"""
+# {dots} '''
+node = "a{dots}"  # {dots}
+cluster = 'a{dots}'
+node_sku = '''
+{dots}
+'''
+db = \"\"\"{dots}\\\"\"\"{dots}\"\"\"
+""")
+    found = read_toml(path, "it")
+    assert found == {
+        "node": f"a{dots}", "cluster": f"a{dots}", "node_sku": f"{dots}\n", "db": f'{dots}"""'[:-2] + f'""{dots}',
+    }  # fmt: skip
+
+
+def test_text_is_read_to_its_limit_and_no_byte_further(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("x" * 100)
+    assert read_text(tmp_path / "text", 100) == "x" * 100
+    with pytest.raises(OSError, match="larger than 99 bytes"):
+        read_text(tmp_path / "text", 99)
+
+
+@pytest.mark.parametrize("target", ["/dev/zero", "/dev/full", "/dev/random"])
+def test_a_job_table_that_is_a_device_is_refused(target: str) -> None:
+    with pytest.raises(UsageError, match="device"):
+        read_table(Path(target))
+
+
+def test_settings_linked_to_a_device_take_no_memory(tmp_path: Path) -> None:
+    """They took 4 GB, and the agent was started again and again."""
+    done = subprocess.run(
+        [sys.executable, "-m", "skuwise", "agent", "run", "--config", str(zero(tmp_path))],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)),
+    )  # fmt: skip
+    assert done.returncode == 2 and "it is a device" in done.stderr, done.stderr
