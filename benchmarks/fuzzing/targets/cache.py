@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import json
+import hashlib
 import random
-import struct
-import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,29 +15,8 @@ from ..verdict import finite
 from .answers import COUNT, START, STEP
 
 _QUERY = "avg_over_time(DCGM_FI_PROF_SM_ACTIVE[1h])"
-_HEADERS = (
-    "{'descr': '<f8', 'fortran_order': False, 'shape': (3, 12), }",
-    "{'descr': '<f8', 'fortran_order': True, 'shape': (12, 3), }",
-    "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }",
-    "{'descr': '<f8', 'fortran_order': False, 'shape': (-1,), }",
-    "{'descr': '<f8', 'fortran_order': False, 'shape': (9223372036854775807, 12), }",
-    "{'descr': '|O', 'fortran_order': False, 'shape': (3, 12), }",
-    "{'descr': '<U9999999', 'fortran_order': False, 'shape': (3,), }",
-    "{'descr': [('a', '<f8')], 'fortran_order': False, 'shape': (3,), }",
-    "{'descr': '<M8[ns]', 'fortran_order': False, 'shape': (3, 12), }",
-    "{'descr': '<c16', 'fortran_order': False, 'shape': (3, 12), }",
-    "{'descr': '|b1', 'fortran_order': False, 'shape': (3, 12), }",
-    "{'descr': '<i8', 'fortran_order': False, 'shape': (3, 12), }",
-    "{'descr': '|V8', 'fortran_order': False, 'shape': (36,), }",
-    "{'descr': '<f8', 'shape': (3, 12)}", "{" * 2000, "(" * 300 + ")" * 300, "__import__('os')", "{'descr': 1}", "",
-    "{'descr': '<f8', 'fortran_order': False, 'shape': 'x', }", "\x00", "9" * 5000,
-)  # fmt: skip
-
-
-def _npy(header: str, body: bytes, version: int = 1) -> bytes:
-    text = header.encode("latin-1", "replace")[:60000]
-    length = struct.pack("<H", len(text)) if version == 1 else struct.pack("<I", len(text))
-    return b"\x93NUMPY" + bytes([version, 0]) + length + text + body
+_LENGTH = 8  # bytes that tell how long the labels are
+_DIGEST = hashlib.sha256().digest_size
 
 
 def _prepare(folder: Path) -> Prepared:
@@ -55,8 +32,9 @@ def _prepare(folder: Path) -> Prepared:
     values[1, 2] = np.nan
     cache = Cache(own, "http://prometheus")
     cache.put(_QUERY, grid, ("Hostname", "UUID"), Answer(labels, values))
+    (answer,) = own.iterdir()
     cache.told_before(_QUERY, {START: "mark", START + 86400: "other"})
-    paths = {"answer": next(own.glob("*.npz")), "server": next(own.glob("server-*.json"))}
+    paths = {"answer": answer, "server": next(own.glob("server-*.json"))}
     seeds = [Seed(name, path.read_bytes()) for name, path in paths.items()]
 
     def read(name: str, data: bytes) -> object:
@@ -75,44 +53,32 @@ def _prepare(folder: Path) -> Prepared:
         again.prune(10**9)
         return found
 
+    form = seeds[0].data[: seeds[0].data.index(b"\n") + 1]
+    content = zlib.decompress(seeds[0].data[len(form) + _DIGEST :])
+    end = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
+    kept, numbers = Seed("labels", content[_LENGTH:end]), content[end:]
     trees = by_json(b"1790000000.0", b'"nan"', b'"inf":', b"null")
-    kept = json.dumps([dict(one) for one in labels]).encode()
-    body, honest = values.tobytes(), _HEADERS[0]
 
     def mutate(draw: random.Random, seed: Seed, seeds: Sequence[Seed]) -> bytes:  # noqa: ARG001
         if seed.name == "server":
             return trees(draw, seed, [seed])
         what = draw.random()
-        if what < 0.4:
+        if what < 0.3:  # the file as it lies there
             return spoiled(draw, seed.data, [seed])
-        inner = {"values.npy": _npy(honest, body), "labels.npy": _npy(_bytes_header(len(kept)), kept)}
-        if what < 0.7:
-            spoiled_labels = trees(draw, Seed("labels", kept), [Seed("labels", kept)])
-            inner["labels.npy"] = _npy(_bytes_header(len(spoiled_labels)), spoiled_labels)
-        else:
-            name = draw.choice(("values.npy", "labels.npy"))
-            header = draw.choice(_HEADERS) if draw.random() < 0.7 else spoiled(
-                draw, honest.encode(), [Seed("", honest.encode())]
-            ).decode("latin-1")  # fmt: skip
-            inner[name] = _npy(
-                header, draw.choice((body, b"", body[:-3], body * 30, kept)), draw.choice((1, 1, 1, 2, 3))
-            )
-        if draw.random() < 0.1:
-            inner.pop(draw.choice(list(inner)))
-        if draw.random() < 0.1:
-            inner[draw.choice(("values.npy", "../x.npy", "labels", "a" * 300))] = b"\x80\x04."
-        out = io.BytesIO()
-        with zipfile.ZipFile(out, "w", draw.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED))) as archive:
-            for name, data in inner.items():
-                archive.writestr(zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0)), data)
-        packed = out.getvalue()
-        return spoiled(draw, packed, [seed]) if draw.random() < 0.1 else packed
+        told, rows = kept.data, numbers
+        if what < 0.6:
+            told = trees(draw, kept, [kept])
+        if what > 0.5:
+            rows = spoiled(draw, rows, [Seed("", numbers)])
+        length = len(told) if draw.random() < 0.8 else draw.choice((0, 1, len(told) + 1, 2**31, 2**63, 2**64 - 1))
+        inside = length.to_bytes(_LENGTH, "little") + told + rows
+        if draw.random() < 0.01:  # little that becomes much
+            inside += bytes(draw.choice((1 << 20, 1 << 24, 1 << 26)))
+        # As somebody writes it who means it: the digest is right.
+        whole = form + hashlib.sha256(inside).digest() + zlib.compress(inside, 1)
+        return spoiled(draw, whole, [seed]) if draw.random() < 0.05 else whole
 
     return Prepared(seeds, read, mutate)
-
-
-def _bytes_header(length: int) -> str:
-    return f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({length},), }}"
 
 
 CACHE = Target("cache", "answers kept on disk (advisor/telemetry/prometheus/cache)", _prepare)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,9 @@ def _prepare(folder: Path) -> Prepared:
 
     from skuwise.advisor.telemetry.unpacked import Unpacked
     from skuwise.agent.store import queries, reading_child
-    from skuwise.agent.store.bounds import disk_bytes
+    from skuwise.agent.store.bounds import bounds_of, disk_bytes
     from skuwise.agent.store.packing import FRAME
+    from skuwise.rules.errors import StoreError
 
     reading_child._limit = lambda what, value: None  # noqa: ARG005 - they would hold this process
     path = folder / "node.db"
@@ -90,8 +92,8 @@ def _prepare(folder: Path) -> Prepared:
         head_bytes, _ = FRAME.unpack(raw[: FRAME.size])
         head = json.loads(raw[FRAME.size :][:head_bytes])
         if "error" in head:
-            kind, message, remedy = head["error"]
-            raise reading_child.ERRORS[kind](message, remedy)
+            _, message, remedy = head["error"]
+            raise StoreError(message, remedy)
         return head, memoryview(raw)[FRAME.size + head_bytes :]
 
     def read(_: str, data: bytes) -> object:
@@ -99,7 +101,8 @@ def _prepare(folder: Path) -> Prepared:
         served = reading_child.Served()
         told: dict[str, int] = {}
         try:
-            version = answer(served, lambda: served.open(str(path), disk_bytes(path), 30.0))[0]["version"]
+            bounds = asdict(bounds_of(disk_bytes(path)))
+            version = answer(served, lambda: served.open(str(path), disk_bytes(path), bounds))[0]["version"]
             for sql in (*queries.spans(version), queries.LAST_SEEN, queries.minutes_begin(version)):
                 head, body = answer(served, lambda sql=sql: served.fetch(sql, {}, ""))
                 Unpacked.of(head, body, "").rows()
