@@ -25,7 +25,7 @@ _VARINTS = (b"\x00", b"\x01", b"\x7f", b"\x81\x00", b"\xff\x7f", b"\xff" * 8 + b
 _TYPES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 100, 101, 127)
 
 
-def _size(data: bytes) -> int:
+def _size(data: bytearray) -> int:
     size = struct.unpack_from(">H", data, 16)[0] if len(data) >= _HEADER else 0
     return 65536 if size == 1 else size if size >= 512 else 1024
 

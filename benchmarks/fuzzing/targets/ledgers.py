@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import zlib
 from pathlib import Path
+from typing import Any
 
 from ..sqlite import by_sqlite, packed
 from ..target import Prepared, Seed, Target
@@ -70,7 +71,7 @@ def _prepare(folder: Path) -> Prepared:
     return Prepared(seeds, read, by_sqlite())
 
 
-def _yardstick(kind: type) -> object:
+def _yardstick(kind: type) -> Any:  # noqa: ANN401
     from dataclasses import MISSING, fields
     from typing import get_type_hints
 

@@ -99,11 +99,12 @@ def _prepare(folder: Path) -> Prepared:  # noqa: ARG001
             else serving.ServingSource(reader=at, endpoints=(url,))
         )  # fmt: skip
         readings = []
+        fault: PageError | None = None
         for number, body in enumerate((honest[name], data, honest[name])):
             page = at.page = page_of(body, number, dcgm.WANTED if name == "dcgm" else serving.WANTED)
             source.probe()
             readings.append(source.read(page.instant))
-            if number == 1 and page.fault is not None:
+            if number == 1:
                 fault = page.fault
         for reading in readings:
             finite(reading.gpus, "values of GPUs")
@@ -111,7 +112,7 @@ def _prepare(folder: Path) -> Prepared:  # noqa: ARG001
             finite(reading.absences, "absences")
             if any(value < 0 for values in reading.gpus.values() for value in values.values()):
                 raise BrokenPromiseError("a value is below 0")
-        if at.page is not None and "fault" in locals():
+        if fault is not None:
             raise fault
         return readings
 
