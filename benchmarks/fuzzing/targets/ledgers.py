@@ -71,7 +71,7 @@ def _prepare(folder: Path) -> Prepared:
     return Prepared(seeds, read, by_sqlite())
 
 
-def _yardstick(kind: type) -> Any:  # noqa: ANN401
+def _yardstick(kind: type) -> Any:
     from dataclasses import MISSING, fields
     from typing import get_type_hints
 
