@@ -162,7 +162,7 @@ def undecodable() -> None:
 
 @pytest.mark.parametrize("fail", [boom, missing, short, undecodable], ids=lambda fail: fail.__name__)
 def test_what_nobody_foresaw_is_a_sentence_with_a_remedy(fail: Callable[[], None]) -> None:
-    with pytest.raises(Exception) as failed:  # noqa: PT011 - each fails in its own way
+    with pytest.raises(Exception) as failed:
         fail()
     told = explained(failed.value)
     assert told is not None and told.message.endswith(".") and told.remedy.endswith((".", "?"))
