@@ -162,10 +162,9 @@ def undecodable() -> None:
 
 @pytest.mark.parametrize("fail", [boom, missing, short, undecodable], ids=lambda fail: fail.__name__)
 def test_what_nobody_foresaw_is_a_sentence_with_a_remedy(fail: Callable[[], None]) -> None:
-    try:
+    with pytest.raises(Exception) as failed:
         fail()
-    except Exception as error:
-        told = explained(error)
+    told = explained(failed.value)
     assert told is not None and told.message.endswith(".") and told.remedy.endswith((".", "?"))
 
 
