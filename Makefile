@@ -15,11 +15,12 @@ SEEDS ?= 0-14
 # Repeats the draws of a run of the property tests that printed this seed.
 SEED ?=
 WEEKS ?= 0-2
+MUTATIONS ?= 100000
 # A worker without work takes it from the other: a test of minutes holds up nothing behind it.
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all properties lint types contracts check bench accuracy evaluate model move-model picture mails removals screens build lock format clean standalone image sbom
+.PHONY: help setup demo fuzz test test-all properties lint types contracts check bench accuracy evaluate model move-model picture mails removals screens build lock format clean standalone image sbom
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -75,6 +76,9 @@ bench: setup ## the figures of docs/benchmarks.md, printed
 
 accuracy: setup ## kinds and bottlenecks over 20 simulated fleets, with the confusion tables
 	$(BIN)/python benchmarks/accuracy.py
+
+fuzz: setup ## spoil what every reader reads, 100,000 times each (hours); MUTATIONS=N for another number
+	$(BIN)/python benchmarks/fuzz.py run --mutations $(MUTATIONS)
 
 evaluate: setup ## verdicts on both generators, recordings, two weeks' backtest, moves on published pairs (about half an hour); SEEDS, WEEKS
 	$(BIN)/python benchmarks/evaluate.py --seeds $(SEEDS) --weeks $(WEEKS)

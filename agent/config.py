@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ..rules.errors import UsageError
+from ..rules.plain import QUOTED_MAX, clean, quoted
 from ..rules.toml import read_toml
 from .durations import parse_bytes, parse_duration
 from .listen import Address, parse_listen
@@ -211,13 +212,13 @@ def _from_environment(environ: Mapping[str, str]) -> Mapping[str, Any]:
             continue
         if name not in AGENT_VARIABLES:
             near = _nearest(name, AGENT_VARIABLES)
-            raise UsageError(f"The environment sets {name}, which skuwise does not know.", near)
+            raise UsageError(f"The environment sets {clean(name)[:QUOTED_MAX]}, which skuwise does not know.", near)
         found[AGENT_VARIABLES[name]] = value
     return found
 
 
 def _nearest(word: str, known: Mapping[str, object]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
+    near = difflib.get_close_matches(word[:QUOTED_MAX], known, n=1)
     return f"Did you mean {near[0]}?" if near else f"Known are: {', '.join(sorted(known))}."
 
 
@@ -231,7 +232,7 @@ def _apply(config: AgentConfig, values: Mapping[str, Any], origin: str) -> Agent
         if key in ADVISOR_SECTIONS and isinstance(value, dict):
             continue
         if key not in _KEYS:
-            raise UsageError(f"Unknown setting {key!r} in {origin}.", _nearest(key, _KEYS))
+            raise UsageError(f"Unknown setting {quoted(key)} in {origin}.", _nearest(key, _KEYS))
         name = _KEYS[key]
         if name.startswith("limits."):
             limits = changes.get("limits", config.limits)
@@ -255,7 +256,7 @@ def _convert(name: str, key: str, value: Any, origin: str) -> Any:  # noqa: ANN4
     ):
         return _seconds(name, key, value, origin)
     if name == "listen":
-        return parse_listen(str(value)) if value not in ("", None) else None
+        return parse_listen(clean(value)) if value not in ("", None) else None
     if name == "fabric_roles":
         if not isinstance(value, dict) or not all(role in get_args(Role) for role in value.values()):
             raise UsageError(
@@ -270,21 +271,35 @@ def _convert(name: str, key: str, value: Any, origin: str) -> Any:  # noqa: ANN4
     return Path(value) if kind in ("Path", "Path | None") else str(value)
 
 
+def number_of(value: float) -> float:
+    """A number of a file as a float: a whole one may be larger than any float is."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _shown(value: object) -> str:
+    return clean(value)[:QUOTED_MAX]
+
+
 def _seconds(name: str, key: str, value: Any, origin: str) -> float:  # noqa: ANN401 - files hold anything
-    seconds = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    seconds = number_of(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
     if seconds is None:
-        is_off = name == "burst_every_seconds" and str(value).strip() == "0"
-        seconds = 0.0 if is_off else parse_duration(str(value))
+        is_off = name == "burst_every_seconds" and isinstance(value, str) and value.strip() == "0"
+        seconds = 0.0 if is_off else parse_duration(clean(value))
     if name == "interval_seconds" and not MIN_INTERVAL_SECONDS <= seconds <= MAX_INTERVAL_SECONDS:
-        raise UsageError(f"The interval {value} in {origin} is outside 0.1 s to 60 s.", "Choose one inside.")
+        raise UsageError(f"The interval {_shown(value)} in {origin} is outside 0.1 s to 60 s.", "Choose one inside.")
     if name == "dcgm_interval_seconds" and not 10 <= seconds <= 3600:
-        raise UsageError(f"{key} = {value} in {origin} is outside 10 s to 1 h.", "Choose one inside.")
+        raise UsageError(f"{key} = {_shown(value)} in {origin} is outside 10 s to 1 h.", "Choose one inside.")
     if name == "burst_every_seconds" and not (seconds == 0 or MIN_BURST_EVERY_SECONDS <= seconds <= 3600):
-        raise UsageError(f"{key} = {value} in {origin} is neither 0 nor within 10 s to 1 h.", "Choose one; 0: none.")
+        raise UsageError(
+            f"{key} = {_shown(value)} in {origin} is neither 0 nor within 10 s to 1 h.", "Choose one; 0: none."
+        )
     if name == "burst_seconds" and not MIN_BURST_SECONDS <= seconds <= MAX_BURST_SECONDS:
-        raise UsageError(f"{key} = {value} in {origin} is outside 5 s to 60 s.", "Choose one inside.")
+        raise UsageError(f"{key} = {_shown(value)} in {origin} is outside 5 s to 60 s.", "Choose one inside.")
     if not math.isfinite(seconds) or (seconds <= 0 and name != "burst_every_seconds"):
-        raise UsageError(f"{key} = {value} in {origin} is not a span of time.", "Give a positive one.")
+        raise UsageError(f"{key} = {_shown(value)} in {origin} is not a span of time.", "Give a positive one.")
     return seconds
 
 
@@ -298,7 +313,7 @@ def _page_setting(name: str, key: str, value: Any, origin: str) -> Any:  # noqa:
 
 def parse_flag(value: object, what: str) -> bool:
     """True or false, as a file or the environment says it. `what` names the setting in the error (UsageError)."""
-    chosen = value if isinstance(value, bool) else _YES_NO.get(str(value).lower())
+    chosen = value if isinstance(value, bool) else _YES_NO.get(clean(value).lower())
     if chosen is None:
         raise UsageError(f"{what} is neither true nor false.", "Choose one.")
     return chosen
@@ -336,11 +351,11 @@ def _limit(limits: Limits, name: str, key: str, value: Any, origin: str) -> Limi
         "max_bytes": MIN_BYTES,
     }[name]
     if name == "max_bytes":
-        number: float = parse_bytes(str(value))
+        number: float = parse_bytes(clean(value))
         said = f"{least / 1e6:g}MB"
     else:
-        number = parse_duration(str(value))
+        number = parse_duration(clean(value))
         said = f"{least / 3600:g}h"
     if number < least:
-        raise UsageError(f"{key} = {value} in {origin} is less than {said}.", "Choose more.")
+        raise UsageError(f"{key} = {_shown(value)} in {origin} is less than {said}.", "Choose more.")
     return replace(limits, **{name: number})

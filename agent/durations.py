@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ..rules.errors import UsageError
+from ..rules.plain import quoted
 
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -16,7 +17,7 @@ def parse_duration(text: str) -> float:
     match = _PATTERN.fullmatch(text.strip())
     seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
     if seconds <= 0:
-        raise UsageError(f"{text!r} is not a span of time.", "Write it like 250ms, 30s, 10m, 24h or 14d.")
+        raise UsageError(f"{quoted(text)} is not a span of time.", "Write it like 250ms, 30s, 10m, 24h or 14d.")
     return seconds
 
 
@@ -26,5 +27,5 @@ def parse_bytes(text: str) -> int:
     unit = _BYTES.get(match[2] or "", 0) if match else 0
     size = round(float(match[1]) * unit) if match else 0
     if size <= 0:
-        raise UsageError(f"{text!r} is not a size.", "Write it like 512MB or 1GiB.")
+        raise UsageError(f"{quoted(text)} is not a size.", "Write it like 512MB or 1GiB.")
     return size

@@ -8,8 +8,10 @@ import socket
 from dataclasses import dataclass
 
 from ..rules.errors import UsageError
+from ..rules.plain import quoted
 
 _LOOPBACK = "127.0.0.1"
+_PORT = re.compile(r"[0-9]{1,5}")
 # A host's name (RFC 1123; underscores are met with), and the zone of an IPv6 address (RFC 6874).
 _NAME = re.compile(
     r"(?=.{1,253}\Z)[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(?:\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?"
@@ -37,9 +39,9 @@ def parse_listen(text: str) -> Address:
         host = host[1:-1] if _is_ipv6(host[1:-1]) else ""
     elif not _is_name(host):
         host = ""
-    if not host or not (port.isascii() and port.isdigit()) or not 0 <= int(port[:6]) <= 65535:
+    if not host or not _PORT.fullmatch(port) or int(port) > 65535:
         raise UsageError(
-            f"{text!r} is not an address to listen on.",
+            f"{quoted(text)} is not an address to listen on.",
             "Write HOST:PORT, or a bare PORT for this machine alone; every interface is 0.0.0.0:PORT.",
         )
     return Address(host, int(port))

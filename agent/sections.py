@@ -10,7 +10,8 @@ from typing import Any
 
 from ..rules.errors import UsageError
 from ..rules.fields import suggest
-from .config import AGENT_VARIABLES, ENVIRONMENT_PREFIX, SYSTEM_FILE, read_sections
+from ..rules.plain import clean, quoted
+from .config import AGENT_VARIABLES, ENVIRONMENT_PREFIX, SYSTEM_FILE, number_of, read_sections
 from .durations import parse_duration
 
 # (a value as the file or the environment has it, which key of which file it is) -> the value; raises UsageError.
@@ -40,7 +41,7 @@ def read_section(
         for key, value in table.items():
             if key not in keys:
                 remedy = suggest(key, keys) or f"Known are {', '.join(sorted(keys))}."
-                raise UsageError(f"Unknown setting {key!r} of {section} in {origin}.", remedy)
+                raise UsageError(f"Unknown setting {quoted(key)} of {section} in {origin}.", remedy)
             field, read = keys[key]
             found[field] = read(value, f"{section}.{key} in {origin}")
     return found
@@ -77,7 +78,9 @@ def among(*choices: str) -> Reader:
 
     def read(value: object, what: str) -> str:
         if value not in choices:
-            raise UsageError(f"{what} is none of {', '.join(choices)}.", suggest(str(value), choices) or "Choose one.")
+            raise UsageError(
+                f"{what} is none of {', '.join(choices)}.", suggest(clean(value), choices) or "Choose one."
+            )
         return str(value)
 
     return read
@@ -87,9 +90,10 @@ def whole(least: int, most: int) -> Reader:
     """A reader of whole numbers."""
 
     def read(value: object, what: str) -> int:
-        if not _WHOLE.fullmatch(str(value)) or not least <= int(str(value)) <= most:
+        told = clean(value)
+        if not _WHOLE.fullmatch(told) or not least <= int(told) <= most:
             raise UsageError(f"{what} is no number from {least} to {most}.", "Choose one inside.")
-        return int(str(value))
+        return int(told)
 
     return read
 
@@ -99,7 +103,7 @@ def seconds(least: float, most: float, said: str) -> Reader:
 
     def read(value: object, what: str) -> float:
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        span = float(value) if is_number else parse_duration(str(value))  # type: ignore[arg-type]
+        span = number_of(value) if is_number else parse_duration(clean(value))  # type: ignore[arg-type]
         if not least <= span <= most:
             raise UsageError(f"{what} is outside {said}.", "Choose one inside.")
         return span

@@ -31,6 +31,7 @@ from .fields import Fields, suggest
 from .labels import KindLabel
 from .loader import read_table, rules_root, yaml_files
 from .owners import OwnerLike
+from .plain import quoted
 from .teams import Team, load_teams, team_of
 from .templates import check_template
 from .thresholds import SEVERITIES, SITE, Threshold, WasteRule
@@ -119,7 +120,7 @@ def _folder(root: Path, origin: str) -> Mapping[str, CustomRule]:
 
 def _custom_rule(fields: Fields, origin: str) -> CustomRule:
     name = fields.text("id")
-    fields.where = f"rule {name!r}"
+    fields.where = f"rule {quoted(name)}"
     if not _ID.fullmatch(name):
         raise fields.fault("id", "'id' must be small letters, digits and dashes", "Write it as slow-input.")
     severity, text = fields.text("severity", SEVERITIES), fields.text("text").strip()
@@ -129,9 +130,9 @@ def _custom_rule(fields: Fields, origin: str) -> CustomRule:
     for kind in kinds:
         if kind not in known:
             near = suggest(kind, known) or f"Known are {', '.join(known)}."
-            raise fields.fault("kinds", f"unknown kind {kind!r}", near)
+            raise fields.fault("kinds", f"unknown kind {quoted(kind)}", near)
     hours = fields.number_or_none("coverage_hours", above=0, maximum=24 * 90)
-    parts = tuple(fields.tables("when", f"a condition of rule {name!r}"))
+    parts = tuple(fields.tables("when", f"a condition of rule {quoted(name)}"))
     fields.done()
     if not 1 <= len(parts) <= CONDITIONS_MAX:
         raise fields.fault("when", f"'when' needs 1 to {CONDITIONS_MAX} conditions", "List them.")
@@ -142,7 +143,7 @@ def _custom_rule(fields: Fields, origin: str) -> CustomRule:
         if unknown is not None:
             names = sorted(features | FILLED)
             near = suggest(unknown, names) or f"Known here are {', '.join(names)}."
-            raise fields.fault(key, f"unknown placeholder {{{unknown}}} in {key!r}", near)
+            raise fields.fault(key, f"unknown placeholder {{{unknown}}} in {quoted(key)}", near)
     thresholds = {
         f"{c.feature} {c.operator}": Threshold(c.value, c.unit, "window", reason, fields.file, origin)
         for c in conditions
@@ -157,10 +158,12 @@ def _conditions(parts: tuple[Fields, ...]) -> tuple[Condition, ...]:
         condition = _condition(fields)
         rises = condition.operator in RISING
         if (condition.feature, rises) in found:
-            raise fields.fault(None, f"{condition.feature!r} is bounded twice from the same side", "Keep one bound.")
+            raise fields.fault(
+                None, f"{quoted(condition.feature)} is bounded twice from the same side", "Keep one bound."
+            )
         other = found.get((condition.feature, not rises))
         if other is not None and not _meet(condition, other):
-            sentence = f"no {condition.feature!r} is both {_words(other)} and {_words(condition)}"
+            sentence = f"no {quoted(condition.feature)} is both {_words(other)} and {_words(condition)}"
             raise fields.fault(None, sentence, "Correct one of them.")
         found[condition.feature, rises] = condition
     return tuple(found.values())
@@ -182,11 +185,11 @@ def _condition(fields: Fields) -> Condition:
     feature = fields.text("feature")
     if feature not in FEATURES:
         near = suggest(feature, FEATURES) or "'skuwise rules features' names them all."
-        raise fields.fault("feature", f"unknown feature {feature!r}", near)
+        raise fields.fault("feature", f"unknown feature {quoted(feature)}", near)
     unit = FEATURES[feature][0]
     told = fields.text_or_none("unit")
     if told not in (None, unit):
-        raise fields.fault("unit", f"the unit of {feature!r} is {unit}, not {told}", "Convert the value.")
+        raise fields.fault("unit", f"the unit of {quoted(feature)} is {unit}, not {told}", "Convert the value.")
     low, high = _BOUNDS.get(unit, (0.0, None))
     value = fields.number("value", minimum=low, maximum=high)
     condition = Condition(feature, fields.text("operator", tuple(OPERATORS)), value, unit)

@@ -25,6 +25,7 @@ from pathlib import Path
 from .fields import Fields, suggest
 from .loader import packaged_rules, read_table, rules_root
 from .owners import OwnerLike, Owners, read_owners
+from .plain import quoted
 from .teams import Team, load_teams, team_of
 from .thresholds import SHIPPED, SITE
 
@@ -124,11 +125,11 @@ def _read(layer: _Layer, base: Mapping[str, RuleException], known_rules: Collect
         return {}
     top = Fields(str(file), read_table(file), FILE)
     found: dict[str, RuleException] = {}
-    for name, fields in top.subtable("exceptions").entries(lambda name: f"exception {name!r}"):
+    for name, fields in top.subtable("exceptions").entries(lambda name: f"exception {quoted(name)}"):
         for rule in fields.texts("rules"):
             if rule not in known_rules:
                 near = suggest(rule, known_rules) or "'skuwise rules list' names them all."
-                raise fields.fault("rules", f"unknown rule {rule!r}", near)
+                raise fields.fault("rules", f"unknown rule {quoted(rule)}", near)
         found[name] = _exception(name, fields, base.get(name), layer)
     top.done()
     return found

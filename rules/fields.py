@@ -10,6 +10,7 @@ from datetime import date
 
 from .errors import RulesError
 from .loader import Items, Table, fault
+from .plain import QUOTED_MAX, quoted
 
 _ISO_DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
 _COMMIT = re.compile(r"commit [0-9a-f]{7,40}")
@@ -27,8 +28,8 @@ def _is_date(text: str) -> bool:
 
 def suggest(word: str, known: Iterable[str]) -> str:
     """A remedy that names what was probably meant."""
-    near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
-    return f"Did you mean {' or '.join(near)}?" if near else ""
+    near = difflib.get_close_matches(word[:QUOTED_MAX], list(known), n=3, cutoff=0.6)
+    return f"Did you mean {' or '.join(one[:QUOTED_MAX] for one in near)}?" if near else ""
 
 
 class Fields:
@@ -54,7 +55,7 @@ class Fields:
             if key not in self._known:
                 raise self.fault(
                     key,
-                    f"unknown key {key!r}",
+                    f"unknown key {quoted(key)}",
                     suggest(key, self._known) or f"Known are {', '.join(sorted(self._known))}.",
                 )
 
@@ -64,7 +65,7 @@ class Fields:
         if value is None:
             return None
         if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, kinds):
-            raise self.fault(key, f"{key!r} must be {_NAMES.get(kinds[0], 'a list')}", "Correct the value.")
+            raise self.fault(key, f"{quoted(key)} must be {_NAMES.get(kinds[0], 'a list')}", "Correct the value.")
         return value
 
     def _need(self, key: str, value: object) -> None:
@@ -72,7 +73,9 @@ class Fields:
             unasked = [one for one in self.table if one not in self._known]
             near = difflib.get_close_matches(key, unasked, n=1, cutoff=0.7)
             at = near[0] if near else key if key in self.table else None
-            raise self.fault(at, f"{key!r} is missing", f"Is it what {near[0]!r} should be?" if near else "Add it.")
+            raise self.fault(
+                at, f"{quoted(key)} is missing", f"Is it what {quoted(near[0])} should be?" if near else "Add it."
+            )
 
     def text_or_none(self, key: str, among: Collection[str] | None = None) -> str | None:
         value = self._get(key, (str,))
@@ -80,11 +83,13 @@ class Fields:
             return None
         assert isinstance(value, str)
         if not value.strip():
-            raise self.fault(key, f"{key!r} is empty", "Write it, or remove the key.")
+            raise self.fault(key, f"{quoted(key)} is empty", "Write it, or remove the key.")
         if _CONTROL.search(value.replace("\n", "")):
-            raise self.fault(key, f"{key!r} holds control characters", "Remove them.")
+            raise self.fault(key, f"{quoted(key)} holds control characters", "Remove them.")
         if among is not None and value not in among:
-            raise self.fault(key, f"{key!r} is {value!r}, not one of {', '.join(sorted(among))}", suggest(value, among))
+            raise self.fault(
+                key, f"{quoted(key)} is {quoted(value)}, not one of {', '.join(sorted(among))}", suggest(value, among)
+            )
         return value
 
     def text(self, key: str, among: Collection[str] | None = None) -> str:
@@ -96,7 +101,7 @@ class Fields:
     def date_or_none(self, key: str) -> str | None:
         value = self.text_or_none(key)
         if value is not None and not _is_date(value):
-            raise self.fault(key, f"{key!r} must be a date", "Write it as 2026-09-19.")
+            raise self.fault(key, f"{quoted(key)} must be a date", "Write it as 2026-09-19.")
         return value
 
     def date(self, key: str) -> str:
@@ -109,7 +114,7 @@ class Fields:
         """When a figure was read: a date, or the commit of a dated repository."""
         value = self.text(key)
         if not _COMMIT.fullmatch(value) and not _is_date(value):
-            raise self.fault(key, f"{key!r} must be a date or a commit", "Write 2026-09-19, or commit 3f5f6971.")
+            raise self.fault(key, f"{quoted(key)} must be a date or a commit", "Write 2026-09-19, or commit 3f5f6971.")
         return value
 
     def number_or_none(
@@ -121,14 +126,14 @@ class Fields:
         assert isinstance(value, float | int)
         number = float(value)
         if not math.isfinite(number):
-            raise self.fault(key, f"{key!r} is not a finite number", "Correct the value.")
+            raise self.fault(key, f"{quoted(key)} is not a finite number", "Correct the value.")
         for wrong, bound in (
             (minimum is not None and number < minimum, f"at least {minimum:g}" if minimum is not None else ""),
             (above is not None and number <= above, f"above {above:g}" if above is not None else ""),
             (maximum is not None and number > maximum, f"at most {maximum:g}" if maximum is not None else ""),
         ):
             if wrong:
-                raise self.fault(key, f"{key!r} is {number:g} and must be {bound}", "Correct the value.")
+                raise self.fault(key, f"{quoted(key)} is {number:g} and must be {bound}", "Correct the value.")
         return number
 
     def number(
@@ -165,7 +170,7 @@ class Fields:
         assert isinstance(value, Items)
         for item, line in zip(value, value.lines, strict=True):
             if not isinstance(item, str) or not item.strip() or _CONTROL.search(item.replace("\n", "")):
-                raise fault(self.file, line, f"every item of {key!r} must be text in {self.where}.", "Quote it.")
+                raise fault(self.file, line, f"every item of {quoted(key)} must be text in {self.where}.", "Quote it.")
         return tuple(str(item) for item in value)
 
     def table_or_none(self, key: str, where: str = "") -> Fields | None:
@@ -189,14 +194,16 @@ class Fields:
         assert isinstance(value, Items)
         for number, (item, line) in enumerate(zip(value, value.lines, strict=True), start=1):
             if not isinstance(item, Table):
-                raise fault(self.file, line, f"every item of {key!r} must be a mapping in {self.where}.", "Correct it.")
-            yield Fields(self.file, item, where or f"item {number} of {key!r} of {self.where}")
+                raise fault(
+                    self.file, line, f"every item of {quoted(key)} must be a mapping in {self.where}.", "Correct it."
+                )
+            yield Fields(self.file, item, where or f"item {number} of {quoted(key)} of {self.where}")
 
     def entries(self, describe: Callable[[str], str]) -> Iterator[tuple[str, Fields]]:
         """This table as names and their tables: every key is the name of one entry."""
         for name, value in self.table.items():
             if not isinstance(value, Table):
-                raise self.fault(name, f"{name!r} must be a mapping", "Correct it.")
+                raise self.fault(name, f"{quoted(name)} must be a mapping", "Correct it.")
             if _CONTROL.search(name) or not name.strip():
                 raise self.fault(name, "a name is empty or holds control characters", "Correct it.")
             self._known.add(name)

@@ -12,6 +12,7 @@ from .catalog import MEMORY_SLICES, Achieved, GpuSku, MigProfile, Source
 from .checks import CHECKS, GpuFacts, check_gpu
 from .fields import Fields
 from .loader import layers, read_table, yaml_files
+from .plain import quoted
 
 PRECISIONS = ("fp64", "fp32", "fp16", "bf16", "fp8", "int8", "fp4")
 GRADES = ("A", "B", "C")
@@ -68,7 +69,7 @@ def load_gpus(rules_dir: Path | None = None) -> GpuLibrary:
             top = Fields(str(file), read_table(file), file.name)
             vendor = top.text_or_none("vendor")
             table = top.table_or_none("gpus")
-            for name, entry in table.entries(lambda name: f"gpu {name!r}") if table else ():
+            for name, entry in table.entries(lambda name: f"gpu {quoted(name)}") if table else ():
                 if name in here:
                     raise entry.fault(None, "another file of this folder has this entry already", "Keep one.")
                 here.add(name)
@@ -77,7 +78,7 @@ def load_gpus(rules_dir: Path | None = None) -> GpuLibrary:
                 gpus[name], facts[name], asked_as[name] = _gpu(name, vendor, entry)
                 entries[name] = entry
             table = top.table_or_none("information")
-            for name, entry in table.entries(lambda name: f"accelerator {name!r}") if table else ():
+            for name, entry in table.entries(lambda name: f"accelerator {quoted(name)}") if table else ():
                 accelerators[name] = _accelerator(name, entry)
             top.done()
     for name, one in facts.items():
@@ -100,7 +101,7 @@ def _index(names: Iterable[tuple[str, tuple[str, ...]]], entries: Mapping[str, F
         for alias in spoken:
             key = normalise(alias)
             if index.setdefault(key, name) != name:
-                sentence = f"{alias!r} already names gpu {index[key]!r} (exactly one may)"
+                sentence = f"{quoted(alias)} already names gpu {quoted(index[key])} (exactly one may)"
                 raise entries[name].fault("aliases", sentence, "Remove one of them.")
     return index
 

@@ -105,7 +105,7 @@ def _unknown(one: Said, kind: str, near: str) -> UsageError:
 
 def _usd(one: Said, gpus: int = 1) -> float:
     """The price as a number: positive, finite, and not above what `gpus` GPUs may cost an hour."""
-    what = f"Invalid price of {clean(one.name)[:_NAME_SHOWN]} in {one.where}: {clean(str(one.usd))[:_NAME_SHOWN]!r}."
+    what = f"Invalid price of {clean(one.name)[:_NAME_SHOWN]} in {one.where}: {clean(one.usd)[:_NAME_SHOWN]!r}."
     remedy = "Write US dollars per hour as a number, for example 2.10."
     is_number = isinstance(one.usd, (int, float, str)) and not isinstance(one.usd, bool)
     is_number = is_number and (not isinstance(one.usd, str) or _NUMBER.fullmatch(one.usd.strip()) is not None)

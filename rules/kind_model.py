@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from .fields import Fields, suggest
 from .loader import packaged_rules, read_table
+from .plain import quoted
 
 SCHEMA = "skuwise.kind-model/1"
 FILE = "kind_model.yaml"
@@ -61,9 +62,9 @@ def load_kind_model(
     intercepts = _by_label(fields.subtable("intercepts"), labels)
     table = fields.subtable("weights")
     weights: dict[str, Mapping[str, float]] = {}
-    for name, entry in table.entries(lambda name: f"shape {name!r}"):
+    for name, entry in table.entries(lambda name: f"shape {quoted(name)}"):
         if name not in shapes:
-            raise table.fault(name, f"unknown shape {name!r}", suggest(name, shapes) or remedy)
+            raise table.fault(name, f"unknown shape {quoted(name)}", suggest(name, shapes) or remedy)
         weights[name] = _by_label(entry, labels)
     missing = [name for name in shapes if name not in weights]
     if missing:

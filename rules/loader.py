@@ -19,6 +19,7 @@ import yaml
 
 from .errors import RulesError
 from .files import read_bounded
+from .plain import quoted
 
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's parser is some ten times faster
 
@@ -219,7 +220,7 @@ class _Builder:
         assert isinstance(table, Table)
         if key in table.lines:
             raise self._fault(
-                line, f"key {key!r} is given twice (first in line {table.lines[key]}).", "Remove one of them."
+                line, f"key {quoted(key)} is given twice (first in line {table.lines[key]}).", "Remove one of them."
             )
         table.lines[key] = line
         self._keys[-1] = key

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from .fields import Fields
 from .loader import packaged_rules, read_table
+from .plain import quoted
 
 PROFILES_FILE = "move_profiles.yaml"
 MODEL_FILE = "move_model.yaml"
@@ -79,7 +80,7 @@ def load_profiles(file: Traversable | Path | None = None) -> Profiles:
     if top.text("schema") != PROFILES_SCHEMA:
         raise top.fault("schema", f"the schema is not {PROFILES_SCHEMA}", "Correct it.")
     shares: dict[str, Mapping[str, float]] = {}
-    for name, entry in top.subtable("profiles").entries(lambda name: f"profile {name!r}"):
+    for name, entry in top.subtable("profiles").entries(lambda name: f"profile {quoted(name)}"):
         parts = {part: entry.number(part, minimum=0, maximum=1) for part in PARTS}
         entry.text("reason")
         entry.done()
@@ -108,7 +109,7 @@ def _steps(top: Fields, key: str, up_to: str) -> tuple[tuple[int, float], ...]:
         steps.append((entry.whole(up_to, minimum=1, maximum=10**9), entry.number("share", minimum=0, maximum=0.9)))
         entry.done()
     if not steps or steps != sorted(steps):
-        raise top.fault(key, f"{key!r} must rise", "Order the entries.")
+        raise top.fault(key, f"{quoted(key)} must rise", "Order the entries.")
     return tuple(steps)
 
 
@@ -129,11 +130,11 @@ def read_move_model(file: Traversable | Path | None = None, profiles: Profiles |
     if top.text("schema") != MODEL_SCHEMA:
         raise top.fault("schema", f"the schema is not {MODEL_SCHEMA}", "Make it anew with `make move-model`.")
     offsets: dict[str, Mapping[str, float]] = {}
-    for kind, entry in top.subtable("offsets").entries(lambda name: f"offsets of {name!r}"):
+    for kind, entry in top.subtable("offsets").entries(lambda name: f"offsets of {quoted(name)}"):
         offsets[kind] = {name: entry.number(name, minimum=-1, maximum=1) for name in entry.table}
         entry.done()
     groups: dict[str, Residuals] = {}
-    for name, entry in top.subtable("groups").entries(lambda name: f"group {name!r}"):
+    for name, entry in top.subtable("groups").entries(lambda name: f"group {quoted(name)}"):
         groups[name] = Residuals(
             entry.number("sigma", above=0, maximum=2),
             entry.whole("pairs"),

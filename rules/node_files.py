@@ -9,6 +9,7 @@ from types import MappingProxyType
 from .catalog import Fabric, NodeSku, Price, Source
 from .fields import Fields
 from .loader import layers, read_table, yaml_files
+from .plain import quoted
 
 LINKS = ("nvswitch", "nvlink-bridge", "pcie", "none", "xgmi", "unknown")
 FABRICS = ("infiniband", "roce", "efa", "tcpx", "ethernet", "none", "unknown")
@@ -34,15 +35,17 @@ def load_nodes(
             top = Fields(str(file), read_table(file), file.name)
             provider = top.text("provider")
             if "/" in provider or "@" in provider:
-                raise top.fault("provider", f"{provider!r} holds a / or @", "Write the name alone.")
+                raise top.fault("provider", f"{quoted(provider)} holds a / or @", "Write the name alone.")
             sources = _sources(top.subtable("sources"))
-            for name, entry in top.subtable("nodes").entries(lambda name: f"node {name!r}"):
+            for name, entry in top.subtable("nodes").entries(lambda name: f"node {quoted(name)}"):
                 node = _node(provider, name, entry, sources)
                 if node.name in here:
                     raise entry.fault(None, "another file of this folder has this entry already", "Keep one.")
                 here.add(node.name)
                 if gpus is not None and node.gpu not in gpus:
-                    raise entry.fault("gpu", f"gpu {node.gpu!r} is not in the catalog", "Add it under gpus/ first.")
+                    raise entry.fault(
+                        "gpu", f"gpu {quoted(node.gpu)} is not in the catalog", "Add it under gpus/ first."
+                    )
                 nodes[node.name] = node
             top.done()
     return MappingProxyType(nodes)
@@ -59,7 +62,7 @@ def _node(provider: str, instance: str, entry: Fields, sources: Mapping[str, str
     for fields in entry.tables("prices"):
         price = _price(name, fields, sources)
         if price.region in prices:
-            raise fields.fault("region", f"region {price.region!r} has a price already", "Keep one.")
+            raise fields.fault("region", f"region {quoted(price.region)} has a price already", "Keep one.")
         prices[price.region] = price
     note = entry.text_or_none("note")
     text = _named(entry, sources)

@@ -9,6 +9,9 @@ import unicodedata
 # Zl, Zp: line and paragraph separators.
 INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
+# Names and words of a file are far shorter; of what is not, its beginning tells where to look.
+QUOTED_MAX = 80
+
 
 def clean(text: object) -> str:
     """Outside text made harmless for one line of a terminal or file: controls, escapes and invisible marks are shown.
@@ -16,10 +19,23 @@ def clean(text: object) -> str:
     Control characters (ESC, newlines, C1), line separators, lone surrogates and format characters (bidirectional
     overrides, zero-width) become ``\\xNN`` or ``\\uNNNN``: visible, and without effect.
     """
-    plain = str(text)
+    plain = text if isinstance(text, str) else _written(text)
     if plain.isprintable():  # which nothing of INVISIBLE is
         return plain
     return "".join(_visible(character) for character in plain)
+
+
+def _written(value: object) -> str:
+    """A value of a file as text. Python writes no whole number of more than 4,300 digits, which TOML and YAML can."""
+    try:
+        return str(value)
+    except ValueError:
+        return "a number of thousands of digits"
+
+
+def quoted(text: str) -> str:
+    """Outside text in quotation marks, for a sentence: what is long is cut, so that the sentence stays one."""
+    return repr(text if len(text) <= QUOTED_MAX else f"{text[: QUOTED_MAX - 1]}…")
 
 
 def _visible(character: str) -> str:

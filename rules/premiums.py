@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from .fields import Fields
 from .loader import layers, read_table
+from .plain import quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def load_premiums(rules_dir: Path | None = None) -> Mapping[str, Prior]:
         if premiums and not file.is_file():
             continue
         top = Fields(str(file), read_table(file), "premiums.yaml")
-        for name, entry in top.subtable("premiums").entries(lambda name: f"premium {name!r}"):
+        for name, entry in top.subtable("premiums").entries(lambda name: f"premium {quoted(name)}"):
             premiums[name] = _premium(name, entry)
         top.done()
     return MappingProxyType(premiums)

@@ -27,6 +27,7 @@ from pathlib import Path
 from .catalog import PowerPrice, Price
 from .fields import Fields, suggest
 from .loader import read_table
+from .plain import quoted
 
 BASES = ("list", "reserved", "owned", "committed", "negotiated")
 BINDING = ("reserved", "owned", "committed")  # money that is spent whatever runs, up to a day
@@ -54,14 +55,14 @@ def load_prices(path: Path, known_skus: Collection[str] | None = None, *, today:
         price = _price(fields, known_skus, today)
         if price.id in prices:
             raise fields.fault(
-                "sku", f"{price.sku!r} in {price.region!r} has a {price.basis} price already", "Keep one."
+                "sku", f"{quoted(price.sku)} in {quoted(price.region)} has a {price.basis} price already", "Keep one."
             )
         prices[price.id] = price
     power: dict[str, PowerPrice] = {}
     for fields in top.tables("power"):
         one = _power(fields)
         if one.region in power:
-            raise fields.fault("region", f"{one.region!r} has a power price already", "Keep one.")
+            raise fields.fault("region", f"{quoted(one.region)} has a power price already", "Keep one.")
         power[one.region] = one
     top.done()
     if not prices and not power:
@@ -73,7 +74,7 @@ def _price(fields: Fields, known_skus: Collection[str] | None, today: date | Non
     sku = fields.text("sku")
     if known_skus is not None and sku not in known_skus:
         near = suggest(sku, known_skus) or "'skuwise skus list' names them all."
-        raise fields.fault("sku", f"unknown node SKU {sku!r}", near)
+        raise fields.fault("sku", f"unknown node SKU {quoted(sku)}", near)
     region = fields.text("region")
     basis = fields.text("basis", BASES)
     until = fields.date_or_none("committed_until")

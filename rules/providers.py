@@ -10,6 +10,7 @@ from types import MappingProxyType
 from .fields import Fields
 from .loader import layers, read_table
 from .node_files import ANY_REGION
+from .plain import quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ def load_providers(rules_dir: Path | None = None) -> Mapping[str, Provider]:
         if providers and not file.is_file():
             continue
         top = Fields(str(file), read_table(file), "providers.yaml")
-        for name, entry in top.subtable("providers").entries(lambda name: f"provider {name!r}"):
+        for name, entry in top.subtable("providers").entries(lambda name: f"provider {quoted(name)}"):
             providers[name] = _provider(name, entry)
         top.done()
     return MappingProxyType(providers)
@@ -42,7 +43,9 @@ def _provider(name: str, entry: Fields) -> Provider:
     if rented is None:
         raise entry.fault(None, "'rented' is missing", "Write true or false.")
     if region == ANY_REGION:
-        raise entry.fault("reference_region", f"{ANY_REGION!r} is no region", "Remove the key: it assumes nothing.")
+        raise entry.fault(
+            "reference_region", f"{quoted(ANY_REGION)} is no region", "Remove the key: it assumes nothing."
+        )
     if region is not None and not rented:
         raise entry.fault("reference_region", "owned nodes have no list price to assume", "Remove the key.")
     provider = Provider(name, rented, region, entry.text("source"), entry.as_of())

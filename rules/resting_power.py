@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from .fields import Fields
 from .loader import packaged_rules, read_table
+from .plain import quoted
 
 BASES = ("published", "assumed")
 
@@ -47,7 +48,7 @@ def load_resting_power(file: Traversable | Path | None = None) -> RestingPowers:
     shares.date("as_of")
     shares.done()
     gpus: dict[str, RestingPower] = {}
-    for name, entry in top.subtable("gpus").entries(lambda name: f"GPU {name!r}"):
+    for name, entry in top.subtable("gpus").entries(lambda name: f"GPU {quoted(name)}"):
         watts = entry.subtable("watts")
         bounds = _bounds(watts, 2000.0)
         watts.done()

@@ -20,6 +20,7 @@ from pathlib import Path
 from .fields import Fields
 from .loader import TEAM_FILE, TEAMS_FOLDER, fault, read_table
 from .owners import PARTS, OwnerLike, Owners, read_owners
+from .plain import quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ def load_teams(rules_dir: Path | None) -> tuple[Team, ...]:
     claimed: dict[tuple[str, str], str] = {}
     for root in sorted(path for path in folder.iterdir() if path.is_dir()):
         file = root / TEAM_FILE
-        fields = Fields(str(file), read_table(file), f"team {root.name!r}") if file.is_file() else None
+        fields = Fields(str(file), read_table(file), f"team {quoted(root.name)}") if file.is_file() else None
         owners = read_owners(fields) if fields else Owners()
         parts = {part: set(names) for part, names in owners.parts}
         parts.setdefault("team", set()).add(root.name)
@@ -49,7 +50,12 @@ def load_teams(rules_dir: Path | None) -> tuple[Team, ...]:
                 other = claimed.setdefault((part, name), root.name)
                 if other != root.name:
                     where, line = (fields.file, fields.table.lines.get(part)) if fields else (str(root), None)
-                    raise fault(where, line, f"{part} {name!r} is already of team {other!r}.", "Name it in one team.")
+                    raise fault(
+                        where,
+                        line,
+                        f"{part} {quoted(name)} is already of team {quoted(other)}.",
+                        "Name it in one team.",
+                    )
         if fields:
             fields.done()
         teams.append(Team(root.name, root, Owners(tuple((p, frozenset(parts.get(p, ()))) for p in PARTS))))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
+from .plain import QUOTED_MAX
+
 _GAP = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 # What the advisor can put into a rule's sentences, beside the rule's own thresholds. A name it cannot fill reads
@@ -25,7 +27,7 @@ def check_template(
     """The first placeholder that nobody will fill; None where all are known."""
     for name in _GAP.findall(template):
         if name not in placeholders and name not in thresholds:
-            return str(name)
+            return str(name)[:QUOTED_MAX]
     return None
 
 

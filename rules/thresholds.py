@@ -16,6 +16,7 @@ from types import MappingProxyType
 from .fields import Fields, suggest
 from .loader import layers, packaged_rules, read_table, rules_root, yaml_files
 from .owners import OwnerLike
+from .plain import quoted
 from .teams import Team, load_teams, team_of
 from .templates import check_template
 
@@ -91,13 +92,13 @@ def _waste_layer(layer: Traversable | Path, base: Mapping[str, WasteRule], origi
     for file in yaml_files(layer.joinpath("waste")):
         fields = Fields(str(file), read_table(file), "this rule")
         rule_id = fields.text("id")
-        fields.where = f"rule {rule_id!r}"
+        fields.where = f"rule {quoted(rule_id)}"
         if base and rule_id not in base:
-            raise fields.fault("id", f"unknown rule {rule_id!r}", suggest(rule_id, base) or "It cannot be new.")
+            raise fields.fault("id", f"unknown rule {quoted(rule_id)}", suggest(rule_id, base) or "It cannot be new.")
         if rule_id in OF_NODES and origin not in (SHIPPED, SITE):
             raise fields.fault("id", "findings are about nodes, which teams share,", "Set it in the site's own waste/.")
         if rule_id in rules:
-            raise fields.fault("id", f"{files[rule_id]} sets rule {rule_id!r} already", "Keep one file a rule.")
+            raise fields.fault("id", f"{files[rule_id]} sets rule {quoted(rule_id)} already", "Keep one file a rule.")
         rules[rule_id], files[rule_id] = _waste_rule(fields, rule_id, base.get(rule_id), origin), str(file)
     return rules
 
@@ -122,7 +123,7 @@ def _waste_rule(fields: Fields, rule_id: str, base: WasteRule | None, origin: st
     for key, template in [("text", text or ""), *(("would_change_if", change) for change in changes)]:
         unknown = check_template(template, thresholds)
         if unknown is not None:
-            raise fields.fault(key, f"unknown placeholder {{{unknown}}} in {key!r}", suggest(unknown, thresholds))
+            raise fields.fault(key, f"unknown placeholder {{{unknown}}} in {quoted(key)}", suggest(unknown, thresholds))
     if base is None:
         return WasteRule(
             rule_id, severity or "", resolution or "", thresholds, (text or "").strip(), changes, exceptions
@@ -132,7 +133,7 @@ def _waste_rule(fields: Fields, rule_id: str, base: WasteRule | None, origin: st
         severity=severity or base.severity,
         resolution=resolution or base.resolution,
         thresholds=thresholds,
-        text=(text or base.text).strip(),
+        text=" ".join((text or base.text).split()),
         would_change_if=changes or base.would_change_if,
         exceptions=exceptions or base.exceptions,
     )
@@ -154,12 +155,12 @@ def _threshold_file(name: str, rules_dir: Path | None) -> Mapping[str, Threshold
 def _thresholds(table: Fields | None, base: Mapping[str, Threshold] | None, origin: str) -> Mapping[str, Threshold]:
     """Named thresholds; over a `base`, only names it has, and what is not given stays as it is there."""
     result: dict[str, Threshold] = dict(base or {})
-    for name, fields in table.entries(lambda name: f"threshold {name!r}") if table else ():
+    for name, fields in table.entries(lambda name: f"threshold {quoted(name)}") if table else ():
         old = result.get(name)
         if base is not None and old is None:
             assert table is not None
             raise table.fault(
-                name, f"unknown threshold {name!r}", suggest(name, base) or f"Known are {', '.join(base)}."
+                name, f"unknown threshold {quoted(name)}", suggest(name, base) or f"Known are {', '.join(base)}."
             )
         value = fields.number("value")
         if old is None:

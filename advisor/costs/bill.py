@@ -58,7 +58,8 @@ class Line:
 
     @property
     def list_usd_per_hour(self) -> float | None:
-        return self.listed / self.listed_hours if self.listed_hours >= HOURS_MIN else None
+        """None too where the list says that it costs nothing: that is no list price."""
+        return self.listed / self.listed_hours if self.listed_hours >= HOURS_MIN and self.listed > 0 else None
 
     @property
     def committed_usd_per_hour(self) -> float | None:

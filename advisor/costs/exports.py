@@ -20,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Literal
 
+from ...agent.inventory.text import clean_text
 from ...rules.errors import UsageError
 from ...rules.files import open_stream
 from ..moments import parse_moment
@@ -307,8 +308,8 @@ def _telling(row: Mapping[str, str], names: Sequence[str]) -> tuple[str, ...]:
 
 def _name(text: str) -> str:
     """The last part of a resource's path: Azure's ids end in the machine's name, AWS' in the instance's id."""
-    return text.strip().rstrip("/").rpartition("/")[2][:_TELLING]
+    return clean_text(text.strip().rstrip("/").rpartition("/")[2], _TELLING)
 
 
 def _word(text: str, missing: str = "") -> str:
-    return text.strip()[:60] or missing
+    return clean_text(text, 60) or missing

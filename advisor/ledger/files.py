@@ -26,7 +26,7 @@ def check_place(path: Path, *, alone: bool = False) -> None:
     folder = path.parent.stat()
     everybodys = bool(folder.st_mode & stat.S_IWOTH)
     if everybodys and alone:
-        raise OSError(errno.EPERM, "everybody may write to its folder")
+        raise OSError(errno.EPERM, "everybody may write to its folder (chmod o-w)")
     names = (path, path.with_name(f"{path.name}-journal")) if everybodys else (path,)
     for name in names:
         _check_file(name, everybodys=everybodys)

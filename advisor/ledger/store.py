@@ -301,6 +301,6 @@ def _error(path: Path, done: str, error: Exception) -> StoreError:
     if isinstance(error, sqlite3.DataError) or not isinstance(error, sqlite3.Error):
         return DamagedError(
             f"The ledger {path} cannot be {done}: {said}.",
-            "It was left untouched: save what is left with: sqlite3 FILE .recover; or name another file with --ledger.",
+            "Name another file with --ledger; this one was left untouched (sqlite3 FILE .recover saves what is left).",
         )
     return StoreError(f"The ledger {path} cannot be {done}: {said}.", "Name another file with --ledger.")

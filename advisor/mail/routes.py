@@ -22,6 +22,7 @@ from pathlib import Path
 
 from ...rules.errors import UsageError
 from ...rules.fields import suggest
+from ...rules.plain import QUOTED_MAX, clean, quoted
 from ...rules.toml import read_toml
 from ..model import WorkloadVerdict
 from .addresses import bare_address
@@ -110,8 +111,9 @@ def _check_overlaps(file: Path, found: Sequence[tuple[str, str, str]]) -> None:
     ordered = sorted((part, matcher.removesuffix("*"), matcher, team) for part, matcher, team in found)
     for (part, start, matcher, team), (next_part, next_start, other, owner) in pairwise(ordered):
         if part == next_part and (start == next_start or (matcher.endswith("*") and next_start.startswith(start))):
+            first = f"{quoted(matcher)} of teams.{clean(team)[:QUOTED_MAX]}"
             raise _fault(
-                file, f"teams.{owner}.{part}", f"holds {other!r}, which overlaps {matcher!r} of teams.{team}.",
+                file, f"teams.{owner}.{part}", f"holds {quoted(other)}, which overlaps {first}.",
                 "Let each name fit one matcher.",
             )  # fmt: skip
 
@@ -128,7 +130,7 @@ def _team(file: Path, name: str, entry: object) -> Team:
     if not name.strip() or not name.isprintable() or len(name) > _MAX_NAME:
         raise _fault(file, key, f"is no name of a team: printable, at most {_MAX_NAME} characters.", "Rename it.")
     if not isinstance(entry, dict):
-        raise _fault(file, key, "is no table.", f"Write [teams.{name}] above its keys.")
+        raise _fault(file, key, "is no table.", "Write [teams.NAME] above its keys.")
     for own in entry:
         if own not in _TEAM_KEYS:
             remedy = suggest(own, _TEAM_KEYS) or f"Known: {', '.join(_TEAM_KEYS)}."
@@ -157,7 +159,7 @@ def _matchers(file: Path, team: str, entry: Mapping[str, object]) -> Iterator[tu
                 raise _fault(file, key, "holds what is no name.", "Write names in quotes.")
             if matcher == "*" or "*" in matcher[:-1]:
                 raise _fault(
-                    file, key, f"holds {matcher!r}: a star stands at the end of a beginning only.",
+                    file, key, f"holds {quoted(matcher)}: a star stands at the end of a beginning only.",
                     "What fits no team goes to the administrators by itself.",
                 )  # fmt: skip
             yield part, matcher
@@ -173,4 +175,4 @@ def _addresses(file: Path, key: str, value: object) -> tuple[str, ...]:
 
 
 def _fault(file: Path, key: str, sentence: str, remedy: str) -> UsageError:
-    return UsageError(f"{file}: {key} {sentence}", remedy)
+    return UsageError(f"{file}: {clean(key)[:QUOTED_MAX]} {sentence}", remedy)

@@ -24,7 +24,7 @@ Security = Literal["starttls", "tls", "none"]
 # Submission with STARTTLS (RFC 6409), submissions (RFC 8314), SMTP.
 _PORTS: Mapping[Security, int] = {"starttls": 587, "tls": 465, "none": 25}
 _DAY_SECONDS = 86400.0
-_UNSUBSCRIBE = re.compile(r"mailto:[^\s<>,]{3,500}|https://[^\s<>,]{3,500}", re.ASCII)
+_UNSUBSCRIBE = re.compile(r"(?:mailto:|https://)[^\x00-\x20<>,\x7f-\U0010ffff]{3,500}")  # it stands in a header
 _HOST = re.compile(r"[A-Za-z0-9.:_-]{1,253}", re.ASCII)
 
 

@@ -107,7 +107,7 @@ class HelperVariables:
     def _answer(self, path: Path, question: bytes) -> dict[str, object]:
         try:
             return _ask(path, question)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             self._rest_until = self._monotonic() + _REST_SECONDS
             return {}
 

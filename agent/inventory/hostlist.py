@@ -8,17 +8,20 @@ from __future__ import annotations
 import re
 
 LIMIT = 4096
+# Slurm's names have a few dimensions at most; a list made to be costly has thousands of brackets.
+MAX_DIMENSIONS = 8
 _PART = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 _BRACKETS = re.compile(r"[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*")
 
 
 def expand(text: str, limit: int = LIMIT) -> tuple[str, ...] | None:
-    """Every name of the list; None where it is not such a list, or holds more than `limit` names."""
+    """Every name of the list; None where it is not such a list, holds more than `limit` names, or has more than
+    `MAX_DIMENSIONS` brackets in one of them."""
     if not _BRACKETS.fullmatch(text):
         return None
     names: list[str] = []
     for item in _items(text):
-        found = _names(item, limit - len(names))
+        found = _names(item, limit - len(names)) if item.count("[") <= MAX_DIMENSIONS else None
         if found is None:
             return None
         names += found

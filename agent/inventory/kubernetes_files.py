@@ -212,7 +212,7 @@ def _owner(told: Sequence[str] | None) -> Owner | None:
 def _devices(answer: Mapping[str, Any]) -> dict[str, SliceDevice]:
     return {
         f"{clean_text(one['pool'])}/{clean_text(one['name'])}": SliceDevice(
-            one["uuid"] or None, one["pci"] or None, one["parentUUID"] or None, one["profile"] or None
+            *(clean_text(one[name]) or None for name in ("uuid", "pci", "parentUUID", "profile"))
         )
         for one in answer["devices"]
     }

@@ -173,7 +173,7 @@ def _parse(line: bytes) -> tuple[PodDevices, ...] | str:
             )
             for pod in answer["pods"]
         )
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return "the child process gave an answer that is none"
 
 

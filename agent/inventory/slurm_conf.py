@@ -29,7 +29,8 @@ FOLDERS = tuple(
 _FILES = ("slurm.conf", "gres.conf", "cgroup.conf")
 _SIZE_LIMIT = 4 * 2**20
 _LINES_LIMIT = 100_000
-_PAIR = re.compile(r'([A-Za-z0-9_.]+)\s*[-+*/]?=\s*(?:"([^"]*)"|(\S+))')
+# A key begins where a word does: else each place within a long word would be tried as the beginning of one.
+_PAIR = re.compile(r'(?<![A-Za-z0-9_.])([A-Za-z0-9_.]{1,64})\s*[-+*/]?=\s*(?:"([^"]*)"|(\S+))')
 _MAX_GPUS = 1024
 _WITHOUT_DETECTION = frozenset({"", "off"})
 

@@ -123,8 +123,13 @@ def ask(path: Path, message: Message) -> Message:
         raise SkuwiseError(
             f"{path} may not be written by this user.", "Run as root, or add this user to the agent's group (skuwise)."
         ) from error
-    except (OSError, ValueError) as error:
-        raise SkuwiseError(f"The agent at {path} cannot be asked: {error}.", "See the agent's log.") from error
+    except OSError as error:
+        why = error.strerror or "it does not answer in time"
+        raise SkuwiseError(f"The agent at {path} cannot be asked: {why}.", "See the agent's log.") from error
+    except (ValueError, RecursionError) as error:
+        raise SkuwiseError(
+            f"What listens on {path} does not answer as an agent does.", "Name the agent's socket (--socket)."
+        ) from error
     if not isinstance(answer, dict) or not answer.get("ok"):
         said = answer.get("error") if isinstance(answer, dict) else None
         raise SkuwiseError(f"The agent at {path} refused: {said or 'no reason given'}", "See the agent's log.")

@@ -197,7 +197,7 @@ def _read(descriptor: int) -> Holder:
             float(said.get("restarted_at", 0.0)),
             float(said.get("paused_until", 0.0)),
         )
-    except (OSError, ValueError, TypeError, AttributeError, OverflowError):
+    except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return Holder()
 
 

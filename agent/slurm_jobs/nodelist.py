@@ -9,9 +9,6 @@ from ..inventory.hostlist import expand
 
 # No cluster has more nodes; a list of more is refused before it is written out.
 MAX_NODES = 65_536
-# Slurm's names have a few dimensions at most; a list made to be costly has thousands of brackets.
-_MAX_DIMENSIONS = 8
-_OUTSIDE = re.compile(r",(?![^\[]*\])")  # a comma that stands outside brackets
 _LIST = re.compile(r"[A-Za-z0-9._\-\[\],]{1,4096}", re.ASCII)
 
 
@@ -37,8 +34,6 @@ def _long(node_list: str) -> frozenset[str] | None:
 
 def _expanded(node_list: str, limit: int) -> frozenset[str] | None:
     if not _LIST.fullmatch(node_list):
-        return None
-    if max(one.count("[") for one in _OUTSIDE.split(node_list)) > _MAX_DIMENSIONS:
         return None
     found = expand(node_list, limit)
     return frozenset(found) if found and all(found) else None

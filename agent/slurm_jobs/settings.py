@@ -9,6 +9,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ...rules.errors import UsageError
+from ...rules.plain import clean
 from ..config import SYSTEM_FILE, parse_flag
 from ..sections import Reader, read_section, seconds
 
@@ -53,7 +54,7 @@ def parse_zone(value: object, what: str) -> ZoneInfo:
         return ZoneInfo(_text(value, what))
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise UsageError(
-            f"Invalid time zone {str(value)[:80]!r} ({what}).", "Use a name as in Europe/Berlin, or UTC."
+            f"Invalid time zone {clean(value)[:80]!r} ({what}).", "Use a name as in Europe/Berlin, or UTC."
         ) from None
 
 
@@ -69,7 +70,7 @@ def _path(value: object, what: str) -> Path:
 
 def _version(value: object, what: str) -> str:
     if not _VERSION.fullmatch(_text(value, what)):
-        raise UsageError(f"Invalid data version {str(value)[:40]!r} ({what}).", "Use one as in v0.0.40.")
+        raise UsageError(f"Invalid data version {clean(value)[:40]!r} ({what}).", "Use one as in v0.0.40.")
     return str(value)
 
 

@@ -172,7 +172,10 @@ class HostSource:
     def _is_physical(self, name: bytes) -> bool:
         # sysfs writes the slash of names such as cciss/c0d0 as an exclamation mark.
         entry = name.decode("utf-8", "surrogateescape").replace("/", "!")
-        return (self._block / entry / "device").exists()
+        try:
+            return (self._block / entry / "device").exists()
+        except OSError:  # no such name can be
+            return False
 
     def _disk_trouble(self) -> str | None:
         lines = self._disk_lines()

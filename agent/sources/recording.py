@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...rules.errors import SourceError
+from ...rules.plain import clean
 from ..model import Absence, Capability, Instant, Probe, Reading, Scope, Tick
 from .recording_format import FormatError, Header, header_from_json, header_to_json, tick_from_json, tick_to_json
 
 MAX_BYTES = 64 * 1024 * 1024  # decompressed; a minute of 8 GPUs at 0.1 s is about 3 MB
 MAX_TICKS = 200_000
+_MAX_WHY = 400  # characters of what is wrong with a line
 _REMEDY = "Make it again with tests/hardware/record.py, or name another file."
 
 # How ticks join when a replay reads more seldom than was recorded; what is not named here is a mean over time.
@@ -118,7 +120,8 @@ def _decode(path: Path, lines: Iterable[str]) -> Recording:
                 raise FormatError(f"it is tick {MAX_TICKS + 1}, one more than a recording may hold")
             ticks.append(tick_from_json(line, header, ticks[-1].ts if ticks else None))
     except FormatError as error:
-        raise SourceError(f"Line {number} of the recording {path} cannot be taken: {error}.", _REMEDY) from error
+        why = clean(error)[:_MAX_WHY]
+        raise SourceError(f"Line {number} of the recording {path} cannot be taken: {why}.", _REMEDY) from error
     if not ticks:
         raise SourceError(f"The recording {path} holds no ticks.", _REMEDY)
     if len(ticks) != count:

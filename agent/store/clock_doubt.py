@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 
 # A step forward larger than this between two runs of retention is doubted ...
@@ -34,7 +35,7 @@ def trusted_now(connection: sqlite3.Connection, now: float) -> float:
 
 def _parse(text: str) -> tuple[float | None, float | None]:
     try:
-        trusted, doubted = json.loads(text)
-        return float(trusted), None if doubted is None else float(doubted)
-    except (ValueError, TypeError):
+        trusted, doubted = (None if one is None else float(one) for one in json.loads(text))
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return None, None
+    return (trusted, doubted) if all(one is None or math.isfinite(one) for one in (trusted, doubted)) else (None, None)

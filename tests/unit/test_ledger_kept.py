@@ -61,6 +61,11 @@ def any_of(kind, name: str = "") -> st.SearchStrategy:
         return st.none() | any_of(next(one for one in get_args(kind) if one is not types.NoneType))
     if get_origin(kind) is Mapping:
         return st.dictionaries(st.text(max_size=9), any_of(float), max_size=3)
+    if get_origin(kind) is tuple:
+        inner = get_args(kind)
+        if inner[-1] is Ellipsis:
+            return st.lists(any_of(inner[0]), max_size=3).map(tuple)
+        return st.tuples(*(any_of(one) for one in inner))
     if dataclasses.is_dataclass(kind):
         return st.builds(kind, **{name: any_of(hint, name) for name, hint in get_type_hints(kind).items()})
     return st.from_type(kind)

@@ -1,0 +1,98 @@
+"""The ledger: read in every way, and written to where that is asked for."""
+
+from __future__ import annotations
+
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+from ..sqlite import by_sqlite, packed
+from ..target import Prepared, Seed, Target
+from ..verdict import finite
+
+NOW = 1_790_000_000.0
+DAY = 86400.0
+
+
+def _prepare(folder: Path) -> Prepared:
+    from skuwise.advisor.ledger.entries import Event, Proposal
+    from skuwise.advisor.ledger.kept import Figures, Ground, Measure, Trial, Tried
+    from skuwise.advisor.ledger.store import Ledger
+    from skuwise.advisor.model import Configuration, Fleet, Interval, Yardstick
+
+    source, target = Configuration("H100-SXM5", "aws/p5.48xlarge", 8), Configuration("L40S", "aws/g6e.12xlarge", 4)
+    yardstick = _yardstick(Yardstick)
+    ground = Ground(
+        "s", True, ("n1", "n2"), source, target, Interval(1.0, 2.0, 3.0), Interval(0.9, 1.0, 1.1), yardstick,
+        Measure(8.0, 5840.0, busy=0.5), {"aws/p5.48xlarge": 98.32}, "at list price", NOW, 4,
+    )  # fmt: skip
+    proposals = [
+        Proposal(f"r-{n}", "move-sku", "chat", "8 x H100", "4 x L40S", 100.0 * n, 10.0, "cash-now", "low", False,
+                 "Move chat.", "fleet.db", ground if n else None)
+        for n in range(4)
+    ]  # fmt: skip
+    fleet = Fleet("lab", False, (), frozenset({"c"}), {"GPU-1": "n1"}, frozenset({"n1", "n2"}), frozenset({"fleet.db"}),
+                  "", {}, NOW - 14 * DAY, NOW)  # fmt: skip
+    path = folder / "ledger.db"
+    honest = Ledger(path)
+    honest.propose(proposals, NOW, fleet=fleet)
+    honest.add("r-1", Event("accepted", NOW + DAY, "ann", why="yes"))
+    honest.add("r-2", Event("snoozed", NOW + DAY, "ann", until=NOW + 9 * DAY))
+    honest.add("r-1", Event("trial", NOW + 2 * DAY, "ann", figures=Figures(trial=Trial("n1"))))
+    honest.add(
+        "r-1", Event("tried", NOW + 3 * DAY, "skuwise", figures=Figures(tried=Tried("better", 0.9, 30.0, "work")))
+    )
+    honest.note_mailed("ann@example.org", ["r-1", "r-2"], NOW)
+    seeds = [Seed("ledger", packed(str(path)))]
+    place = folder / "own"
+
+    def read(_: str, data: bytes) -> object:
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        own = place / "ledger.db"
+        own.write_bytes(data)
+        ledger = Ledger(own, busy_seconds=0.05)
+        entries = ledger.entries()
+        finite(entries, "an entry", texts=False)
+        for entry in entries:
+            finite((entry.decision(NOW + 5 * DAY), entry.realised), "a decision", texts=False)
+        finite(ledger.fleets(), "a fleet", texts=False)
+        ledger.mailed()
+        ledger.mailed_since("ann@example.org", NOW - DAY)
+        if zlib.crc32(data) % 3 == 0:
+            ledger.recover()
+            ledger.propose(proposals[:2], NOW + 4 * DAY, lambda _: [], fleet=fleet)
+            ledger.add("r-1", Event("dismissed", NOW + 4 * DAY, "ann", why="no"))
+            ledger.note_mailed("ann@example.org", ["r-3"], NOW + 4 * DAY)
+            finite(ledger.entries(), "an entry after it was written to", texts=False)
+        return entries
+
+    return Prepared(seeds, read, by_sqlite())
+
+
+def _yardstick(kind: type) -> Any:
+    from dataclasses import MISSING, fields
+    from typing import get_type_hints
+
+    hints = get_type_hints(kind)
+    given = {
+        f.name: _some(hints[f.name]) for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING
+    }
+    return kind(**given)
+
+
+def _some(hint: object) -> object:
+    """Some honest value of a field that has no default."""
+    from typing import Literal, get_args, get_origin
+
+    if get_origin(hint) is Literal:
+        return get_args(hint)[0]
+    if get_origin(hint) is tuple:
+        return ()
+    if type(None) in get_args(hint):
+        return None
+    return {str: "x", float: 1.0, int: 1, bool: False}.get(hint, ())  # type: ignore[call-overload]
+
+
+LEDGER = Target("ledger", "the ledger, read and written (advisor/ledger)", _prepare)
