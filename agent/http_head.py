@@ -26,7 +26,7 @@ class BoundedResponse(http.client.HTTPResponse):
                 self.fp = whole
         # urllib3 would log lines that are no headers, with the address, which may be a secret.
         self.headers.defects.clear()
-        self.headers.set_payload(None)
+        self.headers.set_payload("")
 
 
 class _Head:

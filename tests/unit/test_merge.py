@@ -18,7 +18,7 @@ from moves_builders import END, PLAIN, START, advice_of, bare, catalog, node, us
 from skuwise.__main__ import main
 from skuwise.advisor.advice import advise
 from skuwise.advisor.merge.joining import merge
-from skuwise.advisor.merge.reading import MAX_BYTES, parse_advice
+from skuwise.advisor.merge.reading import MAX_BYTES, Allowance, parse_advice
 from skuwise.advisor.model import (
     Advice,
     Alternative,
@@ -495,6 +495,21 @@ def test_what_is_far_too_large_is_not_even_read(tmp_path, capsys):
     os.truncate(tmp_path / "shard0.json", MAX_BYTES + 1)
     assert main(["merge", str(tmp_path / "shard0.json")]) == 2
     assert "larger than 48 MiB" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("part", ["[],", '{"a":1},', '"",'])
+def test_what_is_made_of_too_many_parts_is_not_parsed(tmp_path, capsys, part):
+    hostile = "[" + part * (12_000_000 // len(part)) + "[]]"
+    assert "far more parts" in refused(tmp_path, capsys, changed("notes", "@").replace('"@"', hostile))
+
+
+def test_all_shards_together_have_a_limit():
+    allowance = Allowance()
+    text = b'"' + b"x" * (MAX_BYTES - 2) + b'"'
+    allowance.take(text, "a")
+    allowance.take(text, "b")
+    with pytest.raises(UsageError, match=r"With c the files are more than 96 MiB.*Merge fewer"):
+        allowance.take(b"7", "c")
 
 
 @pytest.mark.parametrize("arguments", [[], ["none.json"], ["."], [str(GOLDEN), str(GOLDEN)]])

@@ -30,7 +30,7 @@ MAX_VALUES = 150_000
 SETTLED_SECONDS = 7200.0
 # Series over a window: so many times those that were counted at its end (work comes and goes), or so many in any case.
 _TIMES_COUNTED = 20
-_SERIES_ANYWAY = 50_000
+SERIES_ANYWAY = 50_000
 # Values of all measures of a run, beside what those that were counted need; 8 bytes each.
 _VALUES_ANYWAY = 48_000_000
 
@@ -81,7 +81,8 @@ class Held:
 
 @dataclass(frozen=True)
 class Runner:
-    """Asks a server for measures over a window. `now`: Unix seconds, by which it is told what will not change."""
+    """Asks a server for measures over a window. `now`: Unix seconds, by which it is told what will not change.
+    `series_anyway`: so many series a measure may have, however few were counted."""
 
     client: Client
     cache: Cache
@@ -90,6 +91,7 @@ class Runner:
     now: float
     progress: Callable[[str], None] = lambda _: None
     held: Held = field(default_factory=Held)
+    series_anyway: int = SERIES_ANYWAY
 
     def matrices(self, asks: Sequence[Ask], window: Window, step: float, series: int) -> Iterator[tuple[Ask, Answer]]:
         """Each measure over the whole window, in the order of `asks`; what cannot be had stays missing."""
@@ -102,7 +104,7 @@ class Runner:
             waiting: list[tuple[Ask, _Joining, list[Future[None]]]] = []
             try:
                 for number, ask in enumerate(asks, start=1):
-                    joining = _Joining(whole, series, self.held)
+                    joining = _Joining(whole, max(self.series_anyway, _TIMES_COUNTED * series), self.held)
                     waiting.append((ask, joining, [pool.submit(self._piece, ask, piece, joining) for piece in pieces]))
                     while waiting and (len(waiting) > ahead or number == len(asks)):
                         first, parts, futures = waiting.pop(0)
@@ -177,9 +179,9 @@ class _Joining:
     `too_many`: why nothing is kept of it; empty: all is. Usable from several threads at once.
     """
 
-    def __init__(self, whole: Grid, series: int, held: Held) -> None:
+    def __init__(self, whole: Grid, most_rows: int, held: Held) -> None:
         self._whole = whole
-        self._most_rows = max(_SERIES_ANYWAY, _TIMES_COUNTED * series)
+        self._most_rows = most_rows
         self._held = held
         self._lock = threading.Lock()
         self._rows: dict[tuple[tuple[str, str], ...], int] = {}
