@@ -124,6 +124,13 @@ class Guarded:
             found.append(dict(zip(columns, row, strict=True)))
         return found
 
+    def row(self, table: str, where: str, parameters: Sequence[object] = ()) -> dict[str, Any]:
+        """The one row of a table that must be there. Raises sqlite3.DataError where it is not, or there are more."""
+        found = self.rows(table, where, parameters)
+        if len(found) != 1:
+            raise sqlite3.DataError(f"{table} holds {len(found)} rows of what must be one")
+        return found[0]
+
     def fetch(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """What a statement gives back, within the bounds of the whole reading."""
         return self._meter.fetch(self.connection, sql, parameters)
@@ -170,7 +177,8 @@ def check_pages(connection: sqlite3.Connection, meter: Meter) -> None:
     # Not the quick one: where a key and its table differ, what is sent would be noted nowhere.
     told = meter.fetch(connection, "PRAGMA integrity_check(1)")
     if told != [("ok",)]:
-        raise sqlite3.DataError(f"its pages contradict one another: {str(told[0][0])[:100] if told else 'no answer'}")
+        first = " ".join(str(told[0][0]).split()) if told else "no answer"
+        raise sqlite3.DataError(f"its pages contradict one another: {first[:100]}")
 
 
 def _check_form(connection: sqlite3.Connection, form: Form, meter: Meter) -> dict[str, frozenset[str]]:

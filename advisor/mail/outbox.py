@@ -130,9 +130,7 @@ class Outbox:
         """A mail with those of its recipients who are due. Raises DamagedParcelError where it is not what was queued,
         and nothing of it can be sent."""
         with self._open() as (_, file):
-            mail = next(iter(file.rows("mails", "WHERE id = ?", [number])), None)
-            if mail is None:
-                raise sqlite3.DataError(f"it waits for a mail that it does not hold, {number}")
+            mail = file.row("mails", "WHERE id = ?", [number])
             recipients = tuple(row["recipient"] for row in those_waiting(file, number) if left(row, now) <= 0)
         content = mail["content"]
         if content is None or hashlib.sha256(content).hexdigest() != mail["digest"]:
@@ -150,7 +148,7 @@ class Outbox:
     def give_up(self, number: int, why: str, now: Instant) -> tuple[str, ...]:
         """Refuse a mail to all who wait for it; gives who they are, with team and channel, in words."""
         with self._open() as (db, file):
-            (mail,) = file.rows("mails", "WHERE id = ?", [number])
+            mail = file.row("mails", "WHERE id = ?", [number])
             waiting = [row["recipient"] for row in those_waiting(file, number)]
             for recipient in waiting:
                 db.execute(
@@ -174,7 +172,7 @@ class Outbox:
         noted: dict[str, Reply] = {}
         with self._open() as (db, file):
             for recipient, said in replies.items():
-                (row,) = file.rows("deliveries", "WHERE mail = ? AND recipient = ?", [number, recipient])
+                row = file.row("deliveries", "WHERE mail = ? AND recipient = ?", [number, recipient])
                 noted[recipient] = end_try(db, row, said, now)
         return noted
 
