@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import os
 import secrets
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -49,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     again.add_argument("--write", type=Path, default=None, help="write the mutated bytes there")
     again.set_defaults(run=_replay)
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what is begun is ended, and its folder taken away
     return options.run(options)
 
 

@@ -8,6 +8,7 @@ v2 the rule is a BPF program, which nobody can read back.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ _LIMIT = 1 << 20
 NVIDIA_MAJOR = 195  # registered for NVIDIA's graphics devices (the kernel's devices.txt)
 _GPU_DRIVERS = frozenset({"nvidia", "nvidia-frontend"})
 _CAPS_DRIVER = "nvidia-caps"
+_NUMBER = re.compile(r"[0-9]{1,10}")  # the kernel's device numbers have 32 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +52,11 @@ def read_majors(procfs: Path) -> Majors:
     caps: int | None = None
     for line in _read(procfs / "devices").partition("Block devices")[0].splitlines():
         number, _, name = line.strip().partition(" ")
-        if number.isdecimal() and name in _GPU_DRIVERS:
+        if not _NUMBER.fullmatch(number):
+            continue
+        if name in _GPU_DRIVERS:
             gpus.add(int(number))
-        elif number.isdecimal() and name == _CAPS_DRIVER:
+        elif name == _CAPS_DRIVER:
             caps = int(number)
     return Majors(frozenset(gpus) or frozenset({NVIDIA_MAJOR}), caps)
 
@@ -69,7 +73,7 @@ def parse_devices_list(text: str) -> Allowed | None:
         if words[0] == "b" or not {"r", "w"} <= set(words[2]):
             continue
         major, _, minor = words[1].partition(":")
-        if not all(number == "*" or (number.isascii() and number.isdecimal()) for number in (major, minor)):
+        if not all(number == "*" or _NUMBER.fullmatch(number) for number in (major, minor)):
             return None
         entries.add((None if major == "*" else int(major), None if minor == "*" else int(minor)))
     return Allowed(frozenset(entries))

@@ -18,8 +18,9 @@ from .keptfile import KeptFile
 # /proc/diskstats counts sectors of 512 bytes whatever the disk's own are (kernel, Documentation/admin-guide/iostats).
 _SECTOR_BYTES = 512
 # Its columns: major, minor, name, reads, merged, sectors read, ms, writes, merged, sectors written (the same document).
-_DISK = re.compile(rb"^ *\d+ +\d+ (\S+) \d+ \d+ (\d+) \d+ \d+ \d+ (\d+) ", re.MULTILINE)
-_MEMORY = re.compile(rb"^MemTotal: +(\d+) kB$.*?^MemAvailable: +(\d+) kB$", re.MULTILINE | re.DOTALL)
+_DISK = re.compile(rb"^ *\d+ +\d+ (\S+) \d+ \d+ (\d{1,20}) \d+ \d+ \d+ (\d{1,20}) ", re.MULTILINE)
+_MOST_DIGITS = 20  # the kernel's counters have 64 bits
+_MEMORY = re.compile(rb"^MemTotal: +(\d{1,20}) kB$.*?^MemAvailable: +(\d{1,20}) kB$", re.MULTILINE | re.DOTALL)
 _DISK_METRICS = ("disk_read_bytes_per_second", "disk_write_bytes_per_second")
 _METRICS: Mapping[str, str] = {
     "cpu_util": "/proc/stat",
@@ -118,7 +119,7 @@ class HostSource:
         """(busy, idle, iowait) in clock ticks over all CPUs; guest time is inside user and nice already."""
         try:
             fields = self._stat.read(512).split(b"\n", 1)[0].split()
-            if fields[0] != b"cpu":
+            if fields[0] != b"cpu" or max(map(len, fields)) > _MOST_DIGITS:
                 return None
             user, nice, system, idle, iowait, irq, softirq, steal = map(int, fields[1:9])
         except (OSError, ValueError, IndexError):

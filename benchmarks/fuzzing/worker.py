@@ -73,7 +73,10 @@ class Work:
         _limit_memory()
         told["start_rss"] = told["rss"] = rss_bytes()
         told["ready"] = 1
+        parent = os.getppid()
         for number in range(first, last):
+            if os.getppid() != parent:  # nobody waits for it any more
+                return
             chosen, data = mutation(prepared, self.target.name, self.seed, number)
             told["number"] = number
             began = time.monotonic()

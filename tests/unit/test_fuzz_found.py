@@ -18,11 +18,13 @@ from skuwise.advisor.mail.routes import load_routes
 from skuwise.advisor.mail.settings import load_settings
 from skuwise.advisor.serve import load_serve_settings
 from skuwise.agent.config import load_config
+from skuwise.agent.inventory.device_cgroup import parse_devices_list, read_majors
 from skuwise.agent.inventory.hostlist import MAX_DIMENSIONS, expand
 from skuwise.agent.inventory.kubernetes_files import _devices
 from skuwise.agent.inventory.podresources import _parse
 from skuwise.agent.inventory.slurm_conf import read_settings
 from skuwise.agent.listen import parse_listen
+from skuwise.agent.model import Instant
 from skuwise.agent.service.control import ask
 from skuwise.agent.service.instance import Holder, _read
 from skuwise.agent.slurm_jobs.nodelist import expanded
@@ -223,6 +225,21 @@ def test_a_disks_name_may_be_longer_than_a_file_can_be_called(tmp_path: Path) ->
     (tmp_path / "diskstats").write_text(f"   8 0 {'d' * 3000} 1 0 2 5 6 0 7 8 0 9 10\n")
     source = HostSource(tmp_path, tmp_path, 10.0)
     assert not any(c.absence is None for c in source.probe().capabilities if c.metric.startswith("disk"))
+    source.close()
+
+
+def test_numbers_that_no_kernel_writes_are_none(tmp_path: Path) -> None:
+    digits = "9" * 400
+    (tmp_path / "devices").write_text(f"Character devices:\n{'9' * 5000} nvidia\n195 nvidia\n")
+    assert read_majors(tmp_path).gpus == {195}
+    assert parse_devices_list(f"c {'9' * 5000}:0 rwm\n") is None
+    (tmp_path / "meminfo").write_text(f"MemTotal: {digits} kB\nMemAvailable: 1 kB\n")
+    (tmp_path / "diskstats").write_text(f"   8 0 sda 1 0 {digits} 5 6 0 7 8 0 9 10\n")
+    (tmp_path / "block" / "sda" / "device").mkdir(parents=True)
+    source = HostSource(tmp_path, tmp_path, 10.0)
+    for second in range(3):
+        (tmp_path / "stat").write_text(f"cpu  {second}{digits} 2 3 4 5 6 7 8 0 0\n")
+        assert source.read(Instant(1.79e9 + second, float(second))).host == {}
     source.close()
 
 
