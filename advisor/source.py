@@ -92,9 +92,11 @@ class Databases:
     def newest(self, now: float) -> float | None:
         """The end of the newest data by the clocks of the nodes (Unix seconds); None: there is none, or all of it is
         later than `now`. A node whose clock is ahead tells nothing."""
+        from .telemetry.apart import Apart  # noqa: PLC0415
         from .telemetry.sqlite import CLOCK_TOLERANCE_SECONDS, database_files, spans_of  # noqa: PLC0415
 
-        spans = spans_of(database_files(self.paths), [])
+        with Apart() as apart:
+            spans = spans_of(database_files(self.paths), [], apart)
         ends = (span[1] for span in spans.values() if span is not None)
         return max((end for end in ends if end <= now + CLOCK_TOLERANCE_SECONDS), default=None)
 
