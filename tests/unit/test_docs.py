@@ -51,3 +51,10 @@ def test_every_test_that_a_table_names_is_there() -> None:
     named = re.findall(r"`(test_\w+)`", (ROOT / "docs/operations.md").read_text())
     assert len(named) > 20
     assert [name for name in named if f"def {name}(" not in tests] == []
+
+
+def test_every_test_that_stands_for_an_attack_exists() -> None:
+    told = set(re.findall(r"`(?:tests/\w+/)?(test_\w+)(?:\.py)?`", (ROOT / "docs/security.md").read_text()))
+    files = list((ROOT / "tests").rglob("test_*.py"))
+    there = {path.stem for path in files}.union(*(re.findall(r"def (test_\w+)", path.read_text()) for path in files))
+    assert len(told) > 40 and told <= there, told - there
