@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ...agent.store.packing import ANYTHING, INTEGER, NOTHING, NUMBERS, REAL, TEXT, TEXTS
 
+_MOST = 1 << 40  # far above what a body may hold: an int of any length is no count
 _MOST_COLUMNS = 2000  # SQLite's own limit
 _LOSSLESS = 2.0**53
 
@@ -80,7 +81,7 @@ class _Place:
 
 def _form(told: object) -> tuple[str, int, int]:
     match told:
-        case [("n" | "t" | "a") as form, int(count), int(size)] if count >= 0 and size >= 0:
+        case [("n" | "t" | "a") as form, int(count), int(size)] if 0 <= count < _MOST and 0 <= size < _MOST:
             return form, count, size
     raise ValueError("no column")
 

@@ -37,6 +37,7 @@ def test_the_founding_case_is_found_priced_and_compared(founding, capsys):
     assert sum(parts.values()) == pytest.approx(total, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_same_data_give_the_same_advice(founding, capsys):
     texts = []
     for _ in range(2):
@@ -56,6 +57,7 @@ def test_data_goes_to_stdout_and_progress_to_stderr(founding, form, capsys):
     assert "reading telemetry" not in said.out
 
 
+@pytest.mark.slow
 def test_output_is_written_whole_or_not_at_all(founding, tmp_path, capsys):
     target = tmp_path / "report.md"
     target.write_text("old")

@@ -141,6 +141,7 @@ def test_a_driver_that_answers_again_is_read_again_and_the_late_reading_is_dropp
     assert agent.stop() == 0
 
 
+@pytest.mark.slow
 def test_pause_lets_go_of_the_driver_and_resume_takes_it_up(start: Callable[..., Running]) -> None:
     agent = start()
     agent.said("2 GPUs")
@@ -184,6 +185,7 @@ def test_a_pause_outlives_a_restart(start: Callable[..., Running], tmp_path: Pat
     assert again.stop() == 0
 
 
+@pytest.mark.slow
 def test_the_socket_is_for_the_owner_and_the_group_alone(start: Callable[..., Running]) -> None:
     agent = start()
     agent.said("sampling")
@@ -217,6 +219,7 @@ def test_no_agent_no_answer(start: Callable[..., Running], tmp_path: Path) -> No
     assert "No agent listens" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_sighup_takes_new_settings_and_keeps_the_old_ones_where_they_are_wrong(start: Callable[..., Running]) -> None:
     agent = start(GPUS, supervised=True)
     agent.said("sampling")

@@ -203,6 +203,7 @@ def test_sigterm_flushes_what_was_sampled(tmp_path: Path) -> None:
     assert rows(db, "SELECT count(*) AS n FROM agent_stats")[0]["n"] == 1
 
 
+@pytest.mark.slow
 def test_once_prints_every_metric_as_json(tmp_path: Path) -> None:
     env, paths = node(tmp_path)
     done = skuwise("agent", "once", "--format", "json", *paths, env=env, cwd=tmp_path)

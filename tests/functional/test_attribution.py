@@ -303,6 +303,7 @@ def test_three_hundred_processes_come_out_in_a_fixed_order(proc: Procfs) -> None
     assert found.attribute(list(reversed(processes))) == (workloads, uses)
 
 
+@pytest.mark.slow
 def test_thousands_of_processes_are_gone_through_in_turn(proc: Procfs) -> None:
     count = 1000
     for i in range(count):

@@ -212,6 +212,7 @@ def test_a_process_that_cannot_be_started_is_said(honest: Path) -> None:
             pass
 
 
+@pytest.mark.slow
 def test_a_file_that_fails_late_moves_no_window_and_is_no_source(tmp_path: Path) -> None:
     for number in range(2):
         node(tmp_path / f"n{number}.db", f"n{number}")

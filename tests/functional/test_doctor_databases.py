@@ -93,6 +93,7 @@ def test_advise_names_nodes_without_price_region_and_fabric_and_a_window_that_is
     assert [one["code"] for one in found["gaps"]] == ["no-network", "node-sku-unknown", "no-price"]
 
 
+@pytest.mark.slow
 def test_a_node_has_the_price_that_the_advice_takes(
     founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_node_that_declares_more_gpus_than_it_shows_lacks_them(
     assert (gone["code"], len(gone["gpus"])) == ("not-named", 2)
 
 
+@pytest.mark.slow
 def test_a_node_without_a_driver_ends_with_three_and_is_told_its_gpus_cannot_be_read(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("LD_", "SKUWISE"))}
     path = tmp_path / "node.db"

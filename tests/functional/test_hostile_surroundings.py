@@ -56,6 +56,7 @@ def test_narration_that_cannot_be_written_stops_nothing(tmp_path: Path, end: str
     assert done.returncode == 0 and (tmp_path / "node.db").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_a_closed_streams_number_is_given_to_no_file(tmp_path: Path) -> None:
     done = shell(f"{COMMAND} agent run --db node.db --interval 0.2s --duration 0.6s <&- >&- 2>&-", tmp_path)
     assert done.returncode == 0

@@ -16,6 +16,7 @@ from skuwise.tests.fleets import FLEETS, only, series, truth
 from skuwise.tests.fleets.removal import without_gpu
 
 
+@pytest.mark.slow
 def test_a_gpu_without_series_is_told_by_every_renderer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fleet = only(FLEETS["everything"](days=2.0, interval_s=300.0), "founding-01", "office-01")
     node = next(one for one in fleet.nodes if one.name == "founding-01")

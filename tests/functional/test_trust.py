@@ -165,6 +165,7 @@ def test_whatever_a_copy_changes_of_its_node_refuses_it(folder: Path, trick: str
     assert_same(honest, frame, without=["n2"])
 
 
+@pytest.mark.slow
 def test_rows_of_a_coverage_that_cannot_be_are_left_out_and_counted_by_file_and_node(folder: Path) -> None:
     honest = read_frame([folder])
     change(folder / "n3.db", "UPDATE gpu_hour SET unobserved_seconds = -1000000 WHERE id / 4096 % 2 = 0",
@@ -182,6 +183,7 @@ def test_rows_of_a_coverage_that_cannot_be_are_left_out_and_counted_by_file_and_
     assert sum("n3.db" in note and "n3" in note for note in frame.notes) == 2
 
 
+@pytest.mark.slow
 def test_a_gpu_on_two_nodes_at_once_refuses_both_and_one_against_many_refuses_the_one(folder: Path) -> None:
     honest = read_frame([folder])
     make(folder / "zz.db", "zz", gpus=of("n1"), seed=5)
@@ -204,6 +206,7 @@ def test_an_unheard_node_is_one_more_and_changes_no_other(folder: Path) -> None:
     assert_same(honest, frame, without=["n9"])
 
 
+@pytest.mark.slow
 def test_nobody_renames_or_takes_over_the_work_of_other_nodes(folder: Path) -> None:
     honest = read_frame([folder])
     make(folder / "n9.db", "n9", seed=7, job="w-n1")

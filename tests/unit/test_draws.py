@@ -59,6 +59,7 @@ def cases_in(text: str) -> str:
     return str(line)
 
 
+@pytest.mark.slow
 def test_the_quick_suite_draws_the_same_and_prints_no_seed(tmp_path: Path) -> None:
     one, other = (ran(tmp_path, "-s", "-m", "not slow") for _ in range(2))
     assert cases_in(one) == cases_in(other) and cases_in(one).endswith("own 5")

@@ -136,6 +136,7 @@ def test_memory_beyond_the_limit_is_a_failure(reports: dict[str, Report]) -> Non
     assert reports["takes 3 GiB"].kinds()[0][0].startswith("MemoryError")
 
 
+@pytest.mark.slow
 def test_memory_that_is_kept_is_growth(reports: dict[str, Report]) -> None:
     assert 30 << 20 < reports["keeps"].growth_bytes < GROWTH_BYTES, "as little as this is not told yet"
     assert reports["good"].growth_bytes < 10 << 20
