@@ -20,6 +20,8 @@ from .joining import join
 
 # A node's clock may be off by so much before its newest rows are taken for a fault of the clock.
 CLOCK_TOLERANCE_SECONDS = 3600.0
+# Files that end within so long of the newest one are as new as it is.
+_NEW_SECONDS = 2 * 3600.0
 
 
 def read_frame(
@@ -34,11 +36,11 @@ def read_frame(
 ) -> Frame:
     """The telemetry of a window from one or more databases.
 
-    Without a `window` it is the last `since_seconds` up to `until`, and `until` is the newest data there is; its start
-    is moved back to the full hour, because the past is kept in hours. `now` (Unix seconds) guards against nodes whose
-    clock runs ahead: rows from the future do not move the window. `processes`: how many may read many files
-    side by side. `apart`: who reads the files, if somebody does already. Raises `NothingToDo` where the window holds no
-    data.
+    Without a `window` it is the last `since_seconds` up to `until`, and `until` is the newest data there is (of files
+    that end within two hours, what half of them have); its start is moved back to the full hour, because the past is
+    kept in hours. `now` (Unix seconds) guards against nodes whose clock runs ahead: rows from the future do not move
+    the window. `processes`: how many may read many files side by side. `apart`: who reads the files, if somebody does
+    already. Raises `NothingToDo` where the window holds no data.
     """
     with apart or Apart() as reading:
         files = database_files(paths)
@@ -160,7 +162,10 @@ def _default_window(
                 f"window ends {until_then}."
             )
             latest = max(sound, default=now)
-        end = math.ceil(latest / 60.0) * 60.0
+        # Copies are made one after another: the end is what half of those have that are as new as the newest. One file
+        # alone would make hours of its own into hours that all others lack.
+        ends = sorted(span[1] for span in known if latest - _NEW_SECONDS <= span[1] <= latest)
+        end = math.ceil((ends[len(ends) // 2] if ends else latest) / 60.0) * 60.0
     return Window(math.floor((end - since_seconds) / resolve.HOUR) * resolve.HOUR, float(end))
 
 

@@ -1,14 +1,15 @@
 """Which file is believed about which node.
 
 A file of the agent is one machine's: it tells of one node, or of one that was renamed. It is believed about that node.
-A file of several nodes (simulated, or gathered) is nobody's own. Where half of its nodes or more have files of their
-own it is not believed about those; otherwise it counts as much as any. What is left may tell of one node several times:
+A file of several nodes (simulated, or gathered) is nobody's own. Where two of its nodes or more have files of their
+own, or half of them, it is not believed about those; otherwise it counts as much as any, and a file of one node is no
+more than its word against it. What is left may tell of one node several times:
 files that agree are joined (`copies`); where they contradict one another, or where a GPU is told of on two nodes at
 once, nothing says which is right, and the node is refused: its GPUs stay in every count as not observed, and no dollar
 comes of them.
 
-One file can therefore take from the advice at most the node that it says it is. A file that contradicts several others
-about their GPUs is alone against all of them, and only its own node is refused.
+One file can therefore take from the advice at most one node of others. A file that contradicts several nodes about
+their GPUs is alone against all of them, whatever nodes it tells of, and only these are refused.
 """
 
 from __future__ import annotations
@@ -78,7 +79,10 @@ def believed_of(source: Mapping[str, object], paths: Iterable[Path]) -> Believed
 
 
 def speaks_for_others(claims: Sequence[Claim]) -> frozenset[tuple[int, str]]:
-    """Files of several nodes with those of their nodes that have files of their own, where these are half or more."""
+    """Files of several nodes with those of their nodes that have files of their own, where these are several or half.
+
+    How many nodes beside them a file tells of counts for nothing: it may have made them up.
+    """
     single = {(node, id_) for claim in claims if len(claim.machines) == 1 for node, id_ in claim.machines.items()}
 
     def is_own(claim: Claim) -> bool:
@@ -91,7 +95,7 @@ def speaks_for_others(claims: Sequence[Claim]) -> frozenset[tuple[int, str]]:
     found: set[tuple[int, str]] = set()
     for claim in claims:
         theirs = own.intersection(claim.machines)
-        if not is_own(claim) and 2 * len(theirs) >= len(claim.machines):
+        if not is_own(claim) and (len(theirs) > 1 or 2 * len(theirs) >= len(claim.machines)):
             found.update((claim.file, node) for node in theirs)
     return frozenset(found)
 
@@ -99,8 +103,8 @@ def speaks_for_others(claims: Sequence[Claim]) -> frozenset[tuple[int, str]]:
 def decide(conflicts: Iterable[Conflict]) -> dict[str, Refusal]:
     """The nodes that conflicts leave unproven.
 
-    Whoever is at odds with several nodes over their GPUs is refused first, the one with the most of them before the
-    others; what conflicts are left are between two, and both are refused.
+    A file that is at odds with several nodes over their GPUs is refused first, with all nodes of its that are, the one
+    with the most of them before the others; what conflicts are left are between two, and both are refused.
     """
     left = set(conflicts)
     refused: dict[str, set[int]] = {}
@@ -112,21 +116,26 @@ def decide(conflicts: Iterable[Conflict]) -> dict[str, Refusal]:
             codes.setdefault(node, conflict.code)
 
     while True:
-        against: dict[str, set[str]] = {}
+        against: dict[int, set[str]] = {}
+        opposed: dict[int, set[int]] = {}
         for conflict in left:
-            if conflict.one_node != conflict.other_node:
-                against.setdefault(conflict.one_node, set()).add(conflict.other_node)
-                against.setdefault(conflict.other_node, set()).add(conflict.one_node)
+            if conflict.one_node != conflict.other_node and conflict.one != conflict.other:
+                ends = conflict.ends()
+                for (file, _), (other, node) in (ends, ends[::-1]):
+                    against.setdefault(file, set()).add(node)
+                    opposed.setdefault(file, set()).add(other)
         alone = [
-            node for node, others in against.items()
-            if len(others) > 1 and all(len(against[other]) < len(others) for other in others)
+            file for file, nodes in against.items()
+            if len(nodes) > 1 and all(len(against[other]) < len(nodes) for other in opposed[file])
         ]  # fmt: skip
         if not alone:
             break
-        worst = max(alone, key=lambda node: (len(against[node]), node))
-        own = {conflict for conflict in left if worst in (conflict.one_node, conflict.other_node)}
-        refuse(worst, own)
-        left -= own
+        worst = max(alone, key=lambda file: (len(against[file]), file))
+        crossing = [conflict for conflict in left if conflict.one_node != conflict.other_node]
+        for node in {node for conflict in crossing for file, node in conflict.ends() if file == worst}:
+            own = {conflict for conflict in left if node in (conflict.one_node, conflict.other_node)}
+            refuse(node, own)
+            left -= own
     for conflict in sorted(left, key=lambda one: (one.one_node, one.other_node, one.one, one.other)):
         for node in {conflict.one_node, conflict.other_node}:
             refuse(node, (conflict,))

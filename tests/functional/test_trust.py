@@ -197,6 +197,36 @@ def test_a_gpu_on_two_nodes_at_once_refuses_both_and_one_against_many_refuses_th
     assert_same(honest, frame, without=["zz"])
 
 
+def test_nodes_that_a_file_makes_up_give_it_no_word_about_others(folder: Path) -> None:
+    honest = read_frame([folder])
+    made_up = [f"ghost{n}" for n in range(5)]
+    make(folder / "a-evil.db", "n1", "n2", "n3", *made_up, seed=9)
+    frame = read_frame([folder])
+    assert not refused(frame)
+    assert_same(honest, frame, without=made_up)
+
+
+def test_a_file_that_spreads_others_gpus_over_nodes_of_its_own_loses_them_all(folder: Path) -> None:
+    honest = read_frame([folder])
+    with Writer.open(folder / "a-evil.db") as writer:
+        for n in (1, 2, 3):
+            put(writer, f"ghost{n}", gpus=[of(f"n{n}")[0]], machine=f"g{n}", seed=n)
+    shutil.copy(folder / "n2.db", folder / "n2-again.db")
+    frame = read_frame([folder])
+    assert refused(frame) == {f"ghost{n}": TWO_PLACES for n in (1, 2, 3)}
+    assert_same(honest, frame, without=[f"ghost{n}" for n in (1, 2, 3)])
+
+
+def test_one_file_that_is_newer_than_all_others_does_not_move_their_window(folder: Path) -> None:
+    honest = read_frame([folder])
+    make(folder / "n9.db", "n9", seed=7, hours=41)
+    frame = read_frame([folder], now=T0 + 40.2 * HOUR)
+    assert_same(honest, frame, without=["n9"])
+    for name in ("n1", "n2"):
+        (folder / f"{name}.db").unlink()
+    assert read_frame([folder]).window.end == T0 + 41 * HOUR
+
+
 @pytest.mark.slow
 def test_an_unheard_node_is_one_more_and_changes_no_other(folder: Path) -> None:
     honest = read_frame([folder])
