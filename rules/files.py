@@ -16,6 +16,8 @@ from pathlib import Path
 
 # What `diff <(...)` and the like hand over is a pipe; one that nobody writes into is left after this.
 PATIENCE_SECONDS = 10.0
+# One that is read piece by piece and never comes to its end, a byte at a time, is left after this.
+MOST_SECONDS = 3600.0
 _PIECE_BYTES = 1 << 16
 _NULL = os.makedev(1, 3)  # Linux: /dev/null, the usual name for "no file"
 _KINDS = {
@@ -69,17 +71,69 @@ def read_text(path: Path, limit_bytes: int, patience_seconds: float = PATIENCE_S
 
 
 def open_stream(path: Path, patience_seconds: float = PATIENCE_SECONDS) -> io.BufferedReader:
-    """A file or a pipe to be read piece by piece, by a reader with bounds of its own. Raises OSError; for a pipe that
-    nobody begins to write into in `patience_seconds` too."""
+    """A file or a pipe to be read piece by piece, by a reader with bounds of its own. Raises OSError.
+
+    A pipe that gives nothing for `patience_seconds` at a time is left with a TimeoutError: here where it is its
+    beginning that does not come, else where it is read.
+    """
     descriptor, about = _open(path)
     try:
         if stat.S_ISFIFO(about.st_mode):
-            _wait(descriptor, time.monotonic() + patience_seconds, patience_seconds)
+            pipe = _PatientPipe(descriptor, patience_seconds, closes=True)
+            pipe.wait()
+            return io.BufferedReader(pipe, _PIECE_BYTES)
         os.set_blocking(descriptor, True)
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def standard_input(patience_seconds: float, descriptor: int = 0) -> io.BufferedReader:
+    """What a command is handed on stdin, left open: as `open_stream`, where it is something that may keep silent."""
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor):
+        return io.BufferedReader(_PatientPipe(descriptor, patience_seconds, closes=False), _PIECE_BYTES)
+    return os.fdopen(descriptor, "rb", closefd=False)
+
+
+class _PatientPipe(io.RawIOBase):
+    """A pipe of which no reading waits longer than `patience_seconds`, and all of them not beyond `MOST_SECONDS`."""
+
+    def __init__(self, descriptor: int, patience_seconds: float, *, closes: bool) -> None:
+        self._descriptor, self._patience_seconds, self._closes = descriptor, patience_seconds, closes
+        self._ends = time.monotonic() + MOST_SECONDS
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def wait(self) -> None:
+        """Until there is something to read, or its end. Raises TimeoutError."""
+        now = time.monotonic()
+        if now >= self._ends:
+            raise TimeoutError(errno.ETIMEDOUT, f"it has not come to its end in {MOST_SECONDS / 60:g} min")
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        if not poll.poll(min(self._patience_seconds, self._ends - now) * 1000):
+            raise TimeoutError(errno.ETIMEDOUT, f"nobody wrote into it for {self._patience_seconds:g} s")
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override] - typeshed has Buffer
+        while True:
+            self.wait()
+            try:
+                piece = os.read(self._descriptor, len(buffer))
+            except BlockingIOError:
+                continue
+            buffer[: len(piece)] = piece
+            return len(piece)
+
+    def close(self) -> None:
+        if not self.closed and self._closes:
+            os.close(self._descriptor)
+        super().close()
 
 
 def _open(path: Path) -> tuple[int, os.stat_result]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from .redact_environ import MASK, ends_command, without_environments
 from .redact_names import is_secret, is_secret_name, is_strong_name, may_be_switch, parts_of, words_of
-from .redact_programs import PLAIN_FLAG, Places
+from .redact_programs import BY_POSITION, PLAIN_FLAG, Places
 from .redact_text import flag_of, is_scheme, pair_of, plain, redact_text
 from .text import clean_text
 
@@ -59,9 +59,12 @@ _READS_SECRET = frozenset(
         "passwd",
         "login",
         "--stdin",
+        "vncpasswd",
     }
 )
 _PRINTS = frozenset({"echo", "printf"})
+_HERE = re.compile(r"(?:.*[^<])?<<-?\\?([A-Za-z_]\w{0,63})?", re.DOTALL)
+_PRINTED = re.compile(r".*(<\(|\$\(|`)(?:[\w./-]{0,64}/)?(?:echo|printf)", re.DOTALL)
 
 
 def redact_command(argv: Sequence[str], limit: int = COMMAND_LIMIT) -> str:
@@ -128,7 +131,7 @@ def _piped_secrets(words: Sequence[str]) -> frozenset[int]:
     waiting: list[int] = []  # of the part before it
     previous = ""
     for index, word in enumerate(words):
-        if previous == "<<<":
+        if previous == "<<<" or (word.startswith("<<<") and len(word) > 3):
             found.add(index)
         if word == "|":
             waiting, printing = printing or [], None
@@ -142,6 +145,40 @@ def _piped_secrets(words: Sequence[str]) -> frozenset[int]:
             found.update(waiting)
             waiting = []
         previous = word
+    return frozenset(found) | _here_secrets(words) | _printed_files(words)
+
+
+def _here_secrets(words: Sequence[str]) -> frozenset[int]:
+    """Where ``docker login --password-stdin <<EOF`` has its secret: all up to the word that ends the document."""
+    found: set[int] = set()
+    reads, ends = False, ""
+    for index, word in enumerate(words):
+        if ends:
+            if word.rstrip(");") == ends:
+                reads, ends = False, ""
+            elif reads:
+                found.add(index)
+        elif words[index - 1 : index] in (["<<"], ["<<-"]):
+            ends = word
+        elif (here := _HERE.fullmatch(word)) is not None:
+            ends = here[1] or ""
+        elif ends_command(word):
+            reads = False
+        else:
+            reads = reads or word.rpartition("/")[2] in _READS_SECRET
+    return frozenset(found)
+
+
+def _printed_files(words: Sequence[str]) -> frozenset[int]:
+    """Where ``read TOKEN < <(echo S)``, ``--password-file=<(echo S)`` and ``TOKEN=$(echo S)`` have their secrets."""
+    found: set[int] = set()
+    end = ""
+    for index, word in enumerate(words):
+        if end:
+            found.add(index)
+            end = "" if end in word else end
+        elif (printed := _PRINTED.fullmatch(word)) is not None and (printed[1] == "<(" or pair_of(word) is not None):
+            end = "`" if printed[1] == "`" else ")"
     return frozenset(found)
 
 
@@ -177,7 +214,7 @@ class _Flow:
         if word in _SEPARATORS and not flag_of(self._previous):
             self._must = True
             return False
-        if self._bare and (PLAIN_FLAG.fullmatch(word) or word.lower() in _NO_VALUES or not word.strip(";&|")):
+        if self._bare and (PLAIN_FLAG.fullmatch(word) or word.lower() in _NO_VALUES or not word.strip(";&|<")):
             self._must = self._bare = self._all = False
             return False
         if self._must:
@@ -225,6 +262,8 @@ class _Flow:
         if re.fullmatch(r"[^\W\d][\w.-]{0,127}", name) is None:
             return False
         parts = parts_of(name)
+        if name in BY_POSITION or parts[-1:] in (["pin"], ["pincode"]):  # of a board, more often
+            return False
         if parts and parts[0] in _VERBS:
             return len(parts) > 1 and is_strong_name(parts[-1])
         if not is_secret_name(name):

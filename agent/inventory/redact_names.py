@@ -20,13 +20,17 @@ def words_of(text: str) -> frozenset[str]:
 _INSIDE = (
     "password", "passwd", "passphrase", "passcode", "secret", "credential", "apikey", "accesskey", "secretkey",
     "privatekey", "authkey", "authtoken", "accesstoken", "authorization", "storepass", "keypass", "requirepass",
-    "masterauth",
+    "masterauth", "passwort", "kennwort", "motdepasse", "contrasena", "wachtwoord", "losenord", "adgangskode",
 )  # fmt: skip
 _NOT_INSIDE = ("secretar", "secreti", "secretor", "credentialed", "passwordless", "forbearer")
 # Secrets where they are the last word of a name.
 _STRONG_HEADS = frozenset(
     {"pwd", "pw", "creds", "jwt", "dsn", "pat", "sas", "sig", "signature", "cookie", "oauth", "bearer"}
-)
+) | {"senha", "haslo", "heslo", "parola", "salasana", "passord", "jelszo"}
+_PINS = frozenset({"pin", "pincode"})
+_PIN = re.compile(r"[0-9]{4,16}")
+# The word for it in scripts that are not Latin.
+_OTHER_SCRIPTS = ("парол", "密码", "密碼", "口令", "パスワード", "비밀번호", "암호", "κωδικός", "סיסמה", "كلمةالمرور")
 _HEADS = ("token", "key", "auth", "pass", "login", "tokens", "keys")
 _RUN_TOGETHER = ("token", "key", "pass", "auth")
 _STRONG_ENDINGS = ("pwd", "cookie", "jwt", "dsn")
@@ -81,10 +85,14 @@ _REFERENCE = re.compile(r"\$[A-Z_][A-Z0-9_]*|\$\{\w+\}|%[A-Z_]+%|<[a-z_ -]+>")
 _COUNT = re.compile(r"[0-9]{1,8}")
 _COUNTS = frozenset({"num", "max", "min", "size", "len", "length", "count", "limit", "budget", "total"})
 
+# Settings of storage stand for one account each, whose host ends their name: ``fs.azure.account.key.ACCOUNT.HOST``.
+_TOP_LEVELS = frozenset({"net", "com", "org", "io", "cn", "us", "de", "local", "internal", "example"})
+_NO_SETTING = frozenset({"auth", "oauth", "pass", "login"})
+
 # Letters of other scripts that look like Latin ones.
 _LOOKS = str.maketrans(
-    "аеорсухіјѕԁһкмтвнгԛԝɡıοαερτυνκιχγωΑΒΕΖΗΙΚΜΝΟΡΤΥΧАВЕКМНОРСТХІЈЅ",
-    "aeopcyxijsdhkmtbnrqwgioaeptuvkixywABEZHIKMNOPTYXABEKMHOPCTXIJS",
+    "łаеорсухіјѕԁһкмтвнгԛԝɡıοαερτυνκιχγωΑΒΕΖΗΙΚΜΝΟΡΤΥΧАВЕКМНОРСТХІЈЅ",
+    "laeopcyxijsdhkmtbnrqwgioaeptuvkixywABEZHIKMNOPTYXABEKMHOPCTXIJS",
 )
 
 
@@ -109,6 +117,8 @@ def is_secret(name: str, value: str) -> bool:
     if kind is None or _REFERENCE.fullmatch(value):
         return False
     bare = value.strip("\"'").lower()
+    if kind == "pin":  # the others are pins of a board
+        return _PIN.fullmatch(bare) is not None
     if kind == "strong":
         return not (bare in _WORDS_FOR_NONE or ("pwd" in parts_of(name)[-1:] and _PATH.fullmatch(value)))
     if bare in _WORDS_FOR_NONE or (bare == "value" and kind == "key"):
@@ -131,6 +141,8 @@ def parts_of(name: str) -> list[str]:
 
 def _kind(name: str) -> str | None:
     """What kind of secret a name says: "strong", or the word at its end; None: none."""
+    if not name.isascii() and any(word in name.lower() for word in _OTHER_SCRIPTS):
+        return "strong"
     parts = parts_of(name)
     if not parts or parts[0] in _SWITCHES:
         return None
@@ -142,6 +154,10 @@ def _kind(name: str) -> str | None:
         parts.pop()
     if parts[-1] in _STRONG_HEADS or parts[-1].endswith(_STRONG_ENDINGS):
         return "strong"
+    if parts[-1] in _PINS:
+        return "pin"
+    if name.count(".") > 3 and (setting := _kind_before_host(name)) is not None:
+        return setting
     head, before = parts[-1], parts[-2] if len(parts) > 1 else ""
     if head not in _HEADS:
         ending = next((word for word in _RUN_TOGETHER if head.endswith(word)), None)
@@ -152,3 +168,18 @@ def _kind(name: str) -> str | None:
         return head[:-1] if before in _SECRET_PLURALS else None
     other = {"token": _TOKENS_OF_TEXT, "key": _KEYS_OF_DATA, "pass": _PASSES}.get(head, frozenset[str]())
     return None if before in other else head
+
+
+def _kind_before_host(name: str) -> str | None:
+    """The kind of a setting whose name ends in the host that it is for; None: it is no such name."""
+    labels = name[-256:].split(".")
+    if labels[-1].lower() not in _TOP_LEVELS:
+        return None
+    for end in range(len(labels) - 3, 0, -1):
+        last = parts_of(labels[end - 1])[-1:]
+        if last and last[0] not in _NO_SETTING and labels[end].lower() not in _ABOUT:
+            # Two labels at most: longer ones would be read as a host themselves.
+            kind = _kind(".".join(labels[max(0, end - 2) : end]))
+            if kind is not None:
+                return kind
+    return None

@@ -44,8 +44,12 @@ _OPTIONS: dict[str, _Options] = {
     "az": _Options(frozenset({"-p"})),
     "openssl": _Options(frozenset({"-k", "-K", "-pass", "-passin", "-passout"})),
     "ssh-keygen": _Options(frozenset({"-N", "-P"})),
-    "curl": _Options(frozenset({"-b", "-E", "--cert", "--cookie"})),
+    "curl": _Options(frozenset({"-b", "-E", "--cert", "--proxy-cert", "--cookie"})),
+    **dict.fromkeys(("useradd", "usermod", "groupadd", "groupmod"), _both("-p")),
 }
+# Programs whose secret is the word behind so many others: wpa_passphrase SSID SECRET.
+BY_POSITION = {"wpa_passphrase": 1, "activate-refresh-token": 1}
+_CERTIFICATE = re.compile(r"(--(?:proxy-)?cert=[^:]{0,1024}:).+", re.DOTALL)  # curl --cert=FILE:SECRET
 # Behind a user's name -p is a password, but for programs that have a port, a process or a partition there.
 _USERS = frozenset({"-u", "-U", "--user", "--username"})
 _PORT = re.compile(r"[\d:./,-]{1,7}|[\d.]{1,15}:\d{1,5}(?::\d{1,5})?(?:/\w+)?|\d{1,5}:\d{1,5}(?:/\w+)?")
@@ -86,7 +90,7 @@ _KEY_ATTACHED = re.compile(r"(-k=?)(?![A-Za-z]{1,7}$|[a-z_-]+$|[A-Za-z][\w.-]*=)
 _BARE_NAME = re.compile(r"(?i)(?=\w*(?:secret|password|passwd|access_key|api_key))[a-z]\w*_\w+")
 
 
-_SPECIAL = frozenset({"mc", "lftp", "poetry", "htpasswd", "smbclient", "redis-cli", "chpasswd", *_ORACLE})
+_SPECIAL = frozenset({"mc", "lftp", "poetry", "htpasswd", "smbclient", "redis-cli", "chpasswd", "vncpasswd", *_ORACLE})
 
 
 class Places:
@@ -104,10 +108,14 @@ class Places:
             self._after_login = bool(self._programs & _LOGINS)
             self._has_user = True
             self._take(_both("-p"))
+            if "glab" in self._programs:
+                self._take(_Options(frozenset({"-t"})))
         elif name in _UNSEALS:
             self._after_login = True
         elif name in _OPTIONS:
             self._take(_OPTIONS[name])
+        elif name in BY_POSITION:
+            self._before_secret = BY_POSITION[name]
         elif word in _USERS and not (self._programs & _PARTITIONS or previous.startswith("python")):
             self._has_user = True
         if self._storing:
@@ -132,6 +140,7 @@ class Places:
         self._positional = 0  # words after htpasswd that are no options
         self._batch = ""  # htpasswd's options with -b
         self._count = 0
+        self._before_secret: int | None = None  # words until the one that is a secret by its position
         self._has_user = False  # a name of a user or `login` came: -p is a password
 
     def _take(self, *options: _Options) -> None:
@@ -151,6 +160,11 @@ class Places:
             return MASK
         if (self._after_login or at_login) and is_flag and not plain_flag:
             return MASK
+        if self._before_secret is not None and not plain_flag:
+            self._before_secret -= 1
+            if self._before_secret < 0:
+                self._before_secret = None
+                return MASK
         known = self._of_special(word, previous) if self._programs & _SPECIAL else None
         if known is None and self._storing:
             known = self._of_store(word)
@@ -164,6 +178,9 @@ class Places:
 
     def _of_flag(self, word: str) -> str | None:
         """A flag with its value attached."""
+        certificate = _CERTIFICATE.fullmatch(word) if "curl" in self._programs else None
+        if certificate is not None:
+            return certificate[1] + MASK
         user = _USER_OPTION.fullmatch(word)
         if user is not None and not self._programs & _USER_AND_GROUP:
             return f"{user[1]}:{MASK}"
@@ -199,6 +216,8 @@ class Places:
                 self._batch = word
             first = 1 if "n" in self._batch else 2
             return MASK if self._batch and self._positional >= first else None
+        if "vncpasswd" in self._programs and previous == "-f":
+            return None if word[:1] in "<>" else MASK
         if "smbclient" in self._programs:  # smbclient //HOST/SHARE PASSWORD
             return MASK if previous.startswith("//") and not PLAIN_FLAG.fullmatch(word) else None
         if "redis-cli" in self._programs and previous.upper() == "AUTH":

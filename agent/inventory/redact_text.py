@@ -24,8 +24,9 @@ _URL_USER = re.compile(r"(?P<scheme>(?<=:)//|(?<![\w:])//)(?:[^\s/@]{0,512}@|[^\
 _USER_AT = re.compile(r"(?<![\w@.-])(?P<user>[\w.-]{1,64}):[^\s/@:]{1,128}(?=@(?!sha256:)(?:[A-Za-z]|\d{1,3}\.))")
 _ORACLE_USER = re.compile(r"(?P<user>(?<![\w/.-])(?:jdbc:oracle:\w{1,8}:)?\w{1,64}/)[^\s/@]{1,128}(?=@)")
 _ORACLE = re.compile(r"jdbc:oracle:|sqlplus|@//")
+# Slack, Discord, Teams, Telegram; conda's channels have their token behind /t/.
 _HOOK = re.compile(
-    r"(?P<start>hooks\.slack\.com/[a-z]{1,16}/|/api/webhooks/\d{1,32}/|api\.telegram\.org/(?:file/)?bot)[^\s/\"'?]+"
+    r"(?P<start>hooks\.slack\.com/[a-z]{1,16}/|/api/webhooks/\d{1,32}/|api\.telegram\.org/(?:file/)?bot|://[^\s/]{1,256}/t/)[^\s/\"'?]+"
     r"(?:/(?:B\w+/\w+))?"
 )
 _HEADER = re.compile(

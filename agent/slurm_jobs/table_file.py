@@ -11,7 +11,7 @@ from datetime import tzinfo
 from pathlib import Path
 
 from ...rules.errors import SkuwiseError, UsageError
-from ...rules.files import open_stream
+from ...rules.files import open_stream, standard_input
 from ..slurm_job import SlurmJob
 from .json_jobs import read_json
 from .reading import Keep, Reading, everything
@@ -24,22 +24,32 @@ _COLUMNS = (
     "Restarts", "NodeList", "AllocTRES",
 )  # fmt: skip
 _MODE = 0o640
-_PATIENCE_SECONDS = 600.0  # for the first byte of a pipe: a database of years is slow to ask
+PATIENCE_SECONDS = 60.0  # of a pipe, for its first byte and between any two: sacct thinks before it prints
 
 
-def read_table(path: Path | None, *, zone: tzinfo | None = None, keep: Keep = everything) -> Reading:
+def read_table(
+    path: Path | None,
+    *,
+    zone: tzinfo | None = None,
+    keep: Keep = everything,
+    patience_seconds: float = PATIENCE_SECONDS,
+    stdin: int = 0,
+) -> Reading:
     """The runs of a file that sacct wrote, as text or JSON, or that `write_table` wrote. None: of stdin.
 
-    Raises NothingToDo for an empty one, UsageError for what is no job table or cannot be read.
+    A pipe that gives nothing for `patience_seconds` at a time is left. Raises NothingToDo for an empty one, UsageError
+    for what is no job table or cannot be read.
     """
-    if path is None:
-        with open(0, "rb", closefd=False) as file:
-            return _read(file, "stdin", zone, keep)
+    what = "stdin" if path is None else str(path)
     try:
-        with open_stream(path, _PATIENCE_SECONDS) as file:
-            return _read(file, str(path), zone, keep)
+        with standard_input(patience_seconds, stdin) if path is None else open_stream(path, patience_seconds) as file:
+            return _read(file, what, zone, keep)
+    except TimeoutError as error:
+        raise UsageError(
+            f"{what} cannot be read: {error.strerror}.", "Let sacct write a file first, and name that."
+        ) from error
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.", "Name a file that sacct wrote.") from error
+        raise UsageError(f"{what} cannot be read: {error.strerror}.", "Name a file that sacct wrote.") from error
 
 
 def _read(file: io.BufferedReader, what: str, zone: tzinfo | None, keep: Keep) -> Reading:

@@ -84,8 +84,47 @@ def test_a_pipe_that_nobody_writes_is_left(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(TimeoutError, match="nobody wrote it to its end"):
         read_bounded(tmp_path / "pipe", 100, 0.05)
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match="nobody wrote into it"):
         open_stream(tmp_path / "pipe", 0.05)
+
+
+@pytest.mark.parametrize("way", ["path", "stdin"])
+@pytest.mark.parametrize(
+    "said", [b"", b"J", b"JobID|State|Start|End\n1|COMPLETED|"], ids=["nothing", "a byte", "a row"]
+)
+def test_a_job_table_that_falls_silent_is_left(tmp_path: Path, said: bytes, way: str) -> None:
+    """Its writer has it open all the time: the end never comes."""
+    os.mkfifo(tmp_path / "pipe")
+    keeps = os.open(tmp_path / "pipe", os.O_RDWR)
+    reads = os.open(tmp_path / "pipe", os.O_RDONLY)
+    try:
+        os.write(keeps, said)
+        path = tmp_path / "pipe" if way == "path" else None
+        with pytest.raises(UsageError, match="nobody wrote into it for") as caught:
+            read_table(path, patience_seconds=0.05, stdin=reads)
+        assert "Let sacct write a file" in str(caught.value.remedy)
+        os.fstat(reads)  # stdin is not ours to close
+    finally:
+        os.close(keeps)
+        os.close(reads)
+
+
+def test_a_job_table_that_comes_slowly_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    table = b"JobID|JobIDRaw|State|Start|End\n7|7|COMPLETED|2026-01-01T00:00:00|2026-01-01T01:00:00\n"
+
+    def write() -> None:
+        with (tmp_path / "pipe").open("wb", buffering=0) as pipe:
+            for start in range(0, len(table), 10):
+                pipe.write(table[start : start + 10])
+                threading.Event().wait(0.01)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert len(read_table(tmp_path / "pipe", patience_seconds=30).jobs) == 1
+    finally:
+        writer.join()
 
 
 def test_a_pipe_that_is_written_is_read(tmp_path: Path) -> None:

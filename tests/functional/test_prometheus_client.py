@@ -88,7 +88,7 @@ def test_a_server_that_is_busy_for_a_moment_is_asked_again_after_growing_pauses(
 
 
 def test_a_server_may_ask_for_a_longer_pause_but_not_for_an_endless_one() -> None:
-    replies = [error(429, "slow down", Retry_After="7"), error(429, "slow down", Retry_After="99999999")]
+    replies = [error(429, "slow down", Retry_After="7"), error(429, "slow down", Retry_After="200")]
     naps = Naps()
 
     def answer(request: Request) -> Reply:
@@ -96,6 +96,44 @@ def test_a_server_may_ask_for_a_longer_pause_but_not_for_an_endless_one() -> Non
 
     ask(answer, naps)
     assert naps.seconds == [7, 30]
+
+
+@pytest.mark.parametrize("wanted", ["999999999", "inf", "11"])
+def test_a_server_that_wants_longer_than_it_is_given_is_left_at_once(wanted: str) -> None:
+    naps = Naps()
+    with FakePrometheus(lambda _: error(503, "busy", Retry_After=wanted)).running() as fake:
+        client = Client(fake.url, PrometheusSettings(timeout_seconds=2), {}, sleep=naps)
+        with pytest.raises(UnreachableError, match="answers 503: busy, and wants") as caught:
+            client.scalar("up", 0.0)
+        assert (naps.seconds, len(fake.requests)) == ([], 1) and caught.value.remedy
+
+
+@pytest.mark.parametrize("wanted", ["3", "nan", "-1", "Wed, 21 Oct 2099 07:28:00 GMT"])
+def test_pauses_end_with_the_time_that_a_server_is_given(wanted: str) -> None:
+    now = 0.0
+    naps = Naps()
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        naps(seconds)
+        now += seconds
+
+    with FakePrometheus(lambda _: error(503, "busy", Retry_After=wanted)).running() as fake:
+        client = Client(fake.url, PrometheusSettings(timeout_seconds=2), {}, sleep=sleep, monotonic=lambda: now)
+        for _ in range(4):
+            with pytest.raises((RefusedError, UnreachableError)):
+                client.scalar("up", 0.0)
+    assert naps.seconds and now <= 5 * 2
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "gzip, gzip, gzip, deflate", ", ".join(["gzip"] * 40)])
+def test_an_answer_that_cannot_be_decoded_is_not_asked_for_again(encoding: str) -> None:
+    naps = Naps()
+    with FakePrometheus(lambda _: Reply(b"no gzip", headers={"Content-Encoding": encoding})).running() as fake:
+        client = Client(fake.url, PrometheusSettings(), {}, sleep=naps)
+        with pytest.raises(AnswerError, match="cannot be decoded") as caught:
+            client.scalar("up", 0.0)
+        assert (naps.seconds, len(fake.requests)) == ([], 1) and caught.value.remedy
 
 
 def test_a_server_that_stays_broken_is_given_up_and_its_words_are_harmless() -> None:

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import requests
 from prometheus_api_client import PrometheusConnect
 from requests.auth import HTTPBasicAuth
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import DecodeError, HTTPError
 from urllib3.util.retry import Retry
 
 from ....agent.deadline import Deadline
@@ -158,7 +158,7 @@ class Client:
         """What `read` makes of the answer, for which there is room while it does."""
         begun, pause = self._monotonic(), FIRST_PAUSE_SECONDS
         for attempt in range(1, ATTEMPTS + 1):
-            last = attempt == ATTEMPTS or self._monotonic() - begun + pause > RETRY_SECONDS
+            last = attempt == ATTEMPTS or self._monotonic() - begun + pause > RETRY_SECONDS or pause > self._left(begun)
             try:
                 with self._answered(path, asked, method) as reply:
                     if reply.status not in _BUSY:
@@ -170,6 +170,10 @@ class Client:
                 raise TooMuchError(
                     f"The server did not answer within {self._settings.timeout_seconds:g} s.",
                     "Narrow the window or the match, or raise prometheus.timeout.",
+                ) from None
+            except DecodeError:
+                raise AnswerError(
+                    f"The answer of {self.url} cannot be decoded.", "Look at what compresses it, such as a proxy."
                 ) from None
             except (requests.RequestException, HTTPError, HTTPException) as error:
                 if last or isinstance(error, requests.exceptions.SSLError):
@@ -185,10 +189,20 @@ class Client:
                     raise (TooMuchError if reply.status in (503, 504) or too_much else RefusedError)(
                         f"The server answers {reply.status}{said}.", "Ask for less, or try again later."
                     )
+                if reply.retry_after > self._left(begun):
+                    raise UnreachableError(
+                        f"{self.url} answers {reply.status}{said}, and wants {reply.retry_after:g} s of peace.",
+                        "Try again after that, or raise prometheus.timeout.",
+                    )
                 pause = max(pause, reply.retry_after)
             self._sleep(min(pause, MAX_PAUSE_SECONDS))
             pause *= 2
         raise AssertionError("the last attempt returns or raises")
+
+    def _left(self, begun: float) -> float:
+        """Seconds that the server has to give any answer at all; `begun`: when the question was asked first."""
+        since = begun if self._unanswered_since is None else self._unanswered_since
+        return MOST_TIMEOUTS * self._settings.timeout_seconds - (self._monotonic() - since)
 
     def _unanswered(self, since: float) -> None:
         """A question was left without an answer. Raises UnreachableError where none has had one for long."""
@@ -371,10 +385,12 @@ def _is_too_much(body: bytearray) -> bool:
 
 
 def _seconds(header: str | None) -> float:
+    """Of a Retry-After header; 0 for none, and for a date."""
     try:
-        return max(0.0, min(float(header or 0), MAX_PAUSE_SECONDS))
+        seconds = float(header or 0)
     except ValueError:
         return 0.0
+    return max(0.0, seconds)  # 0 for nan too
 
 
 def _unreachable(url: str, error: Exception) -> UnreachableError:
