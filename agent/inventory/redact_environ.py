@@ -69,6 +69,8 @@ def without_environments(argv: Sequence[str]) -> Iterator[str]:
     previous = ""
     for word in argv:
         name, equals, value = word.partition("=")
+        if word.rpartition("/")[2] in _LEADERS:  # -v is qsub's, but not nice's
+            option = ""
         if variable is not None:
             yield word if is_shown(variable, word) else MASK
             variable = None

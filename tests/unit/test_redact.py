@@ -205,6 +205,7 @@ ONE_WORD = st.text(alphabet="abcXYZ019!#^*_-+.", min_size=8, max_size=40).filter
 @given(st.sampled_from(PLACES), ONE_WORD, FILLERS, FILLERS, st.integers(0, 2))
 @example("server -k {}", "00000000", [], [], 0)
 @example("server -k {}", "19.01901", ["nice"], ["-v"], 2)
+@example("env A=1 ANY={} python t.py", "00000000", ["nice", "-v"], [], 0)
 def test_no_secret_survives_behind_what_takes_one(
     place: str, secret: str, before: list[str], after: list[str], shells: int
 ) -> None:
