@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import date
@@ -14,6 +13,7 @@ from .plain import QUOTED_MAX, quoted
 
 _ISO_DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
 _COMMIT = re.compile(r"commit [0-9a-f]{7,40}")
+_MOST = 1e18
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NAMES = {str: "text", bool: "true or false", int: "a whole number", float: "a number", Table: "a mapping"}
 
@@ -124,9 +124,10 @@ class Fields:
         if value is None:
             return None
         assert isinstance(value, float | int)
+        # What is larger is no figure of anything, and becomes infinite where it is brought to base units.
+        if not abs(value) <= _MOST:
+            raise self.fault(key, f"{quoted(key)} is not a number up to {_MOST:g}", "Correct the value.")
         number = float(value)
-        if not math.isfinite(number):
-            raise self.fault(key, f"{quoted(key)} is not a finite number", "Correct the value.")
         for wrong, bound in (
             (minimum is not None and number < minimum, f"at least {minimum:g}" if minimum is not None else ""),
             (above is not None and number <= above, f"above {above:g}" if above is not None else ""),

@@ -56,6 +56,8 @@ def refused(error: pytest.ExceptionInfo[SkuwiseError]) -> str:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
+        ("bottlenecks.yaml", "thresholds:\n  network_util: {value: 1e308}\n"),
+        ("bottlenecks.yaml", f"thresholds:\n  network_util: {{value: 1{'0' * 400}}}\n"),
         ("bottlenecks.yaml", f"thresholds:\n  network_util: {{{WORD}: 1}}\n"),
         ("bottlenecks.yaml", f"thresholds:\n  {WORD}: {{value: 1}}\n"),
         ("bottlenecks.yaml", f"thresholds:\n  network_util: {{value: 1, unit: {WORD}}}\n"),
