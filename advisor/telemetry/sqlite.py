@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ...agent.store import queries
 from ...rules.errors import NothingToDo, SkuwiseError, UsageError
 from ..blind import blind_nodes, unreadable
 from ..frame import Frame, Window
@@ -60,7 +61,8 @@ def _read_frame(
     processes: int,
 ) -> Frame:
     notes: list[str] = []
-    spans = spans_of(files, notes, apart)
+    nodes: dict[Path, frozenset[str]] = {}
+    spans = spans_of(files, notes, apart, nodes)
     while True:
         known = [span for span in spans.values() if span is not None]
         if not known:
@@ -68,7 +70,7 @@ def _read_frame(
                 f"{_names(files)} holds no samples yet.", "Let the agent run for a while, or name another database."
             )
         said: list[str] = []
-        chosen = window or _default_window(known, since_seconds, until, now, said)
+        chosen = window or _default_window(_ends(spans, nodes), since_seconds, until, now, said)
         wanted = [path for path, span in spans.items() if span and span[0] < chosen.end and span[1] > chosen.start]
         refined = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(wanted), 1)
         told = read_beside(wanted, chosen, refined, processes, apart)
@@ -79,7 +81,7 @@ def _read_frame(
             notes.append(left_out(path, error))
             del spans[path]
         # A file that cannot be read to its end does not move the window of the others.
-        rest = [span for span in spans.values() if span is not None]
+        rest = _ends(spans, nodes)
         if not lost or window is not None or _default_window(rest, since_seconds, until, now, []) == chosen:
             break
     notes += said
@@ -124,14 +126,20 @@ def database_files(paths: Sequence[Path]) -> list[Path]:
     return unique
 
 
-def spans_of(files: Sequence[Path], notes: list[str], apart: Apart) -> dict[Path, tuple[float, float] | None]:
-    """What each file holds data for; of several, those that cannot be read are left out and named."""
+def spans_of(
+    files: Sequence[Path], notes: list[str], apart: Apart, nodes: dict[Path, frozenset[str]] | None = None
+) -> dict[Path, tuple[float, float] | None]:
+    """What each file holds data for; of several, those that cannot be read are left out and named. `nodes` is given
+    those that each file tells of."""
     spans: dict[Path, tuple[float, float] | None] = {}
     problem: SkuwiseError | None = None
     for path in files:
         try:
             with apart.open(path) as reader:
-                spans[path] = span_of(reader)
+                span = span_of(reader)
+                if nodes is not None:
+                    nodes[path] = frozenset(str(row[0]) for row in reader.fetch(queries.NODES_SEEN))
+                spans[path] = span
         except SkuwiseError as error:
             if len(files) == 1:
                 raise
@@ -147,24 +155,33 @@ def left_out(path: Path, error: SkuwiseError) -> str:
     return f"Left out: {error}" if str(path) in str(error) else f"Left out: {path}. {error}"
 
 
+def _ends(spans: Mapping[Path, tuple[float, float] | None], nodes: Mapping[Path, frozenset[str]]) -> list[float]:
+    """When what is told of the same nodes ends: a file and its copies count once."""
+    ends: dict[frozenset[str], float] = {}
+    for path, span in spans.items():
+        if span is not None:
+            ends[nodes[path]] = max(span[1], ends.get(nodes[path], span[1]))
+    return list(ends.values())
+
+
 def _default_window(
-    known: list[tuple[float, float]], since_seconds: float, until: float | None, now: float | None, notes: list[str]
+    known: Sequence[float], since_seconds: float, until: float | None, now: float | None, notes: list[str]
 ) -> Window:
     end = until
     if end is None:
-        latest = max(span[1] for span in known)
+        latest = max(known)
         if now is not None and latest > now + CLOCK_TOLERANCE_SECONDS:
             # A clock that is ahead must not move the window of the others either.
-            sound = [span[1] for span in known if span[1] <= now + CLOCK_TOLERANCE_SECONDS]
+            sound = [end for end in known if end <= now + CLOCK_TOLERANCE_SECONDS]
             until_then = f"with the newest row that is not, {minute(max(sound))}" if sound else "now"
             notes.append(
                 f"Some rows are dated {minute(latest)}, later than now ({minute(now)}): a node's clock is ahead; the "
                 f"window ends {until_then}."
             )
             latest = max(sound, default=now)
-        # Copies are made one after another: the end is what half of those have that are as new as the newest. One file
-        # alone would make hours of its own into hours that all others lack.
-        ends = sorted(span[1] for span in known if latest - _NEW_SECONDS <= span[1] <= latest)
+        # Snapshots are made one after another: the end is what half of those have that are as new as the newest. One
+        # file alone would make hours of its own into hours that all others lack.
+        ends = sorted(end for end in known if latest - _NEW_SECONDS <= end <= latest)
         end = math.ceil((ends[len(ends) // 2] if ends else latest) / 60.0) * 60.0
     return Window(math.floor((end - since_seconds) / resolve.HOUR) * resolve.HOUR, float(end))
 

@@ -217,7 +217,7 @@ def test_a_file_that_fails_late_moves_no_window_and_is_no_source(tmp_path: Path)
     for number in range(2):
         node(tmp_path / f"n{number}.db", f"n{number}")
     alone = read_frame([tmp_path])
-    late = node(tmp_path / "late.db", "late", T0 + 7200.0)
+    late = node(tmp_path / "late.db", "late", T0 + 86400.0)
     with closing(sqlite3.connect(late)) as connection:  # which its span does not ask for
         connection.execute("UPDATE gpu SET name = replace(hex(zeroblob(200000)), '0', 'x')")
         connection.commit()
