@@ -97,15 +97,8 @@ def _pools(current: _Current) -> dict[str, Any]:
             _guard(self, current())
             super().request(*args, **kwargs)
 
-    class _Secure(HTTPSConnection):
-        response_class = BoundedResponse
-
-        def _new_conn(self) -> socket:
-            return _connected(self, current())
-
-        def request(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as urllib3 has it
-            _guard(self, current())
-            super().request(*args, **kwargs)
+    class _Secure(_Plain, HTTPSConnection):
+        """What is plain comes first: TLS is put around the socket that it makes."""
 
     class _PlainPool(HTTPConnectionPool):
         ConnectionCls = _Plain  # type: ignore[assignment] - as urllib3's own do
