@@ -77,15 +77,15 @@ def open_stream(path: Path, patience_seconds: float = PATIENCE_SECONDS) -> io.Bu
     beginning that does not come, else where it is read.
     """
     descriptor, about = _open(path)
-    try:
-        if stat.S_ISFIFO(about.st_mode):
-            pipe = _PatientPipe(descriptor, patience_seconds, closes=True)
-            pipe.wait()
-            return io.BufferedReader(pipe, _PIECE_BYTES)
+    if not stat.S_ISFIFO(about.st_mode):
         os.set_blocking(descriptor, True)
         return os.fdopen(descriptor, "rb")
+    pipe = _PatientPipe(descriptor, patience_seconds, closes=True)  # whose the descriptor is from here on
+    try:
+        pipe.wait()
+        return io.BufferedReader(pipe, _PIECE_BYTES)
     except BaseException:
-        os.close(descriptor)
+        pipe.close()
         raise
 
 
@@ -131,9 +131,11 @@ class _PatientPipe(io.RawIOBase):
             return len(piece)
 
     def close(self) -> None:
-        if not self.closed and self._closes:
+        if self.closed:
+            return
+        super().close()  # first: once it has a new owner, nothing may close the number again
+        if self._closes:
             os.close(self._descriptor)
-        super().close()
 
 
 def _open(path: Path) -> tuple[int, os.stat_result]:

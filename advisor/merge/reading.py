@@ -15,6 +15,7 @@ from typing import TypeVar, get_args
 from ...agent.json_weight import json_weight
 from ...rules.catalog import Price
 from ...rules.errors import UsageError
+from ...rules.files import open_stream
 from ...rules.labels import BottleneckLabel, KindLabel
 from ...rules.plain import clean
 from ..model import (
@@ -50,6 +51,7 @@ from .shards import Merged
 # advice takes some five times its text.
 MAX_BYTES = 48 * 1024**2
 MAX_BYTES_TOGETHER = 2 * MAX_BYTES
+PATIENCE_SECONDS = 300.0  # of a pipe: what writes it may be asking a fleet's Prometheus first
 # By json_weight, which is 7.7 times the text of honest advice.
 _MAX_WEIGHT = 400 * 1024**2
 _MAX_WEIGHT_TOGETHER = 2 * _MAX_WEIGHT
@@ -80,11 +82,16 @@ class Allowance:
             )
 
 
-def read_advice(path: Path, allowance: Allowance | None = None) -> Advice:
-    """The advice in a file. Raises UsageError, naming it, for whatever is no advice of this schema, or too much."""
+def read_advice(
+    path: Path, allowance: Allowance | None = None, *, patience_seconds: float = PATIENCE_SECONDS
+) -> Advice:
+    """The advice in a file. Raises UsageError, naming it, for whatever is no advice of this schema, or too much.
+
+    A pipe that gives nothing for `patience_seconds` at a time is left.
+    """
     name = str(path)
     try:
-        with path.open("rb") as file:
+        with open_stream(path, patience_seconds) as file:
             too_large = os.fstat(file.fileno()).st_size > MAX_BYTES
             # A pipe tells no size.
             data = b"" if too_large else file.read(MAX_BYTES + 1)

@@ -13,7 +13,6 @@ nearly as much as answering with a page that is ready.
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import selectors
 import socket
@@ -84,7 +83,8 @@ class Exporter:
         self._selector = selectors.DefaultSelector()
         self._listener: socket.socket | None = None
         self._bind_again_at = 0.0
-        self._wake_read, self._wake_write = os.pipe()
+        # Sockets, not numbers: whichever of the two ends is closed already, no byte reaches a stranger's file.
+        self._wake_read, self._wake_write = socket.socketpair()
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         self._thread: Thread | None = None
         self._lock = Lock()
@@ -100,7 +100,8 @@ class Exporter:
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:
-            os.write(self._wake_write, b"x")
+            with contextlib.suppress(OSError):  # the thread has ended by itself
+                self._wake_write.send(b"x")
             thread.join(timeout=ANSWER_SECONDS)
 
     def _bind(self) -> None:
@@ -142,8 +143,8 @@ class Exporter:
             if self._listener is not None:
                 self._listener.close()
             self._selector.close()
-            os.close(self._wake_read)
-            os.close(self._wake_write)
+            self._wake_read.close()
+            self._wake_write.close()
 
     def _turn(self) -> bool:
         now = self._monotonic()

@@ -53,6 +53,6 @@ class KeptFile:
 
     def close(self) -> None:
         """Let the descriptor go; the next read opens the path anew."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        fd, self._fd = self._fd, None  # first: a close that fails has let go all the same, and the number may be reused
+        if fd is not None:
+            os.close(fd)

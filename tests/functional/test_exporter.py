@@ -20,7 +20,8 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread, current_thread, main_thread
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import pytest
@@ -217,6 +218,27 @@ def test_a_taken_port_is_bound_once_it_is_free() -> None:
     wait_for(lambda: exporter.fault is None)
     assert ask(exporter, ALIVE)[0] == 200
     exporter.stop()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_stopping_one_that_died_writes_nothing_into_what_was_opened_since(tmp_path: Path) -> None:
+    """A thread that ended by itself let its descriptors go: their numbers are a database's by then."""
+    died = Event()
+
+    def monotonic() -> float:
+        if current_thread() is main_thread():
+            return 0.0
+        died.set()
+        raise RuntimeError("the clock is broken")
+
+    exporter = serving(Address("127.0.0.1", 0), monotonic=monotonic)
+    exporter.start()
+    assert died.wait(10)
+    wait_for(lambda: not any(thread.name == "skuwise-exporter" for thread in enumerate_threads()))
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context((tmp_path / str(i)).open("wb")) for i in range(16)]
+        exporter.stop()
+        assert [Path(file.name).stat().st_size for file in files] == [0] * 16
 
 
 def test_a_host_that_is_not_this_machine_is_a_fault() -> None:

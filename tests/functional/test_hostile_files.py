@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import socket
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from skuwise.advisor.credentials import secret
 from skuwise.advisor.mail.routes import load_routes
+from skuwise.advisor.merge.reading import read_advice
 from skuwise.agent.config import load_config
 from skuwise.agent.slurm_jobs.table_file import read_table
 from skuwise.rules.errors import SkuwiseError, UsageError
@@ -29,6 +31,7 @@ def settings(path: Path) -> object:
 
 
 READERS: dict[str, Read] = {
+    "advice": read_advice,
     "settings": settings,
     "routes": load_routes,
     "rules": read_rules,
@@ -86,6 +89,32 @@ def test_a_pipe_that_nobody_writes_is_left(tmp_path: Path) -> None:
         read_bounded(tmp_path / "pipe", 100, 0.05)
     with pytest.raises(TimeoutError, match="nobody wrote into it"):
         open_stream(tmp_path / "pipe", 0.05)
+
+
+def test_advice_that_nobody_writes_is_left(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="nobody wrote into it for"):
+        read_advice(tmp_path / "pipe", patience_seconds=0.05)
+
+
+def test_a_pipe_that_was_left_closes_nobody_elses_file(tmp_path: Path) -> None:
+    """The number of a descriptor has a new owner as soon as it is let go; whoever closes it twice closes that one's."""
+    os.mkfifo(tmp_path / "pipe")
+    left: list[BaseException] = []
+    for _ in range(3):  # silent from its beginning: left on opening
+        with pytest.raises(TimeoutError) as caught:
+            open_stream(tmp_path / "pipe", 0.01)
+        left.append(caught.value)
+    keeps = os.open(tmp_path / "pipe", os.O_RDWR)  # and one that falls silent: left in the middle
+    os.write(keeps, b"x")
+    with pytest.raises(TimeoutError) as caught, open_stream(tmp_path / "pipe", 0.01) as stream:
+        stream.read()
+    left.append(caught.value)
+    others = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
+    del caught, left, stream
+    gc.collect()
+    for descriptor in (keeps, *others):
+        os.close(descriptor)
 
 
 @pytest.mark.parametrize("way", ["path", "stdin"])
