@@ -197,6 +197,9 @@ class _Records:
 
     def read(self, lines: Iterator[_Line]) -> Iterator[list[str]]:
         for line in lines:
+            # A name that goes on in this line began at most so many bytes before it.
+            while self._held and self._held[0][0] <= self._at - _NAME_BYTES:
+                yield self._held.popleft()[1]
             self._at += line.bytes
             if line.cut:
                 self._pass_over()
@@ -207,8 +210,6 @@ class _Records:
                 self._open = None
                 break
             self._line(line)
-            while self._held and self._held[0][0] < self._at - _NAME_BYTES - line.bytes:
-                yield self._held.popleft()[1]
         if self._open is not None:
             self._found.refused += 1
         yield from (fields for _, fields in self._held)

@@ -72,14 +72,15 @@ def test_replicas_are_one_series_and_gangs_one_workload(seed: int, tmp_path: Pat
 def test_of_clusters_that_are_drawn_few_controllers_are_told_wrongly(
     tmp_path: Path, seed_of: Callable[[int], int]
 ) -> None:
-    """What is drawn may hold a pod that is lost (seen: one of a StatefulSet that was made anew): few are."""
+    """A row tells how long a pod held a GPU in it and not when, so one that is made anew twice may be taken for another
+    (0 of 1,963 controllers of 30 clusters; before times were fitted, 6 of 2,016)."""
     told: list[Case] = []
     for number in (101, 102, 103):
         fleet, found = made(seed_of(number))
         told += cases(pod_truths(fleet), read(fleet, found, tmp_path / f"engine{number}"))
     asked = [case for case in told if case.kind.startswith(("series:", "gang:", "apart:", "shared"))]
     missed = [case for case in asked if not case.right]
-    assert len(asked) > 30 and len(missed) <= 0.05 * len(asked), missed
+    assert len(asked) > 30 and len(missed) <= 0.02 * len(asked), missed
 
 
 def test_both_engines_give_the_same_workloads(tmp_path: Path) -> None:

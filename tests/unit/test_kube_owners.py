@@ -165,6 +165,31 @@ def test_a_use_begins_with_its_pod_where_rows_are_coarser() -> None:
     assert hours(became([use("a", 5, 9)], life("a", "u", 2, None)).iloc[0]) == (5, 9)
 
 
+OLD, FIRST, SECOND = (life("store-0", uid, at, STORE) for uid, at in (("old", 1), ("a", 12.05), ("b", 12.3)))
+
+
+@pytest.mark.parametrize(
+    ("uses", "whose"),
+    [
+        # Seen on a cluster that was drawn: the second holds its own GPU from then on, so the first's is the first's.
+        ([use("store-0", 12, 12.2), use("store-0", 12.32, 24, "GPU-1")], {"GPU-0": "a", "GPU-1": "b"}),
+        # Both ended within the hour: how long each had tells them apart.
+        ([use("store-0", 12, 12.2), use("store-0", 12, 12.5, "GPU-1")], {"GPU-0": "a", "GPU-1": "b"}),
+        # All GPUs of a pod are one pod's.
+        ([use("store-0", 12, 12.22, f"GPU-{n}") for n in range(8)], {f"GPU-{n}": "a" for n in range(8)}),
+        # A minute is nobody's who ended hours before.
+        ([use("store-0", 1, 3), use("store-0", 12, 12 + 1 / 60, "GPU-1")], {"GPU-0": "old", "GPU-1": "a"}),
+        # More than any of them had: the last one's, as far as anybody can tell.
+        ([use("store-0", 12, 12.95)], {"GPU-0": "b"}),
+    ],
+)
+def test_pods_made_anew_within_an_hour_have_each_their_own_gpus(uses: list[dict[str, object]], whose: dict) -> None:
+    found = became(uses, OLD, FIRST, SECOND)
+    assert dict(zip(found["gpu_uuid"], found["workload_id"], strict=True)) == {
+        gpu: workload_id("", "kubernetes", uid) for gpu, uid in whose.items()
+    }
+
+
 def test_a_pod_that_nothing_tells_of_stays_as_the_exporter_names_it() -> None:
     rows = [use("a", 0, 3), use("b", 0, 3, "GPU-1"), {**use("j", 0, 3, "GPU-2"), "scheduler": "slurm", "pod": None}]
     found = became(rows, life("a", "u", 0, None))

@@ -7,7 +7,7 @@ the next one was made. Without kube-state-metrics a use stays as the exporter's 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -21,6 +21,8 @@ from .owners import Held, KubeOwners, Life
 _LAG_SECONDS = 120.0
 Record = dict[str, object]
 _PodName = tuple[str, str]
+_LifeKey = tuple[str, str, str]
+_Span = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,9 @@ def owned(
     rows: list[Record] = uses.to_dict("records")  # type: ignore[assignment]
     out: list[Record] = []
     pieces: dict[tuple[str, str], list[tuple[Record, Life]]] = {}
+    known: dict[tuple[str, str], set[_LifeKey]] = {}
+    # Those of more than a row first: their pods are known.
+    rows.sort(key=lambda row: _row_end(row, grid) is not None)
     for row in rows:
         namespace, pod = _text(row.get("namespace")), _text(row.get("pod"))
         own, told = _text(row.get("cluster")), None
@@ -74,7 +79,10 @@ def owned(
             out.append(row)
             continue
         parts = pieces.setdefault((own, told), [])
-        parts += _cut(row, owners.lives[told, namespace, pod], own, grid)
+        cut = _cut(row, owners.lives[told, namespace, pod], own, grid, known.setdefault((own, told), set()))
+        parts += cut
+        if _row_end(row, grid) is None:
+            known[own, told].update(_key(life) for _, life in cut)
     for (own, told), parts in pieces.items():
         objects = owners.objects.get(told, Objects())
         out += [
@@ -88,17 +96,18 @@ def owned(
     return pd.DataFrame(out)
 
 
-def _cut(row: Record, lives: Sequence[Life], cluster: str, grid: Grid) -> list[tuple[Record, Life]]:
-    """A use by the pods that had the name, the oldest first."""
+def _cut(
+    row: Record, lives: Sequence[Life], cluster: str, grid: Grid, known: Collection[_LifeKey]
+) -> list[tuple[Record, Life]]:
+    """A use by the pods that had the name, the oldest first. `known`: those that held GPUs for more than a row."""
     for life in lives:
         if life.pod.uid and workload_id(cluster, "kubernetes", *pod_parts(life.pod)) == row["workload_id"]:
             return [(row, life)]
-    start, end = float(row["ts_start"]), float(row["ts_end"])  # type: ignore[arg-type]
+    start, end = _span(row)
     parts: list[tuple[Record, Life]] = []
-    row_end = _row_end(start, end, grid)
+    row_end = _row_end(row, grid)
     if row_end is not None:
-        began = [one for one in lives if (one.pod.created_seconds or 0.0) < row_end]
-        return [(row, began[-1] if began else lives[0])]
+        return [(row, _life_within(lives, end - start, (row_end - grid.step, row_end), known))]
     current = lives[0]
     first = current.pod.created_seconds
     if first is not None and first > start + grid.step:
@@ -122,14 +131,14 @@ def _cut(row: Record, lives: Sequence[Life], cluster: str, grid: Grid) -> list[t
 def _aligned(parts: Sequence[tuple[Record, Life]], grid: Grid) -> list[tuple[Record, Life]]:
     """The uses with their pods' own start where it lies within a row of the first: rows tell it to a row. A pod's GPUs
     are its own from its start on."""
-    first: dict[tuple[str, str, str], float] = {}
+    first: dict[_LifeKey, float] = {}
     for row, life in parts:
         key = _key(life)
-        first[key] = min(first.get(key, math.inf), float(row["ts_start"]))  # type: ignore[arg-type]
+        first[key] = min(first.get(key, math.inf), _span(row)[0])
     out = []
     for row, life in parts:
-        start, end = float(row["ts_start"]), float(row["ts_end"])  # type: ignore[arg-type]
-        row_end, begin = _row_end(start, end, grid), life.pod.started_seconds
+        start, end = _span(row)
+        row_end, begin = _row_end(row, grid), life.pod.started_seconds
         began = begin if begin is not None and begin < (row_end or end) else None
         if began is not None and start <= first[_key(life)] + grid.step and abs(began - start) <= grid.step:
             if row_end is not None and began > start:
@@ -140,13 +149,35 @@ def _aligned(parts: Sequence[tuple[Record, Life]], grid: Grid) -> list[tuple[Rec
     return out
 
 
-def _row_end(start: float, end: float, grid: Grid) -> float | None:
+def _life_within(lives: Sequence[Life], held: float, row: _Span, known: Collection[_LifeKey]) -> Life:
+    """Whose a use is that lies within one row, and takes so many seconds of it.
+
+    Of the pods of one name it is one that had so long in the row until the next was made; rather one that is not known
+    to hold GPUs for longer, as a pod holds all of its for all its life; and the one it fills best.
+    """
+    start, end = row
+    began = [one for one in lives if (one.pod.created_seconds or 0.0) < end] or [lives[0]]
+    made = [max(one.pod.created_seconds or 0.0, start) for one in began]
+    fitting = [
+        (abs(until - since - held), one) for one, since, until in zip(began, made, [*made[1:], end], strict=True)
+        if until > since and until - since - held >= -_LAG_SECONDS
+    ]  # fmt: skip
+    free = [each for each in fitting if _key(each[1]) not in known]
+    return min(reversed(free or fitting), key=lambda each: each[0], default=(0.0, began[-1]))[1]
+
+
+def _row_end(row: Record, grid: Grid) -> float | None:
     """The end of the row in which a use lies as a whole: then its length is known, and not where in the row it was."""
+    start, end = _span(row)
     row_end = grid.start + math.ceil((end - grid.start) / grid.step - 1e-9) * grid.step
     return row_end if start >= row_end - grid.step and end < row_end else None
 
 
-def _key(life: Life) -> tuple[str, str, str]:
+def _span(row: Record) -> _Span:
+    return float(row["ts_start"]), float(row["ts_end"])  # type: ignore[arg-type]
+
+
+def _key(life: Life) -> _LifeKey:
     pod = life.pod
     return pod.namespace, pod.name, pod.uid or ("?" if pod.created_seconds is None else "")
 
@@ -155,12 +186,12 @@ def _worked(
     cluster: str, parts: Sequence[tuple[Record, Life]], leaders: Sequence[Pod], objects: Objects
 ) -> list[tuple[Record, Life, PodWork]]:
     """The uses of one cluster with the work that each is part of. `leaders`: pods that hold no GPU, but own others."""
-    lives: dict[tuple[str, str, str], Life] = {}
-    ends: dict[tuple[str, str, str], float] = {}
+    lives: dict[_LifeKey, Life] = {}
+    ends: dict[_LifeKey, float] = {}
     for row, life in parts:
         key = _key(life)
         lives[key] = life
-        ends[key] = max(ends.get(key, -math.inf), float(row["ts_end"]))  # type: ignore[arg-type]
+        ends[key] = max(ends.get(key, -math.inf), _span(row)[1])
     keys = list(lives)
     pods = [replace(lives[key].pod, ended_seconds=ends[key]) for key in keys]
     others = [one for one in leaders if _key(Life(one)) not in lives]
