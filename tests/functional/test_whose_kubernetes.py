@@ -114,11 +114,24 @@ def test_hostile_names_are_names(tmp_path: Path, seed_of: Callable[[int], int]) 
     before, after = read(fleet, found, tmp_path / "good"), read(fleet, bad, tmp_path / "bad")
     assert used_hours(after) == pytest.approx(used_hours(before), rel=0.01)
     told = cases(pod_truths(fleet), after)
-    assert joined_wrongly(told) == []
     touched = names_of(found) - names_of(bad)
-    assert len(touched) >= 8
-    untouched = [case for case in told if not any(name.startswith(case.name.partition("/")[2]) for name in touched)]
-    assert wrong(untouched, "series:", "gang:") == []
+    assert len(touched) >= 8 and len(told) >= 20
+    assert [case for case in joined_wrongly(told) if not is_told_by_its_name(case, touched)] == []
+    untouched = [case for case in told if not any(derives(case.name.partition("/")[2], name) for name in touched)]
+    assert [case for case in untouched if case.kind.startswith(("series:", "gang:")) and not case.right] == []
+
+
+def is_told_by_its_name(case: Case, names: set[str]) -> bool:
+    """kube-state-metrics is not asked for what is no pod's name. What is made anew under one is told by its name alone,
+    and a pod of minutes at the beginning of its row, wherever in it it ran."""
+    lost = set(re.findall(r"'([^']+)'", case.why)) if case.why.startswith("no use") else set()
+    made_anew = case.kind.startswith("apart:") and case.name.partition("/")[2] in names
+    return made_anew or (bool(lost) and lost <= names)
+
+
+def derives(one: str, other: str) -> bool:
+    """Whether one of two names is made from the other: a pod's, its controller's, its gang's."""
+    return one.startswith(other) or other.startswith(one)
 
 
 def names_of(found: Iterable[Series]) -> set[str]:
