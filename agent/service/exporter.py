@@ -30,8 +30,9 @@ from .page_cache import PageCache
 
 MAX_REQUEST_BYTES = 8192
 MAX_CONNECTIONS = 16
-# Whom the kernel lets wait to be accepted: many more than are open, because who asks too much waits there.
-WAITING = 128
+# Whom the kernel lets wait to be accepted: more than are open, because who asks too much waits there; not many more,
+# because who has gone again waits there too. Who finds no place asks again after a second (TCP).
+WAITING = 32
 # What serving may cost; making pages has a share of its own. An answer of 400 kB takes 0.13 ms: some 60 a second.
 SHARE = 0.008
 RESERVE_SECONDS = 0.1
