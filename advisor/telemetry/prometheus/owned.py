@@ -66,10 +66,7 @@ def owned(
         return uses
     rows: list[Record] = uses.to_dict("records")  # type: ignore[assignment]
     out: list[Record] = []
-    pieces: dict[tuple[str, str], list[tuple[Record, Life]]] = {}
-    known: dict[tuple[str, str], set[_LifeKey]] = {}
-    # Those of more than a row first: their pods are known.
-    rows.sort(key=lambda row: _row_end(row, grid) is not None)
+    held: dict[tuple[str, str], list[tuple[Record, Sequence[Life]]]] = {}
     for row in rows:
         namespace, pod = _text(row.get("namespace")), _text(row.get("pod"))
         own, told = _text(row.get("cluster")), None
@@ -78,36 +75,50 @@ def owned(
         if told is None:
             out.append(row)
             continue
-        parts = pieces.setdefault((own, told), [])
-        cut = _cut(row, owners.lives[told, namespace, pod], own, grid, known.setdefault((own, told), set()))
-        parts += cut
-        if _row_end(row, grid) is None:
-            known[own, told].update(_key(life) for _, life in cut)
-    for (own, told), parts in pieces.items():
+        held.setdefault((own, told), []).append((row, owners.lives[told, namespace, pod]))
+    for (own, told), some in held.items():
         objects = owners.objects.get(told, Objects())
+        parts = _aligned(_parted(some, own, grid), grid)
         out += [
             {
                 **row, "workload_id": work.workload_id, "series_id": work.series_id, "name": work.name,
                 "controller_kind": work.kind, "image": _image(life, holders),
                 "team": team_of(life.pod, objects, team_labels),
             }
-            for row, life, work in _worked(own, _aligned(parts, grid), _leaders(owners, told), objects)
+            for row, life, work in _worked(own, parts, _leaders(owners, told), objects)
         ]  # fmt: skip
     return pd.DataFrame(out)
 
 
-def _cut(
-    row: Record, lives: Sequence[Life], cluster: str, grid: Grid, known: Collection[_LifeKey]
-) -> list[tuple[Record, Life]]:
-    """A use by the pods that had the name, the oldest first. `known`: those that held GPUs for more than a row."""
-    for life in lives:
-        if life.pod.uid and workload_id(cluster, "kubernetes", *pod_parts(life.pod)) == row["workload_id"]:
-            return [(row, life)]
+def _parted(uses: Sequence[tuple[Record, Sequence[Life]]], cluster: str, grid: Grid) -> list[tuple[Record, Life]]:
+    """Each use with the pod whose it is, of those that had its name; one that was several pods' is cut."""
+    parts: list[tuple[Record, Life]] = []
+    within: list[tuple[Record, Sequence[Life], float]] = []
+    for row, lives in uses:
+        row_end = _row_end(row, grid)
+        if row_end is not None:
+            within.append((row, lives, row_end))
+        elif (life := _named(row, lives, cluster)) is not None:
+            parts.append((row, life))
+        else:
+            parts += _cut(row, lives, grid)
+    known = {_key(life) for _, life in parts}
+    for row, lives, row_end in within:
+        life = _named(row, lives, cluster) or _life_within(row, lives, (row_end - grid.step, row_end), known)
+        parts.append((row, life))
+    return parts
+
+
+def _named(row: Record, lives: Sequence[Life], cluster: str) -> Life | None:
+    """The pod that a use names by its UID, as our agent does."""
+    ids = ((workload_id(cluster, "kubernetes", *pod_parts(life.pod)), life) for life in lives if life.pod.uid)
+    return next((life for id_, life in ids if id_ == row["workload_id"]), None)
+
+
+def _cut(row: Record, lives: Sequence[Life], grid: Grid) -> list[tuple[Record, Life]]:
+    """A use by the pods that had the name, the oldest first."""
     start, end = _span(row)
     parts: list[tuple[Record, Life]] = []
-    row_end = _row_end(row, grid)
-    if row_end is not None:
-        return [(row, _life_within(lives, end - start, (row_end - grid.step, row_end), known))]
     current = lives[0]
     first = current.pod.created_seconds
     if first is not None and first > start + grid.step:
@@ -149,19 +160,19 @@ def _aligned(parts: Sequence[tuple[Record, Life]], grid: Grid) -> list[tuple[Rec
     return out
 
 
-def _life_within(lives: Sequence[Life], held: float, row: _Span, known: Collection[_LifeKey]) -> Life:
-    """Whose a use is that lies within one row, and takes so many seconds of it.
+def _life_within(use: Record, lives: Sequence[Life], within: _Span, known: Collection[_LifeKey]) -> Life:
+    """Whose a use is that lies within one row. `known`: pods that held GPUs for more than a row.
 
-    Of the pods of one name it is one that had so long in the row until the next was made; rather one that is not known
-    to hold GPUs for longer, as a pod holds all of its for all its life; and the one it fills best.
+    Of the pods of one name it is one that had so long in the row until the next was made; rather one that is not known,
+    as a pod holds all its GPUs for all its life; and the one it fills best.
     """
-    start, end = row
+    start, end = within
+    since, until = _span(use)
+    held = until - since
     began = [one for one in lives if (one.pod.created_seconds or 0.0) < end] or [lives[0]]
     made = [max(one.pod.created_seconds or 0.0, start) for one in began]
-    fitting = [
-        (abs(until - since - held), one) for one, since, until in zip(began, made, [*made[1:], end], strict=True)
-        if until > since and until - since - held >= -_LAG_SECONDS
-    ]  # fmt: skip
+    had = [(one, after - at) for one, at, after in zip(began, made, [*made[1:], end], strict=True)]
+    fitting = [(abs(time - held), one) for one, time in had if time > 0 and time - held >= -_LAG_SECONDS]
     free = [each for each in fitting if _key(each[1]) not in known]
     return min(reversed(free or fitting), key=lambda each: each[0], default=(0.0, began[-1]))[1]
 
