@@ -44,7 +44,8 @@ def read_bounded(path: Path, limit_bytes: int, patience_seconds: float = PATIENC
         left = limit_bytes + 1
         while left > 0:
             if ends is not None:
-                _wait(descriptor, ends, patience_seconds)
+                left_seconds = max(0.0, ends - time.monotonic())
+                _wait(descriptor, left_seconds, f"nobody wrote it to its end within {patience_seconds:g} s")
             try:
                 piece = os.read(descriptor, min(left, _PIECE_BYTES))
             except BlockingIOError:
@@ -115,10 +116,8 @@ class _PatientPipe(io.RawIOBase):
         now = time.monotonic()
         if now >= self._ends:
             raise TimeoutError(errno.ETIMEDOUT, f"it has not come to its end in {MOST_SECONDS / 60:g} min")
-        poll = select.poll()
-        poll.register(self._descriptor, select.POLLIN)
-        if not poll.poll(min(self._patience_seconds, self._ends - now) * 1000):
-            raise TimeoutError(errno.ETIMEDOUT, f"nobody wrote into it for {self._patience_seconds:g} s")
+        seconds = min(self._patience_seconds, self._ends - now)
+        _wait(self._descriptor, seconds, f"nobody wrote into it for {self._patience_seconds:g} s")
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override] - typeshed has Buffer
         while True:
@@ -159,11 +158,12 @@ def _check_kind(about: os.stat_result) -> None:
         raise OSError(errno.EISDIR if kind == stat.S_IFDIR else errno.EINVAL, _KINDS[kind])
 
 
-def _wait(descriptor: int, ends: float, patience_seconds: float) -> None:
+def _wait(descriptor: int, seconds: float, otherwise: str) -> None:
+    """Until there is something to read, or the end. Raises TimeoutError, saying `otherwise`."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)  # and POLLHUP, which is always told
-    if not poll.poll(max(0.0, ends - time.monotonic()) * 1000):
-        raise TimeoutError(errno.ETIMEDOUT, f"nobody wrote it to its end within {patience_seconds:g} s")
+    if not poll.poll(seconds * 1000):
+        raise TimeoutError(errno.ETIMEDOUT, otherwise)
 
 
 def _too_large(limit_bytes: int) -> OSError:
