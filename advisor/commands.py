@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..agent.durations import parse_duration
-from ..rules.errors import EXIT_DONE, SkuwiseError, UsageError
-from ..rules.plain import ESCAPED
+from ..rules.errors import EXIT_DONE, UsageError
+from .advise import no_garbage_collection, read_and_advise
 from .hour_settings import add_prices, said_prices
 from .moments import parse_moment
+from .output import WIDTH_OF_A_PIPE, cores, say, write_stdout, write_whole
 from .render import FORMATS, render
-from .source import Databases, Source, add_source_choice, source_arguments, source_of
+from .source import add_source_choice, source_arguments, source_of
 
 if TYPE_CHECKING:
-    from ..rules.hour_prices import SaidPrices
     from .frame import Frame
     from .ledger.advising import Beside
     from .model import Advice
 
 MAX_WINDOW_DAYS = 3650  # hours of ten years; nothing is kept for longer
-WIDTH_OF_A_PIPE = 120
-# One seed for all runs: the same data give the same intervals.
-SEED = 20
 
 
 def configure(command: str, parser: argparse.ArgumentParser) -> None:
@@ -185,112 +177,3 @@ def print_advice(advice: Advice, options: argparse.Namespace) -> None:
     else:
         write_whole(options.output, text)
         say(f"written to {options.output}")
-
-
-def read_and_advise(
-    source: Source | list[Path],
-    *,
-    now: float,
-    since: float = 14 * 86400.0,
-    until: float | None = None,
-    rules_dir: Path | None = None,
-    prices: Path | None = None,
-    hourly: SaidPrices | None = None,
-    ledger: Beside | None = None,
-    with_market: bool = False,
-    read: Callable[[], None] = lambda: None,
-) -> tuple[Frame, Advice]:
-    """The frame of a source and the advice over it. `since`: seconds before `until` (Unix seconds; None: the newest
-    data there is). `read` is called between the two: when the frame is there and nothing is judged yet.
-
-    `source`: a list of paths stands for databases. `ledger`: where decisions and measured moves of the fleet stand;
-    which is its own is known when it was read. `with_market`: whether other providers are looked at, too. `hourly`:
-    prices by the hour, as settings and flags say them (None: none).
-    """
-    import numpy as np  # noqa: PLC0415
-
-    from .advice import advise  # noqa: PLC0415
-    from .fleet import fleet_of  # noqa: PLC0415
-    from .rulebook import load_rulebook  # noqa: PLC0415
-
-    book = load_rulebook(rules_dir, prices, now, hourly)
-    source = Databases(tuple(source)) if isinstance(source, list) else source
-    frame = source.read(book.catalog, since=since, until=until, now=now)
-    read()
-    fleet = fleet_of(frame)
-    own = ledger.of(fleet) if ledger is not None else None
-    advice = advise(
-        frame, book.catalog, book.rules, book.own.prices, generated_at=now, rng=np.random.default_rng(SEED),
-        kinds=book.kinds, bottlenecks=book.bottlenecks, power=book.own.power, hourly=book.hourly, custom=book.custom,
-        exceptions=book.exceptions, decisions=own.decisions(now) if own is not None else None,
-        with_market=with_market, site=own.site(now) if own is not None else None,
-    )  # fmt: skip
-    return frame, replace(advice, fleet=fleet)
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """A run ends before its garbage matters, and looking for it among millions of cells took a sixth of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def say(text: str) -> None:
-    """Narration: stderr, where it never mixes with data."""
-    print(text, file=sys.stderr)  # noqa: T201
-
-
-def write_stdout(text: str) -> None:
-    """Print data as it is, whatever the terminal's encoding can show of it."""
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, ESCAPED).decode(encoding))
-    sys.stdout.flush()
-
-
-def _takes_text(path: Path) -> bool:
-    """Whether a device or a pipe lies there, or where the system shows its own."""
-    return str(path).startswith(("/dev/", "/proc/")) or path.is_char_device() or path.is_fifo()
-
-
-def write_whole(path: Path, text: str, *, into_devices: bool = True) -> None:
-    """Write a file so that a reader sees the old one or the new one, never a part.
-
-    A link is replaced, not followed. A device or a pipe is written into: it must not become a file. `into_devices`:
-    False where the name is ours and not the caller's choice: what lies there, a pipe too, is replaced.
-    """
-    if into_devices and _takes_text(path):
-        try:
-            path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
-        except OSError as error:
-            raise SkuwiseError(f"Cannot write {path}: {error.strerror}.", "Name an ordinary file.") from error
-        return
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise SkuwiseError(f"Cannot write {path}: {error.strerror}.", "Name a folder you can write to.") from error
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-            file.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise SkuwiseError(
-            f"Cannot write {path}: {error.strerror}.", "Free some space, or name another file."
-        ) from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from ..rules.catalog import GpuSku
 from ..rules.catalog_loader import Catalog
 from ..rules.thresholds import WasteRule
-from .explain import recommended
 from .frame import Frame
 from .model import Advice, WorkloadVerdict
 from .roofline import Roofline, roof_of, roofline
+from .subjects import recommended
 from .telemetry.history import History, history_of
 from .telemetry.levels import Level, levels_of
 from .telemetry.minutes import by_minute

@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 from ..rules.errors import EXIT_DONE, UsageError
-from .commands import WIDTH_OF_A_PIPE, read_and_advise, say, write_stdout, write_whole
+from .advise import read_and_advise
+from .output import WIDTH_OF_A_PIPE, say, write_stdout, write_whole
 from .render import render
 from .render.text import render_overview, render_story
 from .simulate.simulator import simulate

@@ -10,6 +10,7 @@ import pandas as pd
 
 from .frame import Frame
 from .model import Fleet
+from .simulated import gpu_uuid
 
 # Names of external labels that tell copies of one server apart (Prometheus Operator, Thanos, Mimir), not fleets.
 _REPLICAS = re.compile(r".*replica.*", re.IGNORECASE)
@@ -71,8 +72,6 @@ def _devices(gpus: pd.DataFrame) -> list[tuple[str, str, object]]:
 
 def _is_simulated(uuid: str, node: str, index: object) -> bool:
     """Whether the simulator made this GPU: it derives UUIDs from the node's name and the index, and no driver does."""
-    from .simulate.hardware import gpu_uuid  # noqa: PLC0415
-
     return isinstance(index, int | float) and math.isfinite(index) and uuid == gpu_uuid(node, int(index))
 
 

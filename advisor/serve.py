@@ -33,8 +33,8 @@ from ..agent.model import Instant
 from ..agent.sections import Reader, among, path, read_section, seconds, whole
 from ..agent.slurm_jobs.settings import SlurmSettings, load_slurm_settings
 from ..rules.errors import EXIT_DONE, EXIT_FAILED, UsageError
-from .commands import say
 from .mail.settings import ReportSettings, load_settings
+from .output import say
 
 SECTION = "serve"
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

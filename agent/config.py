@@ -21,8 +21,7 @@ from ..rules.toml import read_toml
 from .durations import parse_bytes, parse_duration
 from .listen import Address, parse_listen
 from .model import Role
-from .sources.exposition import PageError
-from .sources.page_url import split_url
+from .sources.page_url import PageError, split_url
 from .store.limits import MIN_BYTES, MIN_HOURS_SECONDS, MIN_MINUTES_SECONDS, MIN_RAW_SECONDS, Limits
 
 SYSTEM_FILE = Path("/etc/skuwise/skuwise.toml")

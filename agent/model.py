@@ -462,3 +462,9 @@ class AgentStats:
     late_seconds: float
     missed_ticks: int
     clock_offset_seconds: float | None = None
+
+
+Period = Literal["minute", "hour"]
+
+
+PERIOD_SECONDS: Mapping[Period, int] = {"minute": 60, "hour": 3600}

@@ -22,13 +22,13 @@ from pathlib import Path
 
 from skuwise.agent.clock import SystemClock
 from skuwise.agent.config import AgentConfig
+from skuwise.agent.model import PERIOD_SECONDS, Period
 from skuwise.agent.sampler import run_loop
 from skuwise.agent.service.assembly import assemble
 from skuwise.agent.service.jobs import prune, roll_all, roll_minutes, take_burst
 from skuwise.agent.service.opened import Opened
 from skuwise.agent.service.own_process import resident_bytes, use_one_arena
 from skuwise.agent.service.recorder import Recorder
-from skuwise.agent.store.codec import PERIOD_SECONDS, Period
 from skuwise.agent.store.limits import Limits
 from skuwise.agent.store.rollups import RollupJob
 

@@ -20,8 +20,18 @@ from contextlib import closing
 from pathlib import Path
 
 from skuwise.advisor.simulate.simulator import simulate
-from skuwise.agent.model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, FabricPort, Gpu, Node, Tick
-from skuwise.agent.store.codec import MEASURES, PERIOD_SECONDS, Period
+from skuwise.agent.model import (
+    FABRIC_METRICS,
+    GPU_METRICS,
+    HOST_METRICS,
+    PERIOD_SECONDS,
+    FabricPort,
+    Gpu,
+    Node,
+    Period,
+    Tick,
+)
+from skuwise.agent.store.codec import MEASURES
 from skuwise.agent.store.limits import Limits
 from skuwise.agent.store.log import checkpoint, log_bytes
 from skuwise.agent.store.node_writer import NodeWriter

@@ -9,9 +9,10 @@ from threading import Event
 
 import numpy as np
 from skuwise.advisor.advice import advise
-from skuwise.advisor.explain import find, queries_of
+from skuwise.advisor.explain import queries_of
 from skuwise.advisor.model import Advice, Decision
 from skuwise.advisor.rulebook import Rulebook, load_rulebook
+from skuwise.advisor.subjects import find
 from skuwise.advisor.telemetry.health import health_of
 from skuwise.advisor.workbench import Workbench, workbench
 from skuwise.rules.catalog_loader import load_catalog

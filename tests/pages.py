@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from skuwise.agent.model import Instant
-from skuwise.agent.sources.exposition import PageError, PageParser
+from skuwise.agent.sources.exposition import PageParser
+from skuwise.agent.sources.page_url import PageError
 from skuwise.agent.sources.scrape import Page, Target
 
 Handler = Callable[[http.server.BaseHTTPRequestHandler], None]

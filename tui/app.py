@@ -261,7 +261,7 @@ class SkuwiseApp(HabitsApp):
         wanted, self._wanted = self._wanted, None
         if wanted is None:
             return
-        from ..advisor.explain import find  # noqa: PLC0415
+        from ..advisor.subjects import find  # noqa: PLC0415
 
         try:
             found = find(loaded.advice, wanted)

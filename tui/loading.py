@@ -78,7 +78,7 @@ class SourceLoader:
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
         """Read and judge the findings' window, unless `kept` tells it, and the chosen one where it is another."""
-        from ..advisor.commands import read_and_advise  # noqa: PLC0415
+        from ..advisor.advise import read_and_advise  # noqa: PLC0415
         from ..advisor.telemetry.health import health_of  # noqa: PLC0415
 
         now = self._clock()
@@ -121,7 +121,8 @@ class SourceLoader:
         return load_rulebook(self._rules_dir, self._prices, self._clock(), self._hourly)
 
     def queries(self, loaded: Loaded, id_: str) -> str:
-        from ..advisor.explain import find, queries_of  # noqa: PLC0415
+        from ..advisor.explain import queries_of  # noqa: PLC0415
+        from ..advisor.subjects import find  # noqa: PLC0415
 
         catalog = self.rulebook().catalog
         return queries_of(loaded.advice, find(loaded.advice, id_), catalog, self._rules_dir, width=_QUERY_WIDTH)

@@ -15,8 +15,8 @@ from ...rules.columns import columns
 from ...rules.errors import EXIT_DONE, NothingToDo
 from ...rules.plain import clean
 from .. import words
-from ..commands import say, write_stdout, write_whole
 from ..moments import day, rfc3339
+from ..output import say, write_stdout, write_whole
 from ..source import add_source_choice, source_of
 from .bill import Bill, Compared, Observed, compare, sum_up
 from .exports import Export

@@ -10,8 +10,9 @@ import time
 from typing import TYPE_CHECKING
 
 from ...rules.errors import EXIT_DONE, NothingToDo
-from ..commands import WIDTH_OF_A_PIPE, add_source, say, write_stdout
+from ..commands import add_source
 from ..hour_settings import said_prices
+from ..output import WIDTH_OF_A_PIPE, say, write_stdout
 from ..source import Databases, Source, source_of
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ from ...rules.errors import UsageError
 from ...rules.plain import clean
 from ..model import Advice, Finding, Recommendation, Reconciliation, Summary, WorkloadVerdict
 from ..moments import rfc3339
+from ..totals import added, added_intervals
 from ..words import listed
 from .checked import Checked
 from .shards import Merged, Shard
-from .spanning import added, added_intervals, one_finding, one_recommendation, one_workload
+from .spanning import one_finding, one_recommendation, one_workload
 
 _SEVERITIES = ("high", "medium", "low")
 _Item = TypeVar("_Item", Finding, Recommendation)

@@ -28,6 +28,7 @@ from ..model import (
     Severity,
     WorkloadVerdict,
 )
+from ..totals import added, added_intervals, sum_if_all
 from ..verdicts.ruling import leading, ruling
 from ..words import hours, saving_words, usd
 
@@ -213,23 +214,6 @@ def _means(parts: Sequence[Mapping[str, float]], weights: Sequence[float]) -> di
     """By label, the weighted mean of what each part says of it; nothing said is zero."""
     labels = sorted({label for part in parts for label in part})
     return {label: _mean([part.get(label, 0.0) for part in parts], weights) for label in labels}
-
-
-def added(values: Iterable[float]) -> float:
-    """The sum to six decimals, as JSON keeps it: so the order in which shards are merged leaves no trace."""
-    return round(math.fsum(values), 6)
-
-
-def added_intervals(parts: Iterable[Interval]) -> Interval | None:
-    """Percentile by percentile: right where all parts turn out well or badly together. None: there are no parts."""
-    columns = list(zip(*(astuple(i) for i in parts), strict=True))
-    return Interval(*map(added, columns)) if columns else None
-
-
-def sum_if_all(values: Iterable[float | None]) -> float | None:
-    """The sum; None where one is not known."""
-    known = list(values)
-    return added(v for v in known if v is not None) if None not in known else None
 
 
 def _last(order: Sequence[_T], among: Collection[_T]) -> _T:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ..exclusions import compatible
 from ..model import Advice, Interval, Realisation, Recommendation, Risk
 from ..words import action_words, target_words
-from .shares import compatible
 
 # A new sentence, not the dot of a figure or an abbreviation within one.
 _SENTENCE_ENDS = re.compile(r"(?<=[\w)%][.])\s+(?=[A-Z])")

@@ -14,13 +14,14 @@ from ...agent.model import Instant
 from ...rules.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
 from ...rules.fields import suggest
 from ...rules.plain import clean
-from ..commands import add_ledger, cores, ledger_beside, say, write_stdout, write_whole
+from ..commands import add_ledger, ledger_beside
 from ..hour_settings import add_prices, said_prices
 from ..mail.message import NOBODY, Envelope, compose, file_names, inlined, message_id
 from ..mail.outbox import Outbox, default_outbox
 from ..mail.routes import Routes, load_routes
 from ..mail.settings import ReportSettings, load_settings
 from ..moments import minute, parse_moment
+from ..output import cores, say, write_stdout, write_whole
 from ..source import Source, add_source_choice, source_of
 from .dispatch import Time, send
 from .index import INDEX_FILE, preview_index

@@ -9,7 +9,7 @@ from pathlib import Path
 from ...rules.errors import NothingToDo, StoreError
 from ...rules.hour_prices import SaidPrices
 from ..advice import WINDOW_IS, about_window
-from ..commands import no_garbage_collection, read_and_advise
+from ..advise import no_garbage_collection, read_and_advise
 from ..ledger.advising import Beside
 from ..ledger.outcomes import outcomes
 from ..ledger.store import Ledger

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..advice import about_window, wasted
+from ..exclusions import counted
 from ..ledger.outcomes import Outcome
-from ..merge.spanning import added_intervals
 from ..model import Advice, FabricUse, Finding, Recommendation, Reconciliation, Summary, Unobserved, WorkloadVerdict
+from ..totals import added_intervals
 
 # The team of a workload, or of a node by its name; None: nobody's, which is the administrators' business.
 Whose = Callable[[WorkloadVerdict], str | None]
@@ -148,19 +149,3 @@ def _of_team(
         nodes=tuple(sorted(nodes)),
         fabrics=fabrics,
     )
-
-
-def counted(ways: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
-    """Those whose cash enters a sum, the best of each that exclude one another, the largest first."""
-    return compatible(sorted((r for r in ways if r.counts), key=lambda r: r.rank))
-
-
-def compatible(ways: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
-    """Of ways in their order, those that no earlier one excludes."""
-    chosen: dict[str, Recommendation] = {}
-    excluded: set[str] = set()
-    for r in ways:
-        if r.id not in excluded and chosen.keys().isdisjoint(r.excludes):
-            chosen[r.id] = r
-            excluded.update(r.excludes)
-    return tuple(chosen.values())

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..coverage import unobserved_hours
-from ..merge.spanning import sum_if_all
 from ..model import Advice
+from ..totals import sum_if_all
 from ..words import owner_words
 
 # Findings of GPUs that nobody used, and of GPUs that somebody held without using them.

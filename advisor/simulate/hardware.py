@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Literal
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from ...agent.model import FabricPort, Gpu, Node
 from ...rules.catalog import GpuSku, NodeSku
+from ..simulated import gpu_uuid, simulated_hex
 
 # What real kernels sustain where the catalog has no measurement: the middle of the measured etas of data-centre parts
 # (BF16 GEMM 0.73-0.91, HBM 0.77-0.92, NVLink all-reduce 0.66-0.80).
@@ -147,8 +147,8 @@ def sim_node(
     node = Node(
         node=name,
         cluster="-".join(part for part in (sku.provider, region) if part),
-        machine_id=_hex("machine", name)[:32],
-        boot_id=_hex("boot", name)[:32],
+        machine_id=simulated_hex("machine", name)[:32],
+        boot_id=simulated_hex("boot", name)[:32],
         provider=sku.provider,
         region=region,
         instance_type=sku.instance_type,
@@ -161,12 +161,6 @@ def sim_node(
     cut = tuple(_instance(whole, gpu, number, size) for whole in gpus for number, size in enumerate(instances))
     sensing = sensing or ("gpm" if gpu.architecture in _WITH_GPM else "dcgm-1s")
     return SimNode(node, sku, sim_gpu(gpu, sku.gpu_count), (*gpus, *cut), _ports(sku, tcp_port_counted), sensing)
-
-
-def gpu_uuid(node: str, index: int) -> str:
-    """The UUID of a simulated GPU. It follows from where the GPU is, so that simulated telemetry can be recognized."""
-    digest = _hex("gpu", node, str(index))
-    return f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
 
 
 def _gpu(node: str, index: int, sku: GpuSku) -> Gpu:
@@ -185,7 +179,7 @@ def _gpu(node: str, index: int, sku: GpuSku) -> Gpu:
 
 
 def _instance(parent: Gpu, sku: GpuSku, number: int, slices: int) -> Gpu:
-    digest = _hex("mig", parent.uuid, str(number))
+    digest = simulated_hex("mig", parent.uuid, str(number))
     eighths = MEMORY_SLICES[slices]
     profile = f"{slices}g.{round(sku.mem_bytes * eighths / 8 / 1e9 / 5) * 5}gb"
     return Gpu(
@@ -220,7 +214,3 @@ def _ports(sku: NodeSku, tcp_port_counted: bool) -> tuple[FabricPort, ...]:
     if tcp_port_counted:
         return (FabricPort("mlx5_0", 1, "compute", "Ethernet", fabric.bytes_per_second),)
     return ()
-
-
-def _hex(*parts: str) -> str:
-    return sha256("\0".join(parts).encode()).hexdigest()

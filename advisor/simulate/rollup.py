@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...agent.model import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, THROTTLE_MASK
-from ...agent.store.codec import Period
+from ...agent.model import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, THROTTLE_MASK, Period
 from ...agent.store.dynamics import FLAT, MIN_PAIRS, PEAK_HEIGHT, PEAK_PROMINENCE, PEAK_SHARE, PEAK_SIGMAS
 from ...agent.store.summaries import ACTIVE_SM, PERIOD_LAGS, PERIOD_SAMPLES, SILENT_LINK
 

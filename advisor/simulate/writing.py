@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ...agent.model import Absence, Tick
-from ...agent.store.codec import Period, RollupTable
+from ...agent.model import Absence, Period, Tick
+from ...agent.store.codec import RollupTable
 from ...agent.store.node_writer import NodeWriter
 from . import rollup
 from .grid import HOUR, stretches

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from ..inventory.text import clean_text
 from ..model import Absence, Capability, Instant, Probe, Reading
-from .exposition import PageError, Series
+from .exposition import Series
 from .nvml_reasons import STAYS_MISSING, Fault
+from .page_url import PageError
 from .scrape import Page, Pages, Target
 
 DEFAULT_URL = "http://127.0.0.1:9400/metrics"

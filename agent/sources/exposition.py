@@ -12,7 +12,7 @@ from collections.abc import Collection
 from math import isfinite
 from typing import NamedTuple
 
-from ...rules.errors import SkuwiseError
+from .page_url import PageError
 
 # A label of 4 kB is odd but valid; a line beyond this is not what an exporter writes.
 MAX_LINE_BYTES = 65536
@@ -32,14 +32,6 @@ _TAIL = re.compile(r"[ \t]*([^\s#{}]+)(?:[ \t]+(-?\d+(?:\.\d+)?))?[ \t]*(?:#.*)?
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|[Ii]nf|NaN)", re.ASCII)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"\\": "\\", '"': '"', "n": "\n"}
-
-
-class PageError(SkuwiseError):
-    """A page that cannot be used. `reason` is an absence's stable code."""
-
-    def __init__(self, reason: str, message: str, remedy: str = "") -> None:
-        super().__init__(message, remedy)
-        self.reason = reason
 
 
 class Series(NamedTuple):

@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Collection, Iterator
 
 from ..deadline import resolve
-from .exposition import PageError, PageParser, Series
-from .page_url import split_url
+from .exposition import PageParser, Series
+from .page_url import PageError, split_url
 
 MAX_PAGE_BYTES = 8 * 1024 * 1024
 TOTAL_SECONDS = 3.0

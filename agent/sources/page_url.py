@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from .exposition import PageError
+from ...rules.errors import SkuwiseError
+
+
+class PageError(SkuwiseError):
+    """A page that cannot be used. `reason` is an absence's stable code."""
+
+    def __init__(self, reason: str, message: str, remedy: str = "") -> None:
+        super().__init__(message, remedy)
+        self.reason = reason
 
 
 def split_url(url: str) -> tuple[str, int, str]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..model import Instant
-from .exposition import PageError, Series
+from .exposition import Series
 from .page_http import TOTAL_SECONDS, read_page
-from .page_url import split_url
+from .page_url import PageError, split_url
 
 MIN_EVERY_SECONDS = 10.0
 

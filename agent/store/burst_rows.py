@@ -11,7 +11,8 @@ from math import ceil
 from statistics import median_low
 
 from ..burst import Burst
-from .codec import DEVICES, PERIOD_SECONDS, Cell, encode_number, row_id
+from ..model import PERIOD_SECONDS
+from .codec import DEVICES, Cell, encode_number, row_id
 
 # Stored steps per base unit. A step's time is told to the millisecond, for that is what a burst adds.
 _STEPS: tuple[tuple[str, float], ...] = (

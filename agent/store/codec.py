@@ -19,16 +19,16 @@ from ..model import (
     GPU_METRICS,
     HOST_BINS,
     HOST_METRICS,
+    PERIOD_SECONDS,
     SERVING_METRICS,
     Metric,
+    Period,
 )
 
 RollupTable = Literal["gpu_minute", "gpu_hour", "fabric_minute", "fabric_hour", "host_minute", "host_hour"]
-Period = Literal["minute", "hour"]
 Cell = int | float | str | None
 
 STATISTICS = ("mean", "max", "p95", "n")
-PERIOD_SECONDS: Mapping[Period, int] = {"minute": 60, "hour": 3600}
 
 # A row's id in the sample tables is tick id * DEVICES + device id (gpu.id or port.id).
 DEVICES = 4096

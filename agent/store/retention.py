@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Literal
 
 from ...rules.errors import StoreError
+from ..model import Period
 from .batch import write_error
 from .clock_doubt import trusted_now
-from .codec import DEVICES, Period, row_id
+from .codec import DEVICES, row_id
 from .limits import MIN_RAW_SECONDS, Limits
 from .log import log_bytes, set_up
 from .migrations import connect_ours

@@ -14,20 +14,10 @@ from math import ceil
 from pathlib import Path
 
 from ...rules.errors import StoreError
-from ..model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
+from ..model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, PERIOD_SECONDS, Period
 from .batch import write_error
 from .burst_rows import roll_hour
-from .codec import (
-    DEVICES,
-    PERIOD_SECONDS,
-    Cell,
-    Period,
-    RollupTable,
-    rollup_columns,
-    rollup_period,
-    row_encoder,
-    row_id,
-)
+from .codec import DEVICES, Cell, RollupTable, rollup_columns, rollup_period, row_encoder, row_id
 from .log import JOB_CHECKPOINT_PAGES, set_up
 from .migrations import connect_ours
 from .summaries import GpuLimits, Row, Samples, Values, roll_fabric, roll_gpu, roll_host

@@ -15,8 +15,7 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from ..model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, THROTTLE_MASK
-from .codec import Period
+from ..model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, THROTTLE_MASK, Period
 from .dynamics import (
     autocorrelation_peak,
     bin_seconds,

@@ -6,12 +6,12 @@ import sqlite3
 from collections.abc import Sequence
 from functools import cache
 
+from ..model import PERIOD_SECONDS
 from .burst_rows import COLUMNS as BURST_COLUMNS
 from .codec import (
     FABRIC_STEPS,
     GPU_STEPS,
     HOST_STEPS,
-    PERIOD_SECONDS,
     SERVING_STEPS,
     Cell,
     RollupTable,

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
-from skuwise.advisor.commands import read_and_advise
+from skuwise.advisor.advise import read_and_advise
 from skuwise.advisor.mail.letter import Letter
 from skuwise.advisor.mail.message import inlined
 from skuwise.advisor.model import WorkloadVerdict

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
-from skuwise.advisor.commands import read_and_advise
+from skuwise.advisor.advise import read_and_advise
 from skuwise.advisor.render.text import render_overview, render_story
 from skuwise.advisor.simulate.simulator import simulate
 

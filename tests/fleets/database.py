@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from skuwise.advisor.simulate import rollup
-from skuwise.agent.model import FabricPort, Gpu, Tick
+from skuwise.agent.model import FabricPort, Gpu, Period, Tick
 from skuwise.agent.model import Node as AgentNode
-from skuwise.agent.store.codec import Period, RollupTable
+from skuwise.agent.store.codec import RollupTable
 from skuwise.agent.store.node_writer import NodeWriter
 from skuwise.agent.store.writer import Writer
 

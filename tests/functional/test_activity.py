@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.commands import read_and_advise
+from skuwise.advisor.advise import read_and_advise
 from skuwise.advisor.frame import Frame, Window
 from skuwise.advisor.model import Advice
 from skuwise.advisor.queries.answer import language_of

@@ -12,7 +12,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.commands import write_whole
+from skuwise.advisor.output import write_whole
 from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.telemetry.sqlite import read_frame
 from skuwise.rules.errors import RulesError, SkuwiseError

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.advice import advise_on
-from skuwise.advisor.commands import read_and_advise
+from skuwise.advisor.advise import read_and_advise
 from skuwise.advisor.explain import queries_of
 from skuwise.advisor.model import Advice, Evidence, Finding
 from skuwise.advisor.moments import parse_moment

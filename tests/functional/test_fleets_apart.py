@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.commands import read_and_advise
+from skuwise.advisor.advise import read_and_advise
 from skuwise.advisor.fleet import fleet_of
 from skuwise.advisor.frame import Frame
 from skuwise.advisor.ledger.advising import Beside, proposals

@@ -32,8 +32,8 @@ from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.agent.deadline import Deadline, resolve
 from skuwise.agent.slurm_jobs.rest import ask_slurmrestd
 from skuwise.agent.slurm_jobs.settings import SlurmSettings
-from skuwise.agent.sources.exposition import PageError
 from skuwise.agent.sources.page_http import read_page
+from skuwise.agent.sources.page_url import PageError
 from skuwise.rules.errors import SkuwiseError
 from skuwise.tests.fake_prometheus import FakePrometheus, Reply, Request, error, matrix, vector
 from skuwise.tests.hostile_server import MANNERS, OK, HostileServer, Manner, answers, bomb, says

@@ -9,7 +9,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.commands import read_and_advise
+from skuwise.advisor.advise import read_and_advise
 from skuwise.advisor.render import render
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite import read_frame

@@ -9,9 +9,8 @@ import threading
 import time
 
 import pytest
-from skuwise.agent.sources.exposition import PageError
 from skuwise.agent.sources.page_http import MAX_PAGE_BYTES, read_page
-from skuwise.agent.sources.page_url import split_url
+from skuwise.agent.sources.page_url import PageError, split_url
 from skuwise.agent.sources.scrape import PageReader, Target
 from skuwise.tests.pages import raw_server, serving
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 from moves_builders import END, START, advice_of, bare, catalog, founding, node, verdicts, workload
-from skuwise.advisor.explain import find, recommended
 from skuwise.advisor.model import Alternative, BottleneckVerdict, Coverage, Decision, KindVerdict, Owner, Phase
 from skuwise.advisor.render.explained import render_explained
 from skuwise.advisor.roofline import roofline
+from skuwise.advisor.subjects import find, recommended
 from skuwise.rules.errors import UsageError
 from skuwise.rules.thresholds import load_waste_rules
 

@@ -10,10 +10,10 @@ from skuwise.agent.sources.exposition import (
     MAX_LINE_BYTES,
     MAX_NUMBER_LENGTH,
     MAX_SERIES,
-    PageError,
     PageParser,
     Series,
 )
+from skuwise.agent.sources.page_url import PageError
 
 WANTED = ("up", "a:b_total")
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from moves_builders import advice_of, verdicts, workload
 from moves_builders import node as one_node
-from skuwise.advisor.explain import find, runs_of
 from skuwise.advisor.frame import Frame
 from skuwise.advisor.model import Scheduled, WorkloadVerdict
+from skuwise.advisor.subjects import find, runs_of
 from skuwise.advisor.telemetry.job_table import with_jobs
 from skuwise.advisor.verdicts.verdict import judge
 from skuwise.agent.inventory.ids import series_id, workload_id

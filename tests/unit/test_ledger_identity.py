@@ -14,7 +14,7 @@ from skuwise.advisor.ledger.identity import Known, file_stem, is_part_of_same_se
 from skuwise.advisor.ledger.place import ledger_of, put_aside, set_aside
 from skuwise.advisor.ledger.store import Ledger
 from skuwise.advisor.model import Fleet
-from skuwise.advisor.simulate.hardware import gpu_uuid
+from skuwise.advisor.simulated import gpu_uuid
 from skuwise.tests.draws import examples
 from skuwise.tests.frames import FrameBuilder
 

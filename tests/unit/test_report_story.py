@@ -3,9 +3,10 @@ from dataclasses import replace
 
 import pytest
 from moves_builders import advice_of, founding
+from skuwise.advisor.exclusions import counted
 from skuwise.advisor.ledger.outcomes import Outcome
 from skuwise.advisor.model import Coverage, Decision, Finding, Interval
-from skuwise.advisor.report.shares import counted, outcomes_of, share_out
+from skuwise.advisor.report.shares import outcomes_of, share_out
 from skuwise.advisor.report.story import TOLD_IN_FULL, story_of
 from skuwise.advisor.report.sums import NO_WORKLOAD, blind_spots, fabric_sums, holdings, hours_by_kind
 from skuwise.tests.weekly import END, IB, WEEK, by_namespace, fleet, nothing, unpriced

@@ -11,13 +11,12 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.agent.model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
+from skuwise.agent.model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, PERIOD_SECONDS, Metric
 from skuwise.agent.store.codec import (
     FABRIC_STEPS,
     GPU_STEPS,
     HOST_STEPS,
     MEASURES,
-    PERIOD_SECONDS,
     RollupTable,
     encode_values,
     rollup_columns,

@@ -56,7 +56,7 @@ def _prepare(folder: Path) -> Prepared:  # noqa: ARG001
     from skuwise.agent.model import Instant
     from skuwise.agent.openmetrics import negotiate
     from skuwise.agent.sources import dcgm, page_http, serving
-    from skuwise.agent.sources.exposition import PageError
+    from skuwise.agent.sources.page_url import PageError
     from skuwise.agent.sources.scrape import Page
     from skuwise.agent.sources.scrape import Target as Source
 
