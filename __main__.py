@@ -8,27 +8,39 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from . import __version__
-from .rules.errors import EXIT_FAILED, SkuwiseError
-from .rules.last_resort import explained
-from .rules.streams import OutputError, discard, own_streams
+from .rules.base.errors import EXIT_FAILED, SkuwiseError
+from .rules.base.last_resort import explained
+from .rules.base.streams import OutputError, discard, own_streams
 
 # name -> (module that brings it, extra of the installation it needs, one line of help)
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "agent": ("skuwise.agent.commands", "", "sample this node's GPUs, links and host into SQLite"),
-    "advise": ("skuwise.advisor.commands", "advisor", "say what each workload is, what is wasted, and what to move"),
-    "explain": ("skuwise.advisor.commands", "advisor", "one workload, finding or recommendation with all its evidence"),
-    "doctor": ("skuwise.advisor.commands", "advisor", "what a source can tell, what is missing, and the line to add"),
+    "advise": (
+        "skuwise.advisor.cli.commands",
+        "advisor",
+        "say what each workload is, what is wasted, and what to move",
+    ),
+    "explain": (
+        "skuwise.advisor.cli.commands",
+        "advisor",
+        "one workload, finding or recommendation with all its evidence",
+    ),
+    "doctor": (
+        "skuwise.advisor.cli.commands",
+        "advisor",
+        "what a source can tell, what is missing, and the line to add",
+    ),
     "slurm": ("skuwise.agent.slurm_jobs.command", "", "import the names, owners and times of Slurm's jobs"),
     "tui": ("skuwise.tui.commands", "tui", "see the fleet, understand one workload, decide, in a terminal"),
-    "skus": ("skuwise.advisor.commands", "", "the catalog of GPUs, nodes and prices"),
-    "prices": ("skuwise.advisor.commands", "advisor", "a price file from an export of what was really charged"),
+    "skus": ("skuwise.advisor.cli.commands", "", "the catalog of GPUs, nodes and prices"),
+    "prices": ("skuwise.advisor.cli.commands", "advisor", "a price file from an export of what was really charged"),
     "rules": ("skuwise.rules.commands", "", "list or check the rules and thresholds"),
-    "ledger": ("skuwise.advisor.commands", "advisor", "what was recommended, and what was decided on it"),
-    "report": ("skuwise.advisor.commands", "advisor", "the weekly report: one mail for each team, shown or sent"),
-    "serve": ("skuwise.advisor.commands", "advisor", "reports, snapshots and cache on a schedule, without systemd"),
-    "merge": ("skuwise.advisor.commands", "advisor", "the advice of several shards into one"),
-    "simulate": ("skuwise.advisor.commands", "advisor", "make a labelled fleet, for trying and testing"),
-    "demo": ("skuwise.advisor.commands", "advisor", "the whole way on this machine, no GPU needed"),
+    "ledger": ("skuwise.advisor.cli.commands", "advisor", "what was recommended, and what was decided on it"),
+    "report": ("skuwise.advisor.cli.commands", "advisor", "the weekly report: one mail for each team, shown or sent"),
+    "serve": ("skuwise.advisor.cli.commands", "advisor", "reports, snapshots and cache on a schedule, without systemd"),
+    "merge": ("skuwise.advisor.cli.commands", "advisor", "the advice of several shards into one"),
+    "simulate": ("skuwise.advisor.cli.commands", "advisor", "make a labelled fleet, for trying and testing"),
+    "demo": ("skuwise.advisor.cli.commands", "advisor", "the whole way on this machine, no GPU needed"),
 }
 
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .source import Databases, Source
+from .telemetry.source import Databases, Source
 
 if TYPE_CHECKING:
-    from ..rules.hour_prices import SaidPrices
-    from .frame import Frame
-    from .ledger.advising import Beside
-    from .model import Advice
+    from ..rules.catalog.hour_prices import SaidPrices
+    from .core.advice_types import Advice
+    from .core.frame import Frame
+    from .ledger.sync import Beside
 
 # One seed for all runs: the same data give the same intervals.
 SEED = 20
@@ -43,9 +43,9 @@ def read_and_advise(
     """
     import numpy as np  # noqa: PLC0415
 
-    from .advice import advise  # noqa: PLC0415
-    from .fleet import fleet_of  # noqa: PLC0415
+    from .pipeline import advise  # noqa: PLC0415
     from .rulebook import load_rulebook  # noqa: PLC0415
+    from .telemetry.fleet_identity import fleet_of  # noqa: PLC0415
 
     book = load_rulebook(rules_dir, prices, now, hourly)
     source = Databases(tuple(source)) if isinstance(source, list) else source

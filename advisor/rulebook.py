@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..rules.catalog_loader import Catalog, load_catalog
-from ..rules.custom import CustomRules, load_custom_rules
-from ..rules.exceptions import Exceptions, load_exceptions
-from ..rules.hour_prices import HourPrices, SaidPrices, resolve
-from ..rules.price_files import TeamPrices, load_prices
-from ..rules.thresholds import (
+from ..rules.catalog.hour_prices import HourPrices, SaidPrices, resolve
+from ..rules.catalog.loader import Catalog, load_catalog
+from ..rules.catalog.price_files import TeamPrices, load_prices
+from ..rules.policy.custom import CustomRules, load_custom_rules
+from ..rules.policy.exceptions import Exceptions, load_exceptions
+from ..rules.policy.thresholds import (
     Threshold,
     WasteRule,
     load_bottleneck_thresholds,

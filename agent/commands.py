@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ..rules.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOTHING, UsageError
-from .clock import SystemClock
+from ..rules.base.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOTHING, UsageError
+from .base.clock import SystemClock
+from .base.durations import parse_duration
 from .config import AgentConfig, load_config
-from .durations import parse_duration
 
 # How long `once` and `doctor` watch: counters need two readings, and GPM samples must lie 100 ms apart.
 _LOOK_SECONDS = 0.5
@@ -122,7 +122,7 @@ def _settings(options: argparse.Namespace) -> AgentConfig:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from .service.daemon import run_agent, say_on_stderr  # noqa: PLC0415 - `--help` and the others need no store
+    from .service.runtime.daemon import run_agent, say_on_stderr  # noqa: PLC0415 - `--help` and the others need no store
 
     config = _settings(options)
     outcome = run_agent(config, os.environ, say_on_stderr, lambda: _settings(options))
@@ -133,7 +133,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _pause(options: argparse.Namespace) -> int:
-    from .service.control import ask  # noqa: PLC0415
+    from .service.runtime.control import ask  # noqa: PLC0415
 
     path = _settings(options).control_socket
     answer = ask(path, {"command": "pause", "seconds": parse_duration(options.pause_for)})
@@ -145,7 +145,7 @@ def _pause(options: argparse.Namespace) -> int:
 
 
 def _resume(options: argparse.Namespace) -> int:
-    from .service.control import ask  # noqa: PLC0415
+    from .service.runtime.control import ask  # noqa: PLC0415
 
     ask(_settings(options).control_socket, {"command": "resume"})
     _print("The agent takes the GPUs up again.")
@@ -153,8 +153,8 @@ def _resume(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from ..rules.plain import clean  # noqa: PLC0415
-    from .service.control import ask  # noqa: PLC0415
+    from ..rules.base.sanitize import clean  # noqa: PLC0415
+    from .service.runtime.control import ask  # noqa: PLC0415
 
     answer = dict(ask(_settings(options).control_socket, {"command": "status"}))
     answer.pop("ok", None)
@@ -168,8 +168,8 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _once(options: argparse.Namespace) -> int:
-    from .service import once  # noqa: PLC0415
-    from .service.look import look  # noqa: PLC0415
+    from .service.diagnostics import once  # noqa: PLC0415
+    from .service.diagnostics.probe_once import look  # noqa: PLC0415
 
     looked = look(_settings(options), os.environ, SystemClock(), _LOOK_SECONDS)
     agent, sampled, uses = looked.agent, looked.sampled, looked.uses
@@ -198,12 +198,12 @@ def _impact(options: argparse.Namespace, config: AgentConfig) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from .inventory.slurm_conf import SlurmSettings  # noqa: PLC0415
-    from .service import doctor, slurm_checks  # noqa: PLC0415
-    from .service.look import look  # noqa: PLC0415
-    from .service.privileges import read_privileges  # noqa: PLC0415
-    from .store.place import place_line  # noqa: PLC0415
-    from .store.recent import recent_allocations  # noqa: PLC0415
+    from .inventory.slurm.slurm_conf import SlurmSettings  # noqa: PLC0415
+    from .service.diagnostics import doctor, slurm_checks  # noqa: PLC0415
+    from .service.diagnostics.probe_once import look  # noqa: PLC0415
+    from .service.diagnostics.profiling_permissions import read_privileges  # noqa: PLC0415
+    from .store.file.filesystem_check import place_line  # noqa: PLC0415
+    from .store.reading.recent import recent_allocations  # noqa: PLC0415
 
     config = _settings(options)
     if options.impact:
@@ -236,7 +236,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _snapshot(options: argparse.Namespace) -> int:
-    from .store.snapshot import take_snapshot  # noqa: PLC0415
+    from .store.file.snapshot import take_snapshot  # noqa: PLC0415
 
     flags = {"db": options.db, "config": options.config}
     config = load_config(flags, os.environ)

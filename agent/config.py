@@ -15,14 +15,14 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from ..rules.errors import UsageError
-from ..rules.plain import QUOTED_MAX, clean, quoted
-from ..rules.toml import read_toml
-from .durations import parse_bytes, parse_duration
-from .listen import Address, parse_listen
+from ..rules.base.errors import UsageError
+from ..rules.base.sanitize import QUOTED_MAX, clean, quoted
+from ..rules.base.toml import read_toml
+from .base.address import Address, parse_listen
+from .base.durations import parse_bytes, parse_duration
+from .base.page_url import PageError, split_url
+from .base.retention_limits import MIN_BYTES, MIN_HOURS_SECONDS, MIN_MINUTES_SECONDS, MIN_RAW_SECONDS, Limits
 from .model import Role
-from .sources.page_url import PageError, split_url
-from .store.limits import MIN_BYTES, MIN_HOURS_SECONDS, MIN_MINUTES_SECONDS, MIN_RAW_SECONDS, Limits
 
 SYSTEM_FILE = Path("/etc/skuwise/skuwise.toml")
 USER_FILE = Path("skuwise/skuwise.toml")

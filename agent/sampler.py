@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from .clock import Clock
+from .base.clock import Clock
 from .model import (
     Absence,
     AgentStats,

@@ -19,15 +19,15 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.advice import advise_on
-from skuwise.advisor.frame import Frame
-from skuwise.advisor.model import Finding
-from skuwise.advisor.simulate.plan import Truth
+from skuwise.advisor.core.advice_types import Finding
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.pipeline import advise_on
+from skuwise.advisor.simulate.fleet_plan import Truth
 from skuwise.advisor.simulate.simulator import simulate
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.policy.thresholds import load_waste_rules
 
 ABOUT_NODES = ("idle", "idle-fabric")
 UNTIL = 1_790_000_000.0  # a fixed moment (2026-09-21): the same fleets every time

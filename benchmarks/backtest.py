@@ -16,15 +16,15 @@ from pathlib import Path
 import numpy as np
 from backtest_moves import Followed, follow
 from scoring import ABSTAINED, Answer, Score, abstention, accuracy, confusion, given, rate
-from skuwise.advisor.advice import advise_on
-from skuwise.advisor.frame import Window
-from skuwise.advisor.model import Finding
+from skuwise.advisor.core.advice_types import Finding
+from skuwise.advisor.core.frame import Window
+from skuwise.advisor.pipeline import advise_on
 from skuwise.advisor.simulate.simulator import simulate
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.advisor.verdicts.facts import Verdicts
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.advisor.verdicts.types import Verdicts
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.policy.thresholds import load_waste_rules
 
 SCENARIO = "fleet"
 UNTIL = 1_790_000_000.0 - 1_790_000_000.0 % 3600

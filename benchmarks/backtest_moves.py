@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from scoring import rate
-from skuwise.advisor.model import Advice, Recommendation
+from skuwise.advisor.core.advice_types import Advice, Recommendation
 
 # What was seen this shortly before the end still ran then.
 RUNNING_SECONDS = 3600.0

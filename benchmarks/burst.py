@@ -21,10 +21,10 @@ from pathlib import Path
 from statistics import median
 
 from node import make_node
-from skuwise.agent.burst import Burst
-from skuwise.agent.clock import SystemClock
+from skuwise.agent.base.clock import SystemClock
 from skuwise.agent.config import AgentConfig
-from skuwise.agent.service.assembly import assemble
+from skuwise.agent.service.runtime.assembly import assemble
+from skuwise.agent.statistics.burst_stats import Burst
 
 
 @dataclass(frozen=True)

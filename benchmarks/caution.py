@@ -14,10 +14,10 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.frame import Frame
+from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.simulate.simulator import simulate
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.advisor.workbench import of_nodes
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.views.whatif_session import of_nodes
 from skuwise.tests.caution import advice_of, made_by_hand, removal, violations
 
 UNTIL = 1_790_000_000.0

@@ -30,15 +30,15 @@ from moves import tell as tell_moves
 from scoring import Answer, Score, told
 from second.fleet import Truth, build
 from second.measure import write
-from skuwise.advisor.advice import advise_on
-from skuwise.advisor.frame import Frame, Window
-from skuwise.advisor.model import WorkloadVerdict
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.errors import EXIT_DONE, SkuwiseError
-from skuwise.rules.plain import clean
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.advisor.core.advice_types import WorkloadVerdict
+from skuwise.advisor.core.frame import Frame, Window
+from skuwise.advisor.pipeline import advise_on
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
+from skuwise.rules.base.sanitize import clean
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.policy.thresholds import load_waste_rules
 
 T = TypeVar("T")
 RECORDINGS = Path(__file__).parents[1] / "tests/data/recordings"

@@ -27,7 +27,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: its threads 
 from fuzzing.supervise import HarnessError, Report, keep, run_target
 from fuzzing.target import Target, mutation
 from fuzzing.targets import TARGETS
-from skuwise.rules.errors import SkuwiseError
+from skuwise.rules.base.errors import SkuwiseError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -20,11 +20,11 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.model import Gpu, Node, Tick
-from skuwise.agent.store.limits import Limits
-from skuwise.agent.store.retention import RetentionJob
-from skuwise.agent.store.rollups import RollupJob
-from skuwise.agent.store.writer import Writer
+from skuwise.agent.store.retention.retention import RetentionJob
+from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.agent.store.writing.writer import Writer
 
 T0 = 1_790_002_800.0
 GPUS = [Gpu(f"GPU-{i}", i, "H100") for i in range(8)]

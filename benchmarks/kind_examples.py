@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from accuracy import coarse, hidden
-from skuwise.advisor.frame import Frame, Window
+from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.simulate.simulator import simulate
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.rules.catalog_loader import load_catalog
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.rules.catalog.loader import load_catalog
 
 UNTIL = 1_790_000_000.0 - 1_790_000_000.0 % 3600  # a fixed moment (2026-09-21): the same fleets every time
 HOUR = 3600.0

@@ -15,19 +15,19 @@ from typing import get_args
 
 from scoring import ABSTAINED, Score
 from series import NodeSeries, Row, read_series, rows_of
-from skuwise.advisor.frame import Window
-from skuwise.advisor.model import WorkloadVerdict
-from skuwise.advisor.moments import parse_moment
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.advisor.verdicts.verdict import judge
+from skuwise.advisor.core.advice_types import WorkloadVerdict
+from skuwise.advisor.core.frame import Window
+from skuwise.advisor.core.timestamps import parse_moment
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.verdicts.judge import judge
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick, Workload
-from skuwise.agent.sources.recording import read_recording
-from skuwise.agent.store.rollups import RollupJob
-from skuwise.agent.store.writer import Writer
-from skuwise.rules.catalog_loader import Catalog, load_catalog
-from skuwise.rules.errors import NothingToDo, UsageError
-from skuwise.rules.labels import BottleneckLabel, KindLabel
-from skuwise.rules.plain import clean
+from skuwise.agent.sources.replay.recording import read_recording
+from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import NothingToDo, UsageError
+from skuwise.rules.base.sanitize import clean
+from skuwise.rules.catalog.loader import Catalog, load_catalog
+from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
 
 LABELS = "labels.csv"
 RECORDING = ".jsonl.gz"

@@ -20,14 +20,14 @@ from pathlib import Path
 
 import numpy as np
 from pairs import TABLE, Pair, read_pairs
-from skuwise.advisor.moves.compared import assumed_group, compare, kind_of
-from skuwise.advisor.moves.prediction import Z90
-from skuwise.advisor.moves.rates import family
-from skuwise.rules.catalog import GpuSku
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.errors import EXIT_DONE, SkuwiseError
-from skuwise.rules.loader import packaged_rules
-from skuwise.rules.move_model import MODEL_FILE, MODEL_SCHEMA, MoveModel, Profiles, Residuals, load_profiles
+from skuwise.advisor.moves.predict.prediction import Z90
+from skuwise.advisor.moves.predict.sku_comparison import assumed_group, compare, kind_of
+from skuwise.advisor.moves.predict.sustained_rates import family
+from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
+from skuwise.rules.base.yaml_loader import packaged_rules
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.catalog.types import GpuSku
+from skuwise.rules.models.move_model import MODEL_FILE, MODEL_SCHEMA, MoveModel, Profiles, Residuals, load_profiles
 
 BASE = "hopper"
 RIDGE = 1.0  # in models: a class and architecture that one model speaks for is believed by half

@@ -20,13 +20,13 @@ from pathlib import Path
 import numpy as np
 from move_model import Seen, calibrate, look
 from pairs import TABLE, Pair, read_pairs
-from skuwise.advisor.moves.compared import compare, kind_of
-from skuwise.rules.catalog import GpuSku
-from skuwise.rules.catalog_loader import Catalog, load_catalog
-from skuwise.rules.columns import columns
-from skuwise.rules.errors import EXIT_DONE, SkuwiseError
-from skuwise.rules.move_model import MoveModel, Profiles, load_move_model, load_profiles
-from skuwise.rules.plain import clean
+from skuwise.advisor.moves.predict.sku_comparison import compare, kind_of
+from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
+from skuwise.rules.base.sanitize import clean
+from skuwise.rules.base.text_table import columns
+from skuwise.rules.catalog.loader import Catalog, load_catalog
+from skuwise.rules.catalog.types import GpuSku
+from skuwise.rules.models.move_model import MoveModel, Profiles, load_move_model, load_profiles
 
 CHANGE = math.log(1.2)  # a change of more than 20 %, whose direction must be right
 

@@ -27,17 +27,17 @@ from typing import Any
 
 import skuwise.advisor.mail
 import skuwise.advisor.report
-from skuwise.advisor.ledger.advising import Beside
+from skuwise.advisor.ledger.sync import Beside
 from skuwise.advisor.mail.letter import Letter
 from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.routes import Routes, Team
 from skuwise.advisor.mail.settings import ReportSettings
-from skuwise.advisor.report.dispatch import Time, send
-from skuwise.advisor.report.job import Job
+from skuwise.advisor.report.run import Job
+from skuwise.advisor.report.send import Time, send
 from skuwise.advisor.report.weekly import Report
 from skuwise.advisor.report.weeks import week_of
-from skuwise.advisor.source import Databases
-from skuwise.agent.clock import SystemClock
+from skuwise.advisor.telemetry.source import Databases
+from skuwise.agent.base.clock import SystemClock
 from skuwise.tests.mail_server import PASSWORD, USER, mail_server
 
 ADDRESSES = ("ops@example.org", "ads@example.org", "search@example.org")

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from skuwise.advisor.moves.rates import PRECISIONS
-from skuwise.advisor.moves.work import PhaseAsked, Question, gpus_of_a_copy
-from skuwise.rules.catalog import GpuSku
-from skuwise.rules.catalog_loader import Catalog
-from skuwise.rules.errors import UsageError
+from skuwise.advisor.moves.predict.sustained_rates import PRECISIONS
+from skuwise.advisor.moves.predict.typical_work import PhaseAsked, Question, gpus_of_a_copy
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.catalog.loader import Catalog
+from skuwise.rules.catalog.types import GpuSku
 
 TABLE = Path(__file__).parent / "data" / "sku_pairs.csv"
 NEEDED = ("model", "workload", "precision", "gpu_a", "gpu_b", "metric", "value_a", "value_b", "source")

@@ -59,11 +59,11 @@ def gpustat() -> Callable[[], object]:
 
 
 def ours(*, gpus_alone: bool) -> Callable[[], object]:
-    from skuwise.agent.clock import SystemClock
+    from skuwise.agent.base.clock import SystemClock
     from skuwise.agent.config import AgentConfig
-    from skuwise.agent.service.assembly import assemble
-    from skuwise.agent.service.opened import Opened
-    from skuwise.agent.service.recorder import Recorder
+    from skuwise.agent.service.runtime.assembly import assemble
+    from skuwise.agent.service.runtime.recorder import Recorder
+    from skuwise.agent.service.runtime.run_database import Opened
 
     folder = Path.cwd()
     config = AgentConfig(db=folder / f"ours-{os.getpid()}.db", sysfs=folder / "sys", dcgm_url="")

@@ -19,14 +19,14 @@ import time
 from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.simulate.build import Builder
-from skuwise.advisor.simulate.plan import Fleet, PlannedNode
-from skuwise.advisor.simulate.scenarios import plan
+from skuwise.advisor.simulate.fleet_builder import Builder
+from skuwise.advisor.simulate.fleet_plan import Fleet, PlannedNode
+from skuwise.advisor.simulate.output.writer import write_node
+from skuwise.advisor.simulate.scenarios.catalog import plan
 from skuwise.advisor.simulate.simulator import MINUTES_SECONDS
 from skuwise.advisor.simulate.skus import NODE_SKUS
-from skuwise.advisor.simulate.writing import write_node
-from skuwise.agent.store.writer import Writer
-from skuwise.rules.catalog_loader import load_catalog
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.catalog.loader import load_catalog
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
 DAYS = 14

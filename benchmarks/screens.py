@@ -25,8 +25,8 @@ from skuwise.advisor.simulate.simulator import simulate
 from skuwise.tests.fleet_on_screen import NOW, HandLoader, many, wide
 from skuwise.tui.app import SkuwiseApp
 from skuwise.tui.screens.fleet import Fleet
-from skuwise.tui.widgets.finder import Finder
 from skuwise.tui.widgets.heatmap import HeatMap
+from skuwise.tui.widgets.search_table import Finder
 from skuwise.tui.widgets.table import ItemTable
 from textual.widget import Widget
 

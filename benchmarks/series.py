@@ -16,8 +16,8 @@ from pathlib import Path
 from statistics import median
 
 from skuwise.agent.model import FABRIC_METRICS, GPU_METRICS, FabricPort, Metric, Tick
-from skuwise.rules.errors import UsageError
-from skuwise.rules.plain import clean
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.base.sanitize import clean
 
 MAX_ROWS = 5_000_000
 MAX_CELL = 4096

@@ -20,6 +20,7 @@ from contextlib import closing
 from pathlib import Path
 
 from skuwise.advisor.simulate.simulator import simulate
+from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.model import (
     FABRIC_METRICS,
     GPU_METRICS,
@@ -31,13 +32,12 @@ from skuwise.agent.model import (
     Period,
     Tick,
 )
-from skuwise.agent.store.codec import MEASURES
-from skuwise.agent.store.limits import Limits
-from skuwise.agent.store.log import checkpoint, log_bytes
-from skuwise.agent.store.node_writer import NodeWriter
-from skuwise.agent.store.retention import RetentionJob
-from skuwise.agent.store.rollups import RollupJob
-from skuwise.agent.store.writer import Writer
+from skuwise.agent.store.file.codec import MEASURES
+from skuwise.agent.store.file.wal import checkpoint, log_bytes
+from skuwise.agent.store.retention.retention import RetentionJob
+from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.agent.store.writing.node_writer import NodeWriter
+from skuwise.agent.store.writing.writer import Writer
 
 T0 = 1_790_002_800.0
 DAY = 86400.0

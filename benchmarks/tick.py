@@ -34,9 +34,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from node import agent_command, make_node, workers
-from skuwise.agent.service.jobs import prune, roll_all
-from skuwise.agent.store.limits import Limits
-from skuwise.agent.store.rollups import RollupJob
+from skuwise.agent.base.retention_limits import Limits
+from skuwise.agent.service.runtime.jobs import prune, roll_all
+from skuwise.agent.store.rollup.rollups import RollupJob
 from skuwise.tests.pages import VLLM, serving
 from storage import T0, begin, ticks
 

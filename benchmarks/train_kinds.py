@@ -3,7 +3,7 @@
     python benchmarks/train_kinds.py                     everything from nothing: some ten minutes on two cores
     python benchmarks/train_kinds.py --examples FILE     the examples of an earlier run, or made and kept there
 
-Multinomial logistic regression with an L2 penalty over the shapes of advisor/verdicts/kind_shapes.py, each kind, and
+Multinomial logistic regression with an L2 penalty over the shapes of `kind_signals`, each kind, and
 within it each bottleneck, with the same weight in all. The temperature is found on fleets left out by scenario, so
 that confidences are those of work the model has not met. Labels shuffled among the examples must fall to chance.
 """
@@ -26,10 +26,10 @@ from kind_examples import GAPS, OTHER_AGES, UNEVEN_STEPS, Example, Fleet
 from public_figures import FIGURES
 from scoring import Answer, calibration_error, macro_f1
 from sklearn.linear_model import LogisticRegression
-from skuwise.advisor.verdicts.kind_shapes import SHAPES, fingerprint, levels
-from skuwise.advisor.verdicts.kinds import WORKING
-from skuwise.rules.kind_model import FILE, SCHEMA
-from skuwise.rules.thresholds import load_kind_thresholds
+from skuwise.advisor.verdicts.kinds.kind_signals import SHAPES, fingerprint, levels
+from skuwise.advisor.verdicts.kinds.kinds import WORKING
+from skuwise.rules.models.kind_model import FILE, SCHEMA
+from skuwise.rules.policy.thresholds import load_kind_thresholds
 from threadpoolctl import threadpool_limits
 
 Matrix = npt.NDArray[np.float64]
@@ -215,7 +215,7 @@ def inputs(fleets: Sequence[Fleet] = FLEETS) -> str:
 
 def document(fitted: Fitted, noted: Mapping[str, str], declared: str) -> Iterator[str]:
     """The lines of the model's file."""
-    yield "# Weights (log-odds) by which the shapes of advisor/verdicts/kind_shapes.py speak for kinds."
+    yield "# Weights (log-odds) by which the shapes of advisor/verdicts/kinds/kind_signals.py speak for kinds."
     yield "# Made by `make model`; do not edit: change the shapes or the examples and make it anew."
     yield f"schema: {SCHEMA}"
     yield f'fingerprint: "{fingerprint(SHAPES)}"'

@@ -19,18 +19,18 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from skuwise.agent.clock import SteppedClock
+from skuwise.agent.base.clock import SteppedClock
+from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import Instant
 from skuwise.agent.sampler import run_loop
-from skuwise.agent.service.assembly import Agent, assemble
-from skuwise.agent.service.opened import Opened
-from skuwise.agent.service.own_process import resident_bytes, use_one_arena
-from skuwise.agent.service.recorder import Recorder
-from skuwise.agent.store.limits import Limits
-from skuwise.agent.store.log import checkpoint
-from skuwise.agent.store.retention import RetentionJob
-from skuwise.agent.store.rollups import RollupJob
+from skuwise.agent.service.exporter.process_stats import resident_bytes, use_one_arena
+from skuwise.agent.service.runtime.assembly import Agent, assemble
+from skuwise.agent.service.runtime.recorder import Recorder
+from skuwise.agent.service.runtime.run_database import Opened
+from skuwise.agent.store.file.wal import checkpoint
+from skuwise.agent.store.retention.retention import RetentionJob
+from skuwise.agent.store.rollup.rollups import RollupJob
 from skuwise.tests.nvmlstub import StubClock
 
 T0 = 1_790_002_800.0  # a full hour

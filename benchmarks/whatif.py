@@ -13,15 +13,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from skuwise.advisor.moves.groups import groups_of
-from skuwise.advisor.moves.market import elsewhere
-from skuwise.advisor.moves.money import PriceBook
-from skuwise.advisor.moves.scene import Scene, baseline
-from skuwise.advisor.moves.targets import candidates
+from skuwise.advisor.moves.base.pricing import PriceBook
+from skuwise.advisor.moves.base.workload_groups import groups_of
+from skuwise.advisor.moves.kinds.move_sku import candidates
+from skuwise.advisor.moves.kinds.other_providers import elsewhere
+from skuwise.advisor.moves.move_context import Scene, baseline
 from skuwise.advisor.simulate.simulator import simulate
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.rules.catalog_loader import load_catalog
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.rules.catalog.loader import load_catalog
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
 LIMIT_MILLISECONDS = 100

@@ -12,29 +12,23 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from .catalog_loader import load_catalog
-from .columns import columns
-from .custom import CustomRule, CustomRules, load_custom_rules
-from .errors import EXIT_DONE, RulesError, UsageError
-from .exceptions import Exceptions, RuleException, load_exceptions
-from .features import FEATURES
-from .gpu_files import GpuLibrary, load_gpus
-from .hour_prices import GPU_FLAG, SaidPrices, parse_flags, resolve
-from .loader import rules_root
-from .plain import clean
-from .premiums import load_premiums
-from .price_files import load_prices
-from .providers import load_providers
-from .resting_power import load_resting_power
-from .teams import load_teams
-from .templates import fill
-from .thresholds import (
-    Threshold,
-    WasteRule,
-    load_bottleneck_thresholds,
-    load_kind_thresholds,
-    load_waste_rules,
-)
+from .base.errors import EXIT_DONE, RulesError, UsageError
+from .base.sanitize import clean
+from .base.templates import fill
+from .base.text_table import columns
+from .base.yaml_loader import rules_root
+from .catalog.gpu_files import GpuLibrary, load_gpus
+from .catalog.hour_prices import GPU_FLAG, SaidPrices, parse_flags, resolve
+from .catalog.loader import load_catalog
+from .catalog.premiums import load_premiums
+from .catalog.price_files import load_prices
+from .catalog.providers import load_providers
+from .models.resting_power import load_resting_power
+from .policy.custom import CustomRule, CustomRules, load_custom_rules
+from .policy.exceptions import Exceptions, RuleException, load_exceptions
+from .policy.features import FEATURES
+from .policy.teams import load_teams
+from .policy.thresholds import Threshold, WasteRule, load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules
 
 
 def configure(command: str, parser: argparse.ArgumentParser) -> None:

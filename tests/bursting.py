@@ -16,14 +16,14 @@ import threading
 import time
 from pathlib import Path
 
-from skuwise.agent.clock import SystemClock
+from skuwise.agent.base.clock import SystemClock
 from skuwise.agent.model import Instant, Reading
-from skuwise.agent.service.bursts import MAX_GAP_SECONDS, Bursts
-from skuwise.agent.service.driver import Deadlines, GuardedDriver
-from skuwise.agent.sources.gpm import GpmSource
-from skuwise.agent.sources.infiniband import InfinibandSource
-from skuwise.agent.sources.nvml import NvmlSource
-from skuwise.agent.sources.nvml_session import NvmlSession
+from skuwise.agent.service.driver.bursts import MAX_GAP_SECONDS, Bursts
+from skuwise.agent.service.driver.guarded_nvml import Deadlines, GuardedDriver
+from skuwise.agent.sources.fabric.infiniband import InfinibandSource
+from skuwise.agent.sources.nvidia.gpm import GpmSource
+from skuwise.agent.sources.nvidia.nvml import NvmlSource
+from skuwise.agent.sources.nvidia.nvml_session import NvmlSession
 
 PERIOD_SECONDS, BUSY_SECONDS = 0.8, 0.5
 TICK_SECONDS = 0.2

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from skuwise.advisor.advice import advise
-from skuwise.advisor.bins import BinsArray
-from skuwise.advisor.frame import Frame
-from skuwise.advisor.model import Advice
-from skuwise.advisor.workbench import of_nodes
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.advisor.core.advice_types import Advice
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.histogram_array import BinsArray
+from skuwise.advisor.pipeline import advise
+from skuwise.advisor.views.whatif_session import of_nodes
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.frames import DECODE, FREE, HELD, TRAINING, FrameBuilder
 
 METRICS = (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.simulate.series import Series
+from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.tests.engines import prometheus, victoria
 from skuwise.tests.fleets import Fleet, Observed, Removal, compose, removals
 from skuwise.tests.fleets import hardware as hw

@@ -8,16 +8,16 @@ from functools import cache
 from threading import Event
 
 import numpy as np
-from skuwise.advisor.advice import advise
-from skuwise.advisor.explain import queries_of
-from skuwise.advisor.model import Advice, Decision
+from skuwise.advisor.cli.explain import queries_of
+from skuwise.advisor.core.advice_types import Advice, Decision
+from skuwise.advisor.pipeline import advise
 from skuwise.advisor.rulebook import Rulebook, load_rulebook
-from skuwise.advisor.subjects import find
 from skuwise.advisor.telemetry.health import health_of
-from skuwise.advisor.workbench import Workbench, workbench
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.errors import SkuwiseError
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.advisor.views.subjects import find
+from skuwise.advisor.views.whatif_session import Workbench, workbench
+from skuwise.rules.base.errors import SkuwiseError
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.frames import DECODE, HOUR, START, TRAINING, FrameBuilder
 from skuwise.tui.state import FINDINGS_WINDOW, Loaded, WindowChoice, with_decision
 

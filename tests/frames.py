@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-from skuwise.advisor.frame import Frame, Window
+from skuwise.advisor.core.frame import Frame, Window
 from skuwise.agent.model import BIN_EDGES
-from skuwise.agent.store import queries
+from skuwise.agent.store.reading import queries
 
 HOUR = 3600.0
 START = 1_788_000_000.0 // HOUR * HOUR  # a full hour; nothing depends on which

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-from skuwise.advisor.frame import Frame
+from skuwise.advisor.core.frame import Frame
 from skuwise.tests.fleets.jobs import GPUS, LEAST
 from skuwise.tests.fleets.unlabelled import MINUTE, BareFleet, JobTruth, Lived
 

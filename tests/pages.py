@@ -8,10 +8,10 @@ import socket
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from skuwise.agent.base.page_url import PageError
 from skuwise.agent.model import Instant
-from skuwise.agent.sources.exposition import PageParser
-from skuwise.agent.sources.page_url import PageError
-from skuwise.agent.sources.scrape import Page, Target
+from skuwise.agent.sources.scrape.prometheus_text import PageParser
+from skuwise.agent.sources.scrape.scraper import Page, Target
 
 Handler = Callable[[http.server.BaseHTTPRequestHandler], None]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from skuwise.advisor.advice import advise
-from skuwise.advisor.frame import Frame
-from skuwise.advisor.model import Advice
+from skuwise.advisor.core.advice_types import Advice
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.pipeline import advise
 from skuwise.advisor.telemetry.health import health_of
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.frames import DECODE, HOUR, START, TRAINING, FrameBuilder
 from skuwise.tui.state import FINDINGS_WINDOW, Loaded
 

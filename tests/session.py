@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 from skuwise.tests.fleet_on_screen import NOW, HandLoader
 from skuwise.tui.app import SkuwiseApp
-from skuwise.tui.loading import Loader
-from skuwise.tui.screens.page import PAGES
+from skuwise.tui.data.loaders import Loader
+from skuwise.tui.screens.base_page import PAGES
 from textual.pilot import Pilot
 
 PATIENCE_STEPS = 3000  # two minutes: a busy machine may take its time

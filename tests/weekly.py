@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from skuwise.advisor.model import (
+from skuwise.advisor.core.advice_types import (
     Advice,
     BottleneckVerdict,
     Configuration,
@@ -21,7 +21,7 @@ from skuwise.advisor.model import (
     Summary,
     WorkloadVerdict,
 )
-from skuwise.rules.catalog import Price
+from skuwise.rules.catalog.types import Price
 
 WEEK = 7 * 86400.0
 END = 1_794_787_200.0 // WEEK * WEEK + 4 * 86400.0  # a Monday, 00:00 UTC

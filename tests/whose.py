@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
-from skuwise.advisor.frame import Frame
+from skuwise.advisor.core.frame import Frame
 from skuwise.tests.fleets.owned import PodTruth
 
 LEAST_SECONDS = 1200.0

@@ -10,21 +10,15 @@ from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
-from ..advisor.model import Decision, WorkloadVerdict
-from ..rules.errors import SkuwiseError
-from ..rules.plain import clean
-from .habits import HabitsApp
-from .jobs import JobDone, JobFailed, Jobs, JobTold, Tell, settle
-from .loading import Loader
-from .remembered import Memory
-from .screens.asking import Answer, Asking
-from .screens.doctor import Doctor
-from .screens.entry import Entry
-from .screens.fleet import Fleet
-from .screens.moves import DecisionWanted, Moves
-from .screens.node import Node
-from .screens.overview import Overview
-from .screens.page import (
+from ..advisor.core.advice_types import Decision, WorkloadVerdict
+from ..rules.base.errors import SkuwiseError
+from ..rules.base.sanitize import clean
+from .data.app_base import HabitsApp
+from .data.background_jobs import JobDone, JobFailed, Jobs, JobTold, Tell, settle
+from .data.loaders import Loader
+from .data.preferences import Memory
+from .data.time_window import WINDOW_HINT, next_window, parse_window, window_of
+from .screens.base_page import (
     PAGES,
     Back,
     NodeWanted,
@@ -35,7 +29,14 @@ from .screens.page import (
     WorkloadWanted,
     WorkWanted,
 )
-from .screens.reading import Reading, help_text, plain
+from .screens.dialogs.decision_dialog import Answer, Asking
+from .screens.dialogs.input_dialog import Entry
+from .screens.dialogs.text_viewer import Reading, help_text, plain
+from .screens.doctor import Doctor
+from .screens.fleet import Fleet
+from .screens.moves import DecisionWanted, Moves
+from .screens.node import Node
+from .screens.overview import Overview
 from .screens.skus import CatalogWanted, Skus, SkuWanted
 from .screens.whatif import BenchWanted, WhatIf
 from .screens.workload import CourseWanted, Workload
@@ -43,7 +44,6 @@ from .screens.workloads import Workloads
 from .state import WINDOWS, Loaded, State, WindowChoice, with_decision
 from .themes import COLOURS, MONOCHROME, THEMES
 from .widgets.topbar import TopBar
-from .windows import WINDOW_HINT, next_window, parse_window, window_of
 
 _CLOCK_SECONDS = 5.0
 _SCREENS: dict[str, type[Page]] = {
@@ -247,7 +247,7 @@ class SkuwiseApp(HabitsApp):
         loaded = self.state.loaded
         if loaded is None:
             return
-        from ..advisor.render.explained import render_explained  # noqa: PLC0415 - it needs numpy: not at the start
+        from ..advisor.render.explain import render_explained  # noqa: PLC0415 - it needs numpy: not at the start
 
         advice = loaded.advice
         found = next((one for one in (*advice.findings, *advice.recommendations) if one.id == message.id), None)
@@ -261,7 +261,7 @@ class SkuwiseApp(HabitsApp):
         wanted, self._wanted = self._wanted, None
         if wanted is None:
             return
-        from ..advisor.subjects import find  # noqa: PLC0415
+        from ..advisor.views.subjects import find  # noqa: PLC0415
 
         try:
             found = find(loaded.advice, wanted)
@@ -291,7 +291,7 @@ class SkuwiseApp(HabitsApp):
 
     def on_course_wanted(self, message: CourseWanted) -> None:
         def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            from ..advisor.course import course_of  # noqa: PLC0415
+            from ..advisor.views.workload_timeline import course_of  # noqa: PLC0415
 
             loaded, book = message.loaded, self._loader.rulebook()
             course = course_of(loaded.frame, loaded.advice, message.workload, book.catalog, book.rules)
@@ -317,7 +317,7 @@ class SkuwiseApp(HabitsApp):
         self.jobs.start("catalog", work)
 
     def on_sku_wanted(self, message: SkuWanted) -> None:
-        from ..advisor.skus import sku_text  # noqa: PLC0415
+        from ..advisor.cli.skus import sku_text  # noqa: PLC0415
 
         self.push_screen(Reading("From the catalog", plain(sku_text(message.sku, message.catalog))))
 

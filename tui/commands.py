@@ -8,15 +8,15 @@ import sys
 import time
 from pathlib import Path
 
-from ..rules.errors import EXIT_DONE, UsageError
-from ..rules.plain import clean
+from ..rules.base.errors import EXIT_DONE, UsageError
+from ..rules.base.sanitize import clean
 
 
 def configure(command: str, parser: argparse.ArgumentParser) -> None:  # noqa: ARG001 - one command only
     """Give `parser` the options of ``skuwise tui``."""
-    from ..advisor.commands import add_ledger  # noqa: PLC0415
-    from ..advisor.hour_settings import add_prices  # noqa: PLC0415
-    from ..advisor.source import add_source_choice  # noqa: PLC0415
+    from ..advisor.cli.commands import add_ledger  # noqa: PLC0415
+    from ..advisor.cli.price_options import add_prices  # noqa: PLC0415
+    from ..advisor.telemetry.source import add_source_choice  # noqa: PLC0415
 
     choice = add_source_choice(parser)
     choice.add_argument("--demo", action="store_true", help="a small simulated fleet, the same every time")
@@ -39,11 +39,11 @@ def run_tui(options: argparse.Namespace) -> int:
         raise UsageError(
             "This terminal cannot place text (TERM=dumb).", "Use another one, or 'skuwise advise', which prints text."
         )
-    from ..advisor.hour_settings import said_prices  # noqa: PLC0415
-    from ..advisor.source import source_of  # noqa: PLC0415
+    from ..advisor.cli.price_options import said_prices  # noqa: PLC0415
+    from ..advisor.telemetry.source import source_of  # noqa: PLC0415
     from .app import SkuwiseApp  # noqa: PLC0415
-    from .loading import DEMO_NOW, DemoLoader, SourceLoader  # noqa: PLC0415
-    from .remembered import default_path, keep, recall  # noqa: PLC0415
+    from .data.loaders import DEMO_NOW, DemoLoader, SourceLoader  # noqa: PLC0415
+    from .data.preferences import default_path, keep, recall  # noqa: PLC0415
 
     mono = bool(os.environ.get("NO_COLOR")) or not has_colours(os.environ.get("TERM", ""))
     if options.demo:
@@ -84,6 +84,6 @@ def has_colours(term: str) -> bool:
 
 
 def _ledger_home(options: argparse.Namespace) -> Path | None:
-    from ..advisor.ledger.place import default_path  # noqa: PLC0415
+    from ..advisor.ledger.file.paths import default_path  # noqa: PLC0415
 
     return None if options.no_ledger or options.ledger is not None else default_path(os.environ)

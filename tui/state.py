@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..advisor.model import Advice, Decision, WorkloadVerdict
-from ..advisor.moments import span
+from ..advisor.core.advice_types import Advice, Decision, WorkloadVerdict
+from ..advisor.core.timestamps import span
 
 if TYPE_CHECKING:
-    from ..advisor.frame import Frame
+    from ..advisor.core.frame import Frame
     from ..advisor.telemetry.health import Health
 
 # What was read longer ago is marked as old: a rollup of minutes is long past then.

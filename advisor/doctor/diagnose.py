@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from ...rules.catalog import Price
-from ...rules.catalog_loader import Catalog
-from ...rules.hour_prices import SOURCE
-from ..model import Unobserved
-from ..moves.price_book import PriceBook
-from ..peak import most_at_once
-from ..verdicts.facts import NodeFacts
-from .facts import MEASURES, GpuTold, Measure, NodeTold, Told, applies
-from .gaps import gaps_of
-from .model import Diagnosis, Labels, MetricCoverage, NodeState, Readiness
+from ...rules.catalog.hour_prices import SOURCE
+from ...rules.catalog.loader import Catalog
+from ...rules.catalog.types import Price
+from ..core.advice_types import Unobserved
+from ..core.intervals import most_at_once
+from ..moves.base.price_book import PriceBook
+from ..verdicts.types import NodeFacts
+from .checks.facts import MEASURES, GpuTold, Measure, NodeTold, Told, applies
+from .checks.gaps import gaps_of
+from .types import Diagnosis, Labels, MetricCoverage, NodeState, Readiness
 
 _FABRICS = ("infiniband", "ethernet")
 

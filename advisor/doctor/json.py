@@ -7,8 +7,8 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
-from ..moments import rfc3339
-from .model import Diagnosis
+from ..core.timestamps import rfc3339
+from .types import Diagnosis
 
 SCHEMA = "skuwise.doctor/1"
 

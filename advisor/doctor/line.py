@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..frame import Frame
-from ..model import Advice
-from ..moments import span
-from .gaps import WINDOW_SHARE
+from ..core.advice_types import Advice
+from ..core.frame import Frame
+from ..core.timestamps import span
+from .checks.gaps import WINDOW_SHARE
 
 # Measure -> the columns of the frame's `gpu` of which one is enough to tell it.
 _CORE: Mapping[str, tuple[str, ...]] = {

@@ -9,23 +9,23 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...agent.model import Role
-from ...rules.catalog_loader import Catalog
-from ...rules.errors import NothingToDo
-from ..frame import Window
-from ..moments import minute
-from ..telemetry.prometheus.answers import Answer, Grid, Labels
-from ..telemetry.prometheus.client import Client
-from ..telemetry.prometheus.names import NODE_LABELS, agent_node, gpu_of, node_of
-from ..telemetry.prometheus.probe import Server, server_of
-from ..telemetry.prometheus.queries import AGENT_ANCHOR, ANCHORS, selector
-from . import presence
-from .exporters import exporters_of, exporters_queries
-from .facts import GPU_MEASURES, GpuTold, NodeTold, Told
-from .identity import Described, described, identity_queries
-from .kubernetes import SERIES, pods_told
-from .moments import HOUR, MOMENTS, Asker, first, newest, spread
-from .presence import Look
-from .slurm import seen_on_server
+from ...rules.base.errors import NothingToDo
+from ...rules.catalog.loader import Catalog
+from ..core.frame import Window
+from ..core.timestamps import minute
+from ..telemetry.prometheus.client.client import Client
+from ..telemetry.prometheus.client.discovery import Server, server_of
+from ..telemetry.prometheus.client.response import Answer, Grid, Labels
+from ..telemetry.prometheus.promql.labels import NODE_LABELS, agent_node, gpu_of, node_of
+from ..telemetry.prometheus.promql.promql import AGENT_ANCHOR, ANCHORS, selector
+from .checks import presence
+from .checks.exporters import exporters_of, exporters_queries
+from .checks.facts import GPU_MEASURES, GpuTold, NodeTold, Told
+from .checks.identity import Described, described, identity_queries
+from .checks.kubernetes import SERIES, pods_told
+from .checks.presence import Look
+from .checks.slurm import seen_on_server
+from .sampled_moments import HOUR, MOMENTS, Asker, first, newest, spread
 
 _NAMES = (
     "DCGM_FI_.+|skuwise_.+|node_infiniband_(port_data_transmitted_bytes_total|rate_bytes_per_second)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...agent.sources.dcgm import FIELDS
+from ...agent.sources.scrape.dcgm import FIELDS
 
 _OF_FIELD = {field.metric: field.csv for field in FIELDS}
 DCGM_FILE = "dcgm-exporter's CSV of counters (-f, or the Helm value customMetrics)"

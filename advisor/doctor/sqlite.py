@@ -7,16 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...agent.slurm_job import SlurmJob
-from ...agent.store import coverage, queries
-from ...agent.store.coverage import FAMILIES, GPU_METRICS
-from ...agent.store.slurm_rows import SLURM_JOBS_SINCE
-from ...rules.errors import NothingToDo, SkuwiseError
-from ..frame import Window
-from ..moments import minute
-from ..telemetry.apart import Apart, Reading
-from ..telemetry.sqlite import CLOCK_TOLERANCE_SECONDS, database_files, left_out, spans_of
-from .facts import BUSY_LEVEL, Absent, Exporter, GpuTold, JobSeen, NodeTold, Told
+from ...agent.base.slurm_job import SlurmJob
+from ...agent.store.reading import coverage, queries
+from ...agent.store.reading.coverage import FAMILIES, GPU_METRICS
+from ...agent.store.writing.slurm_rows import SLURM_JOBS_SINCE
+from ...rules.base.errors import NothingToDo, SkuwiseError
+from ..core.frame import Window
+from ..core.timestamps import minute
+from ..telemetry.sqlite.reader import CLOCK_TOLERANCE_SECONDS, database_files, left_out, spans_of
+from ..telemetry.sqlite.reading_process import Apart, Reading
+from .checks.facts import BUSY_LEVEL, Absent, Exporter, GpuTold, JobSeen, NodeTold, Told
 
 HOUR = 3600.0
 

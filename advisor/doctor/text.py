@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from ...rules.plain import clean
-from .. import words
-from ..moments import day, minute, span
+from ...rules.base.sanitize import clean
+from ..core import formatting as words
+from ..core.timestamps import day, minute, span
 from ..render.console import console_of, indented, line, table, written
-from .model import Diagnosis, Gap, MetricCoverage, NodeState
+from .types import Diagnosis, Gap, MetricCoverage, NodeState
 
 SHOWN_NODES = 12
 _LISTED = 4

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeGuard
 
-from ..model import Decision
-from .kept import NO_FIGURES, Figures, Ground, Realised
+from ..core.advice_types import Decision
+from .records import NO_FIGURES, Figures, Ground, Realised
 
 Act = Literal[
     "proposed", "accepted", "snoozed", "dismissed", "done", "measured", "regressed", "trial", "tried", "expired"

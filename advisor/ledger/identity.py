@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from sqlite_utils import Database
 
-from ...rules.plain import clean
-from ..model import Fleet
+from ...rules.base.sanitize import clean
+from ..core.advice_types import Fleet
 from .entries import Entry
-from .guard import FLAG, MOMENT, TEXT, Guarded, read_json
+from .file.guard import FLAG, MOMENT, TEXT, Guarded, read_json
 
 _FLEETS = {
     "id": str, "name": str, "simulated": int, "match": str, "clusters": str, "server": str, "labels": str,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..model import DecisionState, Interval
+from ..core.advice_types import DecisionState, Interval
 from .entries import Entry
-from .kept import Realised
+from .records import Realised
 
 # Moves after which a series holds less; of others the GPU-hours follow from the time.
 _FREES = ("reduce-gpus", "mig-slice", "release", "schedule-off")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..model import Interval, WorkloadVerdict
+from ..core.advice_types import Interval, WorkloadVerdict
 from .entries import Entry
-from .kept import TRIAL_HOURS, Ground, Measure, Tried, Verdict
-from .measuring import rate_ratio
-from .seen import Seen, hours, measure, spans
-from .whereabouts import fits_target
+from .move_state import fits_target
+from .observation import Seen, hours, measure, spans
+from .realised_savings import rate_ratio
+from .records import TRIAL_HOURS, Ground, Measure, Tried, Verdict
 
 # What two replicas of the same service on the same GPU differ by, for want of a published figure (assumed): a
 # prediction narrower than that is not held to be wrong by less.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from email.headerregistry import Address
 
-from ...rules.errors import UsageError
+from ...rules.base.errors import UsageError
 
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"

@@ -1,6 +1,6 @@
 """How reports are made and sent: the section ``[report]`` of the settings files, then ``SKUWISE_REPORT_*``.
 
-No secret stands in a setting, only the name of the file that holds it (advisor/credentials.py).
+No secret stands in a setting, only the name of the file that holds it (advisor/core/credentials.py).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from ...agent.config import SYSTEM_FILE, parse_flag
-from ...agent.sections import Reader, among, path, paths, read_section, seconds, text, texts, whole
-from ...rules.errors import UsageError
+from ...agent.settings_reader import Reader, among, path, paths, read_section, seconds, text, texts, whole
+from ...rules.base.errors import UsageError
 from .addresses import bare_address, sender_address
 
 SECTION = "report"

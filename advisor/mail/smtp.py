@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
 
-from ...agent.deadline import Deadline
-from ...agent.inventory.text import clean_text
-from ...rules.errors import UsageError
+from ...agent.base.deadline import Deadline
+from ...agent.base.safe_text import clean_text
+from ...rules.base.errors import UsageError
+from .delivery import CarrierDownError
 from .parcel import Parcel, Reply
-from .sending import CarrierDownError
 from .settings import ReportSettings
 
 # The talk before a content has so many times the timeout of one answer: a server that drips would be waited for without

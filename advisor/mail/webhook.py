@@ -9,8 +9,8 @@ from http.client import HTTPException
 import requests
 import urllib3
 
-from ...agent.inventory.text import clean_text
-from ..http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession
+from ...agent.base.safe_text import clean_text
+from ..core.http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession
 from .letter import Letter
 from .parcel import Parcel, Reply
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .scene import Option
+from .move_context import Option
 
 Array = NDArray[np.float64]
 

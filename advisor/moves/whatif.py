@@ -13,22 +13,22 @@ from functools import cached_property
 
 import numpy as np
 
-from ...rules.catalog import GpuSku, NodeSku, Price
-from ..model import Interval, Realisation
-from ..moments import day
-from .clocks import ClockMove, PowerAtWork, predict_clock, watts_at
-from .counts import predict_count
-from .found import ClockChange
-from .gates import fewer_gpus_gates, gates
-from .groups import HOURS_PER_MONTH
-from .money import realisation
-from .outcome import Choice, Outcome, Side
-from .prediction import SAME_GPU, Array, Link, Prediction, Refusal, percentiles
-from .scene import DRAWS, Baseline, Scene, gpus_needed, load_words, nodes_for
-from .slices import SliceFit
-from .slicing import fitting, per_gpu
-from .targets import ELSEWHERE, job_hours, link_of
+from ...rules.catalog.types import GpuSku, NodeSku, Price
+from ..core.advice_types import Interval, Realisation
+from ..core.timestamps import day
+from .base.constraints import fewer_gpus_gates, gates
+from .base.finding_context import ClockChange
+from .base.pricing import realisation
+from .base.workload_groups import HOURS_PER_MONTH
+from .kinds.mig_slice import fitting, per_gpu
+from .kinds.move_sku import ELSEWHERE, job_hours, link_of
+from .move_context import DRAWS, Baseline, Scene, gpus_needed, load_words, nodes_for
+from .predict.clock_model import ClockMove, PowerAtWork, predict_clock, watts_at
+from .predict.gpu_count_model import predict_count
+from .predict.mig_model import SliceFit
+from .predict.prediction import SAME_GPU, Array, Link, Prediction, Refusal, percentiles
 from .waste.energy import JOULES_PER_KILOWATT_HOUR, worth_words
+from .whatif_result import Choice, Outcome, Side
 
 SEED = 20
 Predicted = MutableMapping[tuple[str, Link], Prediction | Refusal]

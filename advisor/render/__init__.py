@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..model import Advice
+    from ..core.advice_types import Advice
 
 FORMATS = ("table", "json", "csv", "markdown", "html")
 

@@ -14,12 +14,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from .. import words
-from ..model import Reconciliation
-from ..report.page import Chart
-from ..report.story import Change, Story
-from ..report.sums import NOT_OBSERVED, FabricSum
-from ..report.telling import FABRIC, KINDS, MONEY, kinds_words
+from ..core import formatting as words
+from ..core.advice_types import Reconciliation
+from ..views.document.aggregates import NOT_OBSERVED, FabricSum
+from ..views.document.mail_document import FABRIC, KINDS, MONEY, kinds_words
+from ..views.document.report_content import Change, Story
+from ..views.document.types import Chart
 
 _INK = "#7b7b7b"
 # Blue and vermilion of the Okabe-Ito palette, which colour-blind readers can tell apart; each keeps 3:1 on white and on

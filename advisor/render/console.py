@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ...rules.plain import clean
+from ...rules.base.sanitize import clean
 
 MIN_WIDTH = 60
 

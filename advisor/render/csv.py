@@ -10,11 +10,12 @@ import io
 import math
 import re
 
-from ...rules.catalog import Price
-from ...rules.plain import clean
-from .. import coverage, words
-from ..model import Advice, Interval
-from ..moments import rfc3339
+from ...rules.base.sanitize import clean
+from ...rules.catalog.types import Price
+from ..core import formatting as words
+from ..core.advice_types import Advice, Interval
+from ..core.timestamps import rfc3339
+from ..views import coverage
 
 COLUMNS = (
     "row", "id", "name", "workload", "node", "rule_or_action", "label", "bottleneck", "severity_or_risk", "confidence",

@@ -11,10 +11,10 @@ import css_inline
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ..model import Advice
-from ..report.page import Chart, Page
-from ..report.story import story_of
-from ..report.whole import whole_page_of
+from ..core.advice_types import Advice
+from ..views.document.advice_document import whole_page_of
+from ..views.document.report_content import story_of
+from ..views.document.types import Chart, Page
 from .charts import charts_of
 
 _BLANKS = re.compile(r"\s*\n\s*")

@@ -9,8 +9,17 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
-from ..model import Advice, Configuration, Decision, Finding, Interval, Recommendation, Summary, WorkloadVerdict
-from ..moments import rfc3339
+from ..core.advice_types import (
+    Advice,
+    Configuration,
+    Decision,
+    Finding,
+    Interval,
+    Recommendation,
+    Summary,
+    WorkloadVerdict,
+)
+from ..core.timestamps import rfc3339
 
 SCHEMA = "skuwise.advice/1"
 

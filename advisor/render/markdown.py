@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ...rules.plain import clean
-from .. import coverage, words
-from ..model import Advice, Evidence, Finding, Recommendation
-from ..moments import rfc3339
-from .groups import Case, best, cases, loose
+from ...rules.base.sanitize import clean
+from ..core import formatting as words
+from ..core.advice_types import Advice, Evidence, Finding, Recommendation
+from ..core.timestamps import rfc3339
+from ..views import coverage
+from ..views.finding_groups import Case, best, cases, loose
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~$<>&=:@-])")
 

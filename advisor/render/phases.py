@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .. import words
-from ..model import Phase, WorkloadVerdict
-from ..moments import minute, span
+from ..core import formatting as words
+from ..core.advice_types import Phase, WorkloadVerdict
+from ..core.timestamps import minute, span
 
 
 @dataclass(frozen=True, slots=True)

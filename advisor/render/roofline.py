@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Iterable
 from itertools import pairwise
 
-from ...rules.plain import clean
-from ..roofline import Place, Roof, Roofline
-from ..words import percent
+from ...rules.base.sanitize import clean
+from ..core.formatting import percent
+from ..views.roofline import Place, Roof, Roofline
 from . import svg
 
 WIDTH, HEIGHT = 760, 480

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from xml.sax.saxutils import escape, quoteattr
 
-from ...rules.plain import clean
+from ...rules.base.sanitize import clean
 
 # class -> (on light, on dark, dash)
 SERIES: tuple[tuple[str, str, str, str], ...] = (

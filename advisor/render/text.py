@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
-from .. import coverage, words
-from ..model import Advice, Recommendation, WorkloadVerdict
+from ..core import formatting as words
+from ..core.advice_types import Advice, Recommendation, WorkloadVerdict
+from ..views import coverage
+from ..views.finding_groups import Case, best, best_way, cases, loose
 from .console import console_of, indented, line, table, written
-from .groups import Case, best, best_way, cases, loose
 from .phases import phase_sentence
 
 SHOWN_WORKLOADS = 30

@@ -8,17 +8,17 @@ import io
 import json
 from collections.abc import Sequence
 
-from ...rules.plain import clean
+from ...rules.base.sanitize import clean
+from ..core.timestamps import day
 from ..mail.letter import Attachment, Image, Letter
-from ..moments import day
 from ..render.charts import charts_of
 from ..render.csv import cell, render_csv
 from ..render.html import mail_html
 from ..render.json import render_json
-from ..render.letter_text import page_text
-from .sections import Lengths
-from .story import Story, TeamRow
-from .telling import page_of
+from ..render.plain_text import page_text
+from ..views.document.mail_document import page_of
+from ..views.document.report_content import Story, TeamRow
+from ..views.document.sections import Lengths
 
 SUBJECT_MAX = 150
 # Bytes: Gmail shows no more than 102 kB of a mail. Only names of thousands of signs come near.

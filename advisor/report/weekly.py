@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..core.advice_types import Advice, Fleet
 from ..ledger.outcomes import Outcome
 from ..mail.letter import Letter
 from ..mail.routes import Routes, Team
-from ..model import Advice, Fleet
+from ..views.document.report_content import story_of
+from .by_team import outcomes_of, share_out
 from .letters import letter_of
-from .shares import outcomes_of, share_out
-from .story import story_of
 
 # Who is told of the whole fleet: the administrators.
 FLEET = Team("", ())

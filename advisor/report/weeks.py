@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...rules.errors import SkuwiseError, UsageError
-from ..moments import day, minute
+from ...rules.base.errors import SkuwiseError, UsageError
+from ..core.timestamps import day, minute
 
 WEEK_SECONDS = 7 * 86400.0
 _FIRST_MONDAY = 4 * 86400.0  # 1970-01-05

@@ -6,7 +6,7 @@ of the hardware; `signals` is what counters show of that; `rollup` and `writing`
 
 from __future__ import annotations
 
-from .scenarios import SCENARIOS
+from .scenarios.catalog import SCENARIOS
 from .simulator import SimulationReport, simulate
 
 __all__ = ["SCENARIOS", "SimulationReport", "simulate"]

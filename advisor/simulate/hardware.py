@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...agent.model import FabricPort, Gpu, Node
-from ...rules.catalog import GpuSku, NodeSku
-from ..simulated import gpu_uuid, simulated_hex
+from ...rules.catalog.types import GpuSku, NodeSku
+from ..core.simulated_ids import gpu_uuid, simulated_hex
 
 # What real kernels sustain where the catalog has no measurement: the middle of the measured etas of data-centre parts
 # (BF16 GEMM 0.73-0.91, HBM 0.77-0.92, NVLink all-reduce 0.66-0.80).

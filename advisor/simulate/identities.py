@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...agent.inventory.frameworks import framework_of
-from ...agent.inventory.ids import series_id, workload_id
+from ...agent.inventory.identity.ids import series_id, workload_id
+from ...agent.inventory.processes.frameworks import framework_of
 from ...agent.model import Workload
 
 # Share of workloads whose name, framework and command say nothing about them: the shape of the signals must do.

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ...agent.store.writer import Writer
-from ...rules.catalog_loader import load_catalog
-from ...rules.errors import UsageError
-from .build import Builder
-from .grid import HOUR
-from .plan import Fleet, PlannedNode, Truth
-from .scenarios import plan
+from ...agent.store.writing.writer import Writer
+from ...rules.base.errors import UsageError
+from ...rules.catalog.loader import load_catalog
+from .fleet_builder import Builder
+from .fleet_plan import Fleet, PlannedNode, Truth
+from .output.writer import write_node
+from .scenarios.catalog import plan
+from .signals.time_grid import HOUR
 from .skus import NODE_SKUS
-from .writing import write_node
 
 _DAY = 86400.0
 MINUTES_SECONDS = 6 * 3600.0

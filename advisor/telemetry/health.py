@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ..frame import Frame
-from .scalars import known, text, whole
+from ..core.frame import Frame
+from ..core.scalars import known, text, whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from typing import Any, cast
 
 import pandas as pd
 
-from ...agent.inventory.ids import series_id, slurm_parts, workload_id
-from ...agent.slurm_job import SlurmJob
+from ...agent.base.slurm_job import SlurmJob
+from ...agent.inventory.identity.ids import series_id, slurm_parts, workload_id
 from ...agent.slurm_jobs.choice import nodes_of, of_cluster
-from ...agent.store.slurm_rows import short_name
-from ..frame import Frame
+from ...agent.store.writing.slurm_rows import short_name
+from ..core.frame import Frame
 
 SLURM = "slurm"
 # The prolog runs before a job's first sample and the epilog after its last; a scan or a scrape lies between.

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from ...agent.store import queries
-from ...rules.errors import SkuwiseError, StoreError
-from .apart import Apart, Reading
-from .devices import (
+from ...agent.store.reading import queries
+from ...rules.base.errors import SkuwiseError, StoreError
+from .device_series import (
     GPU_GAUGES,
     HOST,
     HOST_GAUGES,
@@ -27,6 +26,7 @@ from .devices import (
     joined,
     port_known,
 )
+from .sqlite.reading_process import Apart, Reading
 
 # The agent writes ten seconds at once (`Writer.open`). What is shown is so much older than now that the next seconds
 # are there when their turn comes, and a live view moves evenly.

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...agent.config import DEFAULT_TEAM_LABELS, KUBERNETES, SYSTEM_FILE, parse_labels
-from ...agent.sections import path, read_section
+from ...agent.settings_reader import path, read_section
 
 _KEYS = {
     "team_labels": ("team_labels", parse_labels),

@@ -1,4 +1,4 @@
-"""What is known of a workload, as named numbers (rules/features.py has their names and units): how each is formed.
+"""What is known of a workload, as named numbers, and how each is formed (`rules.policy.features` has names and units).
 
 A feature that cannot be told is absent. Means are weighted by observed seconds; "busy" rows are those not idle.
 """
@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..bins import BinsArray
-from ..frame import Frame
-from .measures import bins_quantile, stacked_bins
-from .workloads import Session
+from ..core.frame import Frame
+from ..core.histogram_array import BinsArray
+from .utilization import bins_quantile, stacked_bins
+from .workloads.attribution import Session
 
 Features = Mapping[str, float]
 Floats = npt.NDArray[np.float64]
@@ -30,7 +30,7 @@ DEMAND_MEASURES = ("c", "m", "n", "power", "sm", "g")
 SYNC_ROWS_MIN = 6
 # A correlation of each hour with the next needs so many hours to be more than chance.
 DRIFT_HOURS_MIN = 8
-# An autocorrelation peak is looked for only where the samples are fine enough (agent/store/dynamics.py: 1 s).
+# An autocorrelation peak is looked for only where the samples are fine enough (agent/statistics/signal_stats.py: 1 s).
 PERIOD_INTERVAL_MAX_SECONDS = 1.5
 
 

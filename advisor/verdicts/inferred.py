@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..model import Alternative, BottleneckVerdict, KindVerdict
+from ..core.advice_types import Alternative, BottleneckVerdict, KindVerdict
 
 # Of the gangs found on simulated fleets some nine in ten are a job with exactly its GPUs.
 INFERRED_SHARE = 0.9

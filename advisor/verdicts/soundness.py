@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..bins import BinsArray
-from ..frame import Frame, parents
-from ..moments import minute, span
+from ..core.frame import Frame, parents
+from ..core.histogram_array import BinsArray
+from ..core.timestamps import minute, span
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from ...rules.errors import SkuwiseError, UsageError
+from ...rules.base.errors import SkuwiseError, UsageError
 from ..config import AgentConfig
+from .agent_process import MODES, Mode, running_agent, watching
 from .measure import SETTLE_SECONDS, Impact, Run, measure, run_beside
 from .report import GPU_FREE_WORK
-from .watching import MODES, Mode, running_agent, watching
-from .work import probe_work, users_work
+from .workload import probe_work, users_work
 
 MAX_ROUNDS = 1000
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from .agent_process import OFF, Cost, Mode, Watching
 from .statistics import Slowdown, orders, slowdowns
-from .watching import OFF, Cost, Mode, Watching
 
 # Before each run, with and without an agent: what it does at its start is over, and a GPU's heat meets all alike.
 SETTLE_SECONDS = 3.0

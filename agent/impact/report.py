@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import statistics
 
-from ...rules.columns import columns
-from ...rules.plain import clean
+from ...rules.base.sanitize import clean
+from ...rules.base.text_table import columns
+from .agent_process import OFF
 from .measure import Impact, ModeResult
 from .statistics import LEVEL, MIN_ROUNDS, Slowdown
-from .watching import OFF
 
 NO_GPU = "No GPU was read, so this is the host's share alone: what reading a GPU costs the work on it is not in here."
 GPU_FREE_WORK = (

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from ...rules.errors import SkuwiseError
+from ...rules.base.errors import SkuwiseError
 
 MARK = "# Written by skuwise agent install; uninstall removes it. Changes belong into a drop-in."
 _COMMAND = "/usr/bin/skuwise"  # what the units in the package run

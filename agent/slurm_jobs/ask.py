@@ -15,8 +15,8 @@ import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from ...rules.errors import SkuwiseError, UsageError
-from ..inventory.text import clean_text
+from ...rules.base.errors import SkuwiseError, UsageError
+from ..base.safe_text import clean_text
 from .reading import Keep, Reading, everything
 from .sacct import read_sacct
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..slurm_job import SlurmJob
-from ..store.slurm_rows import short_name
+from ..base.slurm_job import SlurmJob
+from ..store.writing.slurm_rows import short_name
 from .nodelist import expanded
 
 # A scan is 10 s, and the first look at a process may be a few scans late.

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from datetime import tzinfo
 from pathlib import Path
 
-from ...rules.errors import EXIT_DONE, NothingToDo, UsageError
+from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
+from ..base.durations import parse_duration
 from ..config import load_config
-from ..durations import parse_duration
-from ..store.slurm_rows import prepare, write_jobs
+from ..store.writing.slurm_rows import prepare, write_jobs
 from .ask import ask_sacct
 from .choice import OfNode
 from .reading import Keep, Reading, everything

@@ -14,8 +14,8 @@ from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from typing import Any
 
-from ..inventory.redact import redact_name
-from ..inventory.text import clean_text
+from ..base.safe_text import clean_text
+from ..inventory.redaction.redact import redact_name
 
 # JobID: 22, 22_7 (task of an array), 22_[1-10%2] (tasks that wait), 22+1 (part of a heterogeneous job), each with
 # .batch, .extern, .interactive or a step's number behind it.

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
-from ...rules.errors import NothingToDo, UsageError
-from ..slurm_job import SlurmJob
+from ...rules.base.errors import NothingToDo, UsageError
+from ..base.slurm_job import SlurmJob
 from .fields import (
     MOST_COUNT,
     NOT_BEGUN,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from ..inventory.hostlist import expand
+from ..inventory.identity.hostlist import expand
 
 # No cluster has more nodes; a list of more is refused before it is written out.
 MAX_NODES = 65_536

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from ..slurm_job import SlurmJob
+from ..base.slurm_job import SlurmJob
 
 # A year of a cluster that runs 3,000 jobs a day. More is asked for in parts, or narrowed by `keep`.
 MAX_JOBS = 1_000_000

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ...rules.errors import SkuwiseError, UsageError
-from ...rules.files import open_stream
-from ..deadline import Deadline
-from ..http_head import BoundedResponse
+from ...rules.base.errors import SkuwiseError, UsageError
+from ...rules.base.files import open_stream
+from ..base.deadline import Deadline
+from ..base.http_head import BoundedResponse
 from .json_jobs import MAX_JSON_BYTES, read_json
 from .reading import Keep, Reading, everything
 from .settings import SlurmSettings

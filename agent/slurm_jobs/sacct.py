@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import BinaryIO
 
-from ...rules.errors import NothingToDo, UsageError
-from ..slurm_job import SlurmJob
+from ...rules.base.errors import NothingToDo, UsageError
+from ..base.slurm_job import SlurmJob
 from .fields import (
     NOT_BEGUN,
     parse_count,

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from ...rules.errors import UsageError
-from ...rules.plain import clean
+from ...rules.base.errors import UsageError
+from ...rules.base.sanitize import clean
 from ..config import SYSTEM_FILE, parse_flag
-from ..sections import Reader, read_section, seconds
+from ..settings_reader import Reader, read_section, seconds
 
 SECTION = "slurm"
 _VERSION = re.compile(r"v0\.0\.\d{1,3}", re.ASCII)

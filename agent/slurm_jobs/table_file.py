@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from datetime import tzinfo
 from pathlib import Path
 
-from ...rules.errors import SkuwiseError, UsageError
-from ...rules.files import open_stream, standard_input
-from ..slurm_job import SlurmJob
+from ...rules.base.errors import SkuwiseError, UsageError
+from ...rules.base.files import open_stream, standard_input
+from ..base.slurm_job import SlurmJob
 from .json_jobs import read_json
 from .reading import Keep, Reading, everything
 from .sacct import read_sacct

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..model import Absence, Capability, Instant, Probe, Reading
 from .counters import CounterRate, Gap
-from .keptfile import KeptFile
+from .sysfs_file import KeptFile
 
 # /proc/diskstats counts sectors of 512 bytes whatever the disk's own are (kernel, Documentation/admin-guide/iostats).
 _SECTOR_BYTES = 512

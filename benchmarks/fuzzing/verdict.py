@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Literal
 
-from skuwise.rules.errors import SkuwiseError
+from skuwise.rules.base.errors import SkuwiseError
 
 from .target import BrokenPromiseError
 

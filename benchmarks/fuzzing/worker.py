@@ -13,7 +13,7 @@ import time
 import warnings
 from pathlib import Path
 
-from skuwise.rules.errors import SkuwiseError
+from skuwise.rules.base.errors import SkuwiseError
 
 from .target import Target, mutation
 from .verdict import Fault, fault_of, fault_of_sentence, unfit

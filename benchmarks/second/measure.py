@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.simulate import rollup  # the device both generators are measured with; tested against the agent's
-from skuwise.agent.store.codec import RollupTable
-from skuwise.agent.store.node_writer import NodeWriter
-from skuwise.agent.store.writer import Writer
+from skuwise.advisor.simulate.signals import (
+    rollup,  # the device both generators are measured with; tested against the agent's
+)
+from skuwise.agent.store.file.codec import RollupTable
+from skuwise.agent.store.writing.node_writer import NodeWriter
+from skuwise.agent.store.writing.writer import Writer
 
 from .activity import F
 from .counters import Counted, Node

@@ -1,6 +1,6 @@
 """Where the self-contained build begins: the agent's commands alone, and its own modules by ``-m``.
 
-The agent starts child processes as ``sys.executable -P -m MODULE`` (agent/child.py); here that executable is this
+The agent starts child processes as ``sys.executable -P -m MODULE`` (`self_command`); here that executable is this
 program.
 """
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from PIL import Image
 from skuwise.advisor.advise import read_and_advise
+from skuwise.advisor.core.advice_types import WorkloadVerdict
 from skuwise.advisor.mail.letter import Letter
-from skuwise.advisor.mail.message import inlined
-from skuwise.advisor.model import WorkloadVerdict
+from skuwise.advisor.mail.mime import inlined
+from skuwise.advisor.report.by_team import share_out
 from skuwise.advisor.report.letters import letter_of
-from skuwise.advisor.report.shares import share_out
-from skuwise.advisor.report.story import story_of
 from skuwise.advisor.simulate.simulator import simulate
+from skuwise.advisor.views.document.report_content import story_of
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z: the pictures are the same whenever they are drawn
 WEEK = 7 * 86400.0

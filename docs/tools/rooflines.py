@@ -5,13 +5,13 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from skuwise.advisor.model import WorkloadVerdict
+from skuwise.advisor.core.advice_types import WorkloadVerdict
 from skuwise.advisor.render.roofline import render_svg, render_text
-from skuwise.advisor.roofline import roofline
 from skuwise.advisor.simulate.simulator import simulate
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.rules.catalog_loader import load_catalog
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.advisor.views.roofline import roofline
+from skuwise.rules.catalog.loader import load_catalog
 
 FOLDER = Path("docs/rooflines")
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z: the pictures are the same whenever they are drawn

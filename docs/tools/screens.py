@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from skuwise.tui.app import SkuwiseApp
-from skuwise.tui.loading import DEMO_NOW, DemoLoader
-from skuwise.tui.screens.page import PAGES
+from skuwise.tui.data.loaders import DEMO_NOW, DemoLoader
+from skuwise.tui.screens.base_page import PAGES
 from skuwise.tui.svg import plain_svg
 from textual.pilot import Pilot
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from skuwise.advisor.simulate import rollup
+from skuwise.advisor.simulate.signals import rollup
 from skuwise.agent.model import FabricPort, Gpu, Period, Tick
 from skuwise.agent.model import Node as AgentNode
-from skuwise.agent.store.codec import RollupTable
-from skuwise.agent.store.node_writer import NodeWriter
-from skuwise.agent.store.writer import Writer
+from skuwise.agent.store.file.codec import RollupTable
+from skuwise.agent.store.writing.node_writer import NodeWriter
+from skuwise.agent.store.writing.writer import Writer
 
 from .description import Node
 from .jobs import GPUS, HOUR

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from skuwise.advisor.simulate.series import Series
+from skuwise.advisor.simulate.output.prometheus_series import Series
 
 from .description import Fleet, Node
 from .generate import by_name

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from skuwise.advisor.simulate.series import Series
+from skuwise.advisor.simulate.output.prometheus_series import Series
 
 from . import hardware as hw
 from .dcgm import base_labels

@@ -11,25 +11,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 from skuwise.advisor.advise import read_and_advise
-from skuwise.advisor.frame import Frame, Window
-from skuwise.advisor.model import Advice
-from skuwise.advisor.queries.answer import language_of
-from skuwise.advisor.queries.subject import subject_of
+from skuwise.advisor.core.advice_types import Advice
+from skuwise.advisor.core.frame import Frame, Window
+from skuwise.advisor.provenance.query_builder import language_of
+from skuwise.advisor.provenance.query_context import subject_of
 from skuwise.advisor.render.json import render_json
 from skuwise.advisor.simulate.simulator import simulate
-from skuwise.advisor.source import Databases
 from skuwise.advisor.telemetry.activity import DeviceSeries
 from skuwise.advisor.telemetry.activity.apply import name_of, with_activity
-from skuwise.advisor.telemetry.prometheus.cache import Cache
-from skuwise.advisor.telemetry.prometheus.client import Client
-from skuwise.advisor.telemetry.prometheus.frame import Reading
-from skuwise.advisor.telemetry.prometheus.frame import read_frame as read_server
-from skuwise.advisor.telemetry.prometheus.names import device_of, gpu_of
+from skuwise.advisor.telemetry.prometheus.client.cache import Cache
+from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.promql.labels import device_of, gpu_of
+from skuwise.advisor.telemetry.prometheus.reader import Reading
+from skuwise.advisor.telemetry.prometheus.reader import read_frame as read_server
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.advisor.verdicts.workloads import attribute
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.thresholds import load_bottleneck_thresholds
+from skuwise.advisor.telemetry.source import Databases
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.verdicts.workloads.attribution import attribute
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.policy.thresholds import load_bottleneck_thresholds
 from skuwise.tests.fake_prometheus import GPU, DcgmServer, FakePrometheus, Request, matrix
 from skuwise.tests.frames import DECODE, FREE, GIB, HELD, START, TRAINING, FrameBuilder
 

@@ -7,13 +7,13 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from skuwise.advisor.advice import advise
-from skuwise.advisor.model import Action, Advice, Recommendation
-from skuwise.advisor.simulate.scenarios import SCENARIOS
+from skuwise.advisor.core.advice_types import Action, Advice, Recommendation
+from skuwise.advisor.pipeline import advise
+from skuwise.advisor.simulate.scenarios.catalog import SCENARIOS
 from skuwise.advisor.simulate.simulator import simulate
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.policy.thresholds import load_waste_rules
 
 UNTIL = 1_790_000_000.0
 # Their saving is the price of nodes that are given back; that of the others is a difference of prices.

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.config import AgentConfig
+from skuwise.agent.impact.agent_process import MODES, watching
 from skuwise.agent.impact.command import Asked, measure_impact
 from skuwise.agent.impact.measure import run_beside
-from skuwise.agent.impact.watching import MODES, watching
-from skuwise.agent.impact.work import probe_work, users_work
-from skuwise.rules.errors import SkuwiseError, SourceError, UsageError
+from skuwise.agent.impact.workload import probe_work, users_work
+from skuwise.rules.base.errors import SkuwiseError, SourceError, UsageError
 from skuwise.tests.functional.test_agent_run import node
 
 SPIN = f"{shlex.quote(sys.executable)} -c 'sum(range(2_000_000))'"

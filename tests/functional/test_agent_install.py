@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from skuwise.agent.inventory.slurm_files import read_job_files
+from skuwise.agent.inventory.slurm.job_files import read_job_files
 from skuwise.agent.service.install import (
     MARK,
     Installation,
@@ -22,7 +22,7 @@ from skuwise.agent.service.install import (
     refuse_what_others_can_write,
     uninstall,
 )
-from skuwise.rules.errors import SkuwiseError
+from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.engines import needed
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +82,7 @@ def test_the_helper_with_capabilities_is_written_only_where_it_is_asked_for(tmp_
     assert not unit.exists() and "skuwise-environ" not in "".join(said)
     install(plan(installation, tmp_path, with_environ=True), tmp_path, said.append, dry_run=False)
     text = unit.read_text()
-    assert "\nExecStart=/srv/skuwise/bin/python -m skuwise.agent.inventory.environ_helper " in text
+    assert "\nExecStart=/srv/skuwise/bin/python -m skuwise.agent.inventory.processes.environ_helper " in text
     assert "/opt/skuwise" not in text and "enable --now skuwise-environ.service" in said[-1]
     assert uninstall(tmp_path, said.append, dry_run=False) == 9
     assert not unit.exists() and not (tmp_path / "etc/skuwise/slurm").exists()

@@ -243,7 +243,7 @@ def test_a_second_agent_is_refused_and_told_who_holds_the_file(start: Callable[.
     agent = start()
     agent.said("sampling")
     code = (
-        "import sys; from pathlib import Path; from skuwise.agent.service.instance import Instance\n"
+        "import sys; from pathlib import Path; from skuwise.agent.service.runtime.db_lock import Instance\n"
         "Instance.take(Path(sys.argv[1]), wait_seconds=0.2)"
     )
     done = subprocess.run(

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from skuwise.agent.inventory.attribution import Attribution
+from skuwise.agent.inventory.attribution.attribution import Attribution
 from skuwise.agent.model import GpuProcess, Workload
 from skuwise.tests.trees import BOOT_ID, Procfs, put
 

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.model import Advice, Recommendation
-from skuwise.advisor.simulate.series import Series
-from skuwise.advisor.telemetry.prometheus.cache import Cache
-from skuwise.advisor.telemetry.prometheus.client import Client
-from skuwise.advisor.telemetry.prometheus.frame import Reading, read_frame
+from skuwise.advisor.core.advice_types import Advice, Recommendation
+from skuwise.advisor.simulate.output.prometheus_series import Series
+from skuwise.advisor.telemetry.prometheus.client.cache import Cache
+from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
-from skuwise.advisor.verdicts.inventory import Inventory, inventory_of
-from skuwise.rules.errors import NothingToDo
+from skuwise.advisor.verdicts.workloads.inventory import Inventory, inventory_of
+from skuwise.rules.base.errors import NothingToDo
 from skuwise.tests.caution import CATALOG, advice_of, violations
 from skuwise.tests.engine_removals import HOURS, Store, chosen, fill, mixed
 from skuwise.tests.engines import needed

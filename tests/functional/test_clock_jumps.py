@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
+from skuwise.advisor.cli.serve import ClockWatch, ServeSettings, Serving, jobs
+from skuwise.advisor.core.advice_types import Fleet
 from skuwise.advisor.ledger.entries import EXPIRES_AFTER_SECONDS, Event, Proposal
-from skuwise.advisor.ledger.store import Ledger
+from skuwise.advisor.ledger.file.store import Ledger
+from skuwise.advisor.mail.delivery import Tally, send_waiting
 from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.parcel import Parcel
 from skuwise.advisor.mail.patience import FIRST_PAUSE_SECONDS, GIVE_UP_SECONDS, MAX_PAUSE_SECONDS
-from skuwise.advisor.mail.sending import Tally, send_waiting
 from skuwise.advisor.mail.settings import ReportSettings
-from skuwise.advisor.model import Fleet
 from skuwise.advisor.report.weeks import NotOverError, check_over, reported_week, week_of
-from skuwise.advisor.serve import ClockWatch, ServeSettings, Serving, jobs
 from skuwise.tests.clocks import DAY, HOUR, NOW, KilledError, Machine, Server
 
 JUMPS = [sign * span for span in (HOUR, DAY, 3 * DAY, 30 * DAY, 365 * DAY) for sign in (1, -1)]

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from skuwise.advisor.mail.delivery import CarrierDownError, Tally, send_waiting
 from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.parcel import Parcel
 from skuwise.advisor.mail.patience import GIVE_UP_SECONDS, MAX_PAUSE_SECONDS, pause_seconds
-from skuwise.advisor.mail.sending import CarrierDownError, Tally, send_waiting
 from skuwise.tests.clocks import DAY, HOUR, KilledError, Machine, Server
 
 SPANS = st.sampled_from([60.0, 300.0, 900.0, HOUR, 4 * HOUR, DAY, 3 * DAY, 30 * DAY])

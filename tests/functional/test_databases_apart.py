@@ -18,16 +18,16 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from skuwise.advisor.telemetry.apart import Apart
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.advisor.telemetry.tables import to_table
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.telemetry.sqlite.reading_process import Apart
+from skuwise.advisor.telemetry.sqlite.tables import to_table
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick
-from skuwise.agent.store import queries
-from skuwise.agent.store.bounds import bounds_of
-from skuwise.agent.store.reader import open_reader
-from skuwise.agent.store.rollups import RollupJob
-from skuwise.agent.store.writer import Writer
-from skuwise.rules.errors import NothingToDo, SkuwiseError, StoreError, UsageError
+from skuwise.agent.store.reading import queries
+from skuwise.agent.store.reading.bounds import bounds_of
+from skuwise.agent.store.reading.reader import open_reader
+from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import NothingToDo, SkuwiseError, StoreError, UsageError
 from skuwise.tests.hostile_databases import MAKERS
 
 T0 = 1_790_002_800.0

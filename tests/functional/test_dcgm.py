@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from skuwise.agent.model import Absence, Instant, Probe, Reading
 from skuwise.agent.sampler import Sampler
-from skuwise.agent.sources.dcgm import DcgmSource, Lacking
-from skuwise.agent.sources.scrape import PageReader
+from skuwise.agent.sources.scrape.dcgm import DcgmSource, Lacking
+from skuwise.agent.sources.scrape.scraper import PageReader
 from skuwise.tests.pages import NEW_DCGM, OLD_DCGM, PagesAtHand, dcgm_page, serving
 
 URL = "http://127.0.0.1:9400/metrics"

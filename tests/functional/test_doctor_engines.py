@@ -10,9 +10,9 @@ import jsonschema
 import numpy as np
 import pytest
 from skuwise.__main__ import main
+from skuwise.advisor.core.timestamps import rfc3339
 from skuwise.advisor.doctor.json import load_schema
-from skuwise.advisor.moments import rfc3339
-from skuwise.advisor.simulate.series import Series
+from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.tests.engines import prometheus, victoria
 from skuwise.tests.fleets import FLEETS, Fleet, Observed, Truth, compose, hardware, series, truth
 from skuwise.tests.fleets.blocks import serving

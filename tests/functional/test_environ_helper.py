@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from skuwise.agent.inventory.device_cgroup import read_majors
-from skuwise.agent.inventory.environ_helper import HelperVariables, answer, listen, serve
-from skuwise.agent.inventory.procfs import read_open_minors
+from skuwise.agent.inventory.processes.device_cgroup import read_majors
+from skuwise.agent.inventory.processes.environ_helper import HelperVariables, answer, listen, serve
+from skuwise.agent.inventory.processes.procfs import read_open_minors
 from skuwise.tests.trees import Procfs, put
 
 SLURM = "0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0"

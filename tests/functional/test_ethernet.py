@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Instant, Reading
-from skuwise.agent.sources.ethernet import EthernetSource
-from skuwise.agent.sources.infiniband import InfinibandSource
+from skuwise.agent.sources.fabric.ethernet import EthernetSource
+from skuwise.agent.sources.fabric.infiniband import InfinibandSource
 from skuwise.tests.trees import Port, Sysfs, put
 
 

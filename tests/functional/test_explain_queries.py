@@ -13,24 +13,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.advice import advise_on
 from skuwise.advisor.advise import read_and_advise
-from skuwise.advisor.explain import queries_of
-from skuwise.advisor.model import Advice, Evidence, Finding
-from skuwise.advisor.moments import parse_moment
-from skuwise.advisor.moves.groups import Group, groups_of
+from skuwise.advisor.cli.explain import queries_of
+from skuwise.advisor.core.advice_types import Advice, Evidence, Finding
+from skuwise.advisor.core.timestamps import parse_moment
+from skuwise.advisor.moves.base.workload_groups import Group, groups_of
 from skuwise.advisor.moves.waste.too_many_gpus import peak_use
-from skuwise.advisor.queries.answer import Answer, SqliteLanguage
-from skuwise.advisor.queries.features import FEATURES
-from skuwise.advisor.queries.rows import write_rows
-from skuwise.advisor.queries.subject import subject_of
-from skuwise.advisor.render.queried import TOLERANCE, render_queries
+from skuwise.advisor.pipeline import advise_on
+from skuwise.advisor.provenance.export_rows import write_rows
+from skuwise.advisor.provenance.features import FEATURES
+from skuwise.advisor.provenance.query_builder import Answer, SqliteLanguage
+from skuwise.advisor.provenance.query_context import subject_of
+from skuwise.advisor.provenance.query_script import TOLERANCE, render_queries
 from skuwise.advisor.telemetry.job_table import with_jobs
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.agent.slurm_job import SlurmJob
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.thresholds import load_bottleneck_thresholds, load_waste_rules
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.agent.base.slurm_job import SlurmJob
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.policy.thresholds import load_bottleneck_thresholds, load_waste_rules
 
 LEVELS = {name: threshold.value for name, threshold in load_bottleneck_thresholds().items()}
 CATALOG = load_catalog()

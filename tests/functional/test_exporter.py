@@ -25,11 +25,11 @@ from threading import enumerate as enumerate_threads
 from typing import Any
 
 import pytest
-from skuwise.agent.listen import Address
-from skuwise.agent.openmetrics import Format
-from skuwise.agent.service import exporter as module
-from skuwise.agent.service.answers import parse_request
-from skuwise.agent.service.exporter import Exporter
+from skuwise.agent.base.address import Address
+from skuwise.agent.base.openmetrics import Format
+from skuwise.agent.service.exporter import http_server as module
+from skuwise.agent.service.exporter.answers import parse_request
+from skuwise.agent.service.exporter.http_server import Exporter
 from skuwise.tests.functional.test_agent_run import node
 
 NEW = count().__next__  # there is always something new to tell

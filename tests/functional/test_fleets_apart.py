@@ -17,20 +17,20 @@ from pathlib import Path
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.advise import read_and_advise
-from skuwise.advisor.fleet import fleet_of
-from skuwise.advisor.frame import Frame
-from skuwise.advisor.ledger.advising import Beside, proposals
+from skuwise.advisor.core.advice_types import Fleet
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.ledger.entries import Event
-from skuwise.advisor.ledger.store import Ledger
-from skuwise.advisor.model import Fleet
-from skuwise.advisor.moments import parse_moment
+from skuwise.advisor.ledger.file.store import Ledger
+from skuwise.advisor.ledger.sync import Beside, proposals
 from skuwise.advisor.simulate.simulator import simulate
-from skuwise.advisor.source import Databases, PrometheusServer
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.errors import UsageError
+from skuwise.advisor.telemetry.fleet_identity import fleet_of
+from skuwise.advisor.telemetry.source import Databases, PrometheusServer
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.fake_prometheus import GPU, DcgmServer, FakePrometheus, Reply, Request, error, matrix, success
-from skuwise.tui.loading import SourceLoader
+from skuwise.tui.data.loaders import SourceLoader
 from skuwise.tui.state import FINDINGS_WINDOW
 
 DAY = 86400.0

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.ledger.store import Ledger
-from skuwise.advisor.simulate.exporters_page import exporter_series
-from skuwise.advisor.simulate.series import Series
+from skuwise.advisor.ledger.file.store import Ledger
+from skuwise.advisor.simulate.output.exporter_metrics import exporter_series
+from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.advisor.simulate.simulator import simulate
-from skuwise.advisor.telemetry.sqlite import read_frame
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.tests.engines import needed, prometheus, victoria
 from skuwise.tests.fake_prometheus import FakePrometheus, Reply, Request
 

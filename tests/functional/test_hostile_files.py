@@ -13,15 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.credentials import secret
+from skuwise.advisor.core.credentials import secret
 from skuwise.advisor.mail.routes import load_routes
-from skuwise.advisor.merge.reading import read_advice
+from skuwise.advisor.shards.advice_parser import read_advice
 from skuwise.agent.config import load_config
 from skuwise.agent.slurm_jobs.table_file import read_table
-from skuwise.rules.errors import SkuwiseError, UsageError
-from skuwise.rules.files import open_stream, read_bounded, read_text
-from skuwise.rules.loader import read_table as read_rules
-from skuwise.rules.toml import MAX_BYTES, read_toml
+from skuwise.rules.base.errors import SkuwiseError, UsageError
+from skuwise.rules.base.files import open_stream, read_bounded, read_text
+from skuwise.rules.base.toml import MAX_BYTES, read_toml
+from skuwise.rules.base.yaml_loader import read_table as read_rules
 
 Read = Callable[[Path], object]
 

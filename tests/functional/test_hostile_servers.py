@@ -16,25 +16,25 @@ from email.headerregistry import Address
 
 import numpy as np
 import pytest
-from skuwise.advisor.frame import Window
+from skuwise.advisor.core.frame import Window
+from skuwise.advisor.mail.delivery import CarrierDownError
 from skuwise.advisor.mail.outbox import Parcel
-from skuwise.advisor.mail.sending import CarrierDownError
 from skuwise.advisor.mail.settings import ReportSettings, Security
 from skuwise.advisor.mail.smtp import SmtpCarrier
 from skuwise.advisor.mail.webhook import WebhookCarrier
-from skuwise.advisor.telemetry.prometheus import plan
-from skuwise.advisor.telemetry.prometheus.answers import Grid
-from skuwise.advisor.telemetry.prometheus.cache import Cache
-from skuwise.advisor.telemetry.prometheus.client import Client
-from skuwise.advisor.telemetry.prometheus.errors import AnswerError, RefusedError, TooMuchError, UnreachableError
-from skuwise.advisor.telemetry.prometheus.room import Room
+from skuwise.advisor.telemetry.prometheus.client import range_planner as plan
+from skuwise.advisor.telemetry.prometheus.client.cache import Cache
+from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.errors import AnswerError, RefusedError, TooMuchError, UnreachableError
+from skuwise.advisor.telemetry.prometheus.client.memory_budget import Room
+from skuwise.advisor.telemetry.prometheus.client.response import Grid
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
-from skuwise.agent.deadline import Deadline, resolve
+from skuwise.agent.base.deadline import Deadline, resolve
+from skuwise.agent.base.page_url import PageError
 from skuwise.agent.slurm_jobs.rest import ask_slurmrestd
 from skuwise.agent.slurm_jobs.settings import SlurmSettings
-from skuwise.agent.sources.page_http import read_page
-from skuwise.agent.sources.page_url import PageError
-from skuwise.rules.errors import SkuwiseError
+from skuwise.agent.sources.scrape.http_fetch import read_page
+from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.fake_prometheus import FakePrometheus, Reply, Request, error, matrix, vector
 from skuwise.tests.hostile_server import MANNERS, OK, HostileServer, Manner, answers, bomb, says
 

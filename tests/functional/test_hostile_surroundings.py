@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.agent.listen import parse_listen
-from skuwise.rules.errors import UsageError
-from skuwise.rules.last_resort import explained
-from skuwise.rules.plain import ESCAPED
+from skuwise.agent.base.address import parse_listen
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.base.last_resort import explained
+from skuwise.rules.base.sanitize import ESCAPED
 
 COMMAND = f"{sys.executable} -m skuwise"
 

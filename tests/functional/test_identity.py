@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from skuwise.agent.inventory.identity import LABELS_FILE, identify
+from skuwise.agent.inventory.identity.identity import LABELS_FILE, identify
 from skuwise.agent.model import FabricPort, Gpu, Node
-from skuwise.rules.catalog import Fabric, NodeSku, Source
+from skuwise.rules.catalog.types import Fabric, NodeSku, Source
 from skuwise.tests.trees import BOOT_ID, Procfs, Sysfs, azure_like, efa_like, put
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Absence, Instant, Reading
-from skuwise.agent.sources.infiniband import InfinibandSource
+from skuwise.agent.sources.fabric.infiniband import InfinibandSource
 from skuwise.tests.trees import EFA_COUNTERS, Port, Sysfs, azure_like, dgx_like, efa_like, put
 
 COUNTERS = "class/infiniband/mlx5_0/ports/1/counters"

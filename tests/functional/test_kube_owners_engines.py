@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 import pytest
-from skuwise.advisor.doctor.facts import PodsTold
-from skuwise.advisor.doctor.kubernetes import owner_gaps
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.doctor.checks.facts import PodsTold
+from skuwise.advisor.doctor.checks.kubernetes import owner_gaps
 from skuwise.advisor.doctor.prometheus import Asked, read_server
-from skuwise.advisor.frame import Frame
-from skuwise.advisor.simulate.series import Series
-from skuwise.advisor.telemetry.prometheus.cache import Cache
-from skuwise.advisor.telemetry.prometheus.client import Client
-from skuwise.advisor.telemetry.prometheus.frame import Reading, read_frame
+from skuwise.advisor.simulate.output.prometheus_series import Series
+from skuwise.advisor.telemetry.prometheus.client.cache import Cache
+from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
-from skuwise.agent.inventory.ids import gang_id, series_id, workload_id
-from skuwise.rules.catalog_loader import load_catalog
+from skuwise.agent.inventory.identity.ids import gang_id, series_id, workload_id
+from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.engines import needed, prometheus, victoria
 from skuwise.tests.fleets.removal import merged
 

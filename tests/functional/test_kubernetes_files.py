@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from skuwise.agent.inventory.allocation import Allocations
-from skuwise.agent.inventory.attribution import Attribution
-from skuwise.agent.inventory.ids import gang_id, series_id, workload_id
-from skuwise.agent.inventory.kubernetes_child import SIZE_LIMIT, main
-from skuwise.agent.inventory.kubernetes_files import KubernetesFacts, KubernetesFiles
-from skuwise.agent.inventory.podresources import PodResources
-from skuwise.agent.inventory.slurm import SlurmAllocations
+from skuwise.agent.inventory.attribution.allocation import Allocations
+from skuwise.agent.inventory.attribution.attribution import Attribution
+from skuwise.agent.inventory.identity.ids import gang_id, series_id, workload_id
+from skuwise.agent.inventory.kubernetes.child import SIZE_LIMIT, main
+from skuwise.agent.inventory.kubernetes.files import KubernetesFacts, KubernetesFiles
+from skuwise.agent.inventory.kubernetes.podresources import PodResources
+from skuwise.agent.inventory.slurm.allocations import SlurmAllocations
 from skuwise.agent.model import Gpu, GpuProcess, Workload
 from skuwise.tests.trees import BOOT_ID, Procfs
 

@@ -10,10 +10,10 @@ from types import ModuleType
 
 import pytest
 from skuwise.agent.model import Gpu, Node, Tick
-from skuwise.agent.sources.recording import write_recording
-from skuwise.agent.sources.recording_format import Header, Label, Made
-from skuwise.agent.store.writer import Writer
-from skuwise.rules.errors import UsageError
+from skuwise.agent.sources.replay.recording import write_recording
+from skuwise.agent.sources.replay.recording_format import Header, Label, Made
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "tests/data/labelled"

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
+from skuwise.advisor.core.advice_types import Fleet, Interval
 from skuwise.advisor.ledger.entries import Event, Proposal
-from skuwise.advisor.ledger.kept import Figures, Realised, Trial
-from skuwise.advisor.ledger.store import Ledger
+from skuwise.advisor.ledger.file.store import Ledger
+from skuwise.advisor.ledger.records import Figures, Realised, Trial
+from skuwise.advisor.mail.delivery import send_waiting
 from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.parcel import Parcel
-from skuwise.advisor.mail.sending import send_waiting
-from skuwise.advisor.model import Fleet, Interval
-from skuwise.rules.errors import SkuwiseError
+from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.clocks import DAY, NOW, Machine, Server
 
 IDS = tuple(f"r-{number:012x}" for number in range(6))

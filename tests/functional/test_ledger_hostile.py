@@ -16,16 +16,16 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.ledger.advising import Beside
+from skuwise.advisor.core.advice_types import Fleet
 from skuwise.advisor.ledger.entries import Event, Proposal
-from skuwise.advisor.ledger.place import one_at_a_time
-from skuwise.advisor.ledger.store import DamagedError, Ledger
+from skuwise.advisor.ledger.file.paths import one_at_a_time
+from skuwise.advisor.ledger.file.store import DamagedError, Ledger
+from skuwise.advisor.ledger.sync import Beside
+from skuwise.advisor.mail.delivery import Tally, send_waiting
 from skuwise.advisor.mail.outbox import DamagedError as DamagedOutboxError
 from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.parcel import Parcel
-from skuwise.advisor.mail.sending import Tally, send_waiting
-from skuwise.advisor.model import Fleet
-from skuwise.rules.errors import SkuwiseError, StoreError
+from skuwise.rules.base.errors import SkuwiseError, StoreError
 from skuwise.tests.clocks import DAY, NOW, Machine, Server
 
 MOVE = Proposal(

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from skuwise.agent.inventory.listeners import Listeners
+from skuwise.agent.inventory.processes.listening_sockets import Listeners
 from skuwise.tests.trees import put
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"

@@ -13,17 +13,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from skuwise.advisor.mail.delivery import Carrier, Tally, send_waiting
 from skuwise.advisor.mail.letter import Attachment, Image, Letter
-from skuwise.advisor.mail.message import Envelope, compose, message_id
+from skuwise.advisor.mail.mime import Envelope, compose, message_id
 from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.parcel import Channel, Parcel
 from skuwise.advisor.mail.patience import FIRST_PAUSE_SECONDS, GIVE_UP_SECONDS
-from skuwise.advisor.mail.sending import Carrier, Tally, send_waiting
 from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.advisor.mail.smtp import SmtpCarrier
 from skuwise.advisor.mail.webhook import WebhookCarrier, payload
 from skuwise.agent.model import Instant
-from skuwise.rules.errors import SkuwiseError, StoreError
+from skuwise.rules.base.errors import SkuwiseError, StoreError
 from skuwise.tests.mail_server import PASSWORD, USER, MailServer, mail_server
 
 NOW = 1_795_400_000.0

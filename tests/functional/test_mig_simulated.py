@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from skuwise.advisor.advice import advise
+from skuwise.advisor.core.advice_types import Advice
+from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.doctor.line import coverage_line
-from skuwise.advisor.frame import Frame
-from skuwise.advisor.model import Advice
+from skuwise.advisor.pipeline import advise
 from skuwise.advisor.simulate.simulator import simulate
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.policy.thresholds import load_waste_rules
 
 NOW = 1_790_000_000.0 // 3600 * 3600
 

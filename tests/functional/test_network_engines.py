@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.frame import Frame
-from skuwise.advisor.simulate.series import Series
-from skuwise.advisor.telemetry.prometheus.cache import Cache
-from skuwise.advisor.telemetry.prometheus.client import Client
-from skuwise.advisor.telemetry.prometheus.frame import Reading, read_frame
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.simulate.output.prometheus_series import Series
+from skuwise.advisor.telemetry.prometheus.client.cache import Cache
+from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.rules.catalog_loader import load_catalog
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.engines import prometheus, victoria
 from skuwise.tests.fleets import hardware as hw
 from skuwise.tests.fleets.blocks import compose, training

@@ -12,9 +12,9 @@ import pytest
 from skuwise.advisor.advise import read_and_advise
 from skuwise.advisor.render import render
 from skuwise.advisor.simulate.simulator import simulate
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.rules.catalog_loader import load_catalog
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.rules.catalog.loader import load_catalog
 
 UNTIL = 1_790_000_000.0
 

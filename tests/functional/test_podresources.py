@@ -9,12 +9,12 @@ from concurrent import futures
 from pathlib import Path
 
 import pytest
-from skuwise.agent.inventory.allocation import Allocations
-from skuwise.agent.inventory.attribution import Attribution
-from skuwise.agent.inventory.claims import Devices
-from skuwise.agent.inventory.podresources import Kubelet, PodResources
-from skuwise.agent.inventory.podresources_child import METHOD
-from skuwise.agent.inventory.slurm import SlurmAllocations
+from skuwise.agent.inventory.attribution.allocation import Allocations
+from skuwise.agent.inventory.attribution.attribution import Attribution
+from skuwise.agent.inventory.attribution.scheduler_claims import Devices
+from skuwise.agent.inventory.kubernetes.podresources import Kubelet, PodResources
+from skuwise.agent.inventory.kubernetes.podresources_child import METHOD
+from skuwise.agent.inventory.slurm.allocations import SlurmAllocations
 from skuwise.agent.model import Gpu, GpuProcess
 from skuwise.tests.trees import BOOT_ID, Procfs
 from skuwise.tests.unit.test_claims import message

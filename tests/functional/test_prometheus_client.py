@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import trustme
-from skuwise.advisor.telemetry.prometheus.answers import AnswerError, Grid
-from skuwise.advisor.telemetry.prometheus.client import Client, RefusedError, TooMuchError, UnreachableError
+from skuwise.advisor.telemetry.prometheus.client.client import Client, RefusedError, TooMuchError, UnreachableError
+from skuwise.advisor.telemetry.prometheus.client.response import AnswerError, Grid
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
-from skuwise.rules.errors import SourceError, UsageError
+from skuwise.rules.base.errors import SourceError, UsageError
 from skuwise.tests.fake_prometheus import Answer, FakePrometheus, Reply, Request, error, matrix, success, vector
 
 GRID = Grid(3600.0, 3 * 3600.0, 3600.0)

@@ -12,27 +12,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.advice import advise
-from skuwise.advisor.frame import Frame
-from skuwise.advisor.model import Advice
-from skuwise.advisor.queries.answer import language_of
-from skuwise.advisor.queries.rows import write_rows
-from skuwise.advisor.queries.subject import subject_of
-from skuwise.advisor.render.queried import TOLERANCE
-from skuwise.advisor.simulate.agent_page import agent_series
-from skuwise.advisor.simulate.exporters_page import exporter_series
-from skuwise.advisor.simulate.series import Series
+from skuwise.advisor.core.advice_types import Advice
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.pipeline import advise
+from skuwise.advisor.provenance.export_rows import write_rows
+from skuwise.advisor.provenance.query_builder import language_of
+from skuwise.advisor.provenance.query_context import subject_of
+from skuwise.advisor.provenance.query_script import TOLERANCE
+from skuwise.advisor.simulate.output.agent_metrics import agent_series
+from skuwise.advisor.simulate.output.exporter_metrics import exporter_series
+from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.advisor.simulate.simulator import simulate
-from skuwise.advisor.telemetry.prometheus.answers import Grid
-from skuwise.advisor.telemetry.prometheus.cache import Cache
-from skuwise.advisor.telemetry.prometheus.client import Client
-from skuwise.advisor.telemetry.prometheus.frame import Reading
-from skuwise.advisor.telemetry.prometheus.frame import read_frame as read_server
-from skuwise.advisor.telemetry.prometheus.queries import exporter_fabric_asks
+from skuwise.advisor.telemetry.prometheus.client.cache import Cache
+from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.response import Grid
+from skuwise.advisor.telemetry.prometheus.promql.promql import exporter_fabric_asks
+from skuwise.advisor.telemetry.prometheus.reader import Reading
+from skuwise.advisor.telemetry.prometheus.reader import read_frame as read_server
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.thresholds import load_bottleneck_thresholds, load_waste_rules
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.policy.thresholds import load_bottleneck_thresholds, load_waste_rules
 from skuwise.tests.engines import needed, prometheus, victoria
 
 pytestmark = pytest.mark.slow

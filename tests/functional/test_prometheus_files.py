@@ -8,8 +8,9 @@ import subprocess
 from pathlib import Path
 
 import yaml
-from skuwise.advisor.telemetry.prometheus.queries import DCGM_GAUGES, rule_name
-from skuwise.agent.service import families, page
+from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES, rule_name
+from skuwise.agent.service.exporter import metric_families as families
+from skuwise.agent.service.exporter import metrics_render as page
 from skuwise.tests.engines import needed
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"

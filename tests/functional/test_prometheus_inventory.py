@@ -8,19 +8,19 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
-from skuwise.advisor.advice import advise_on
-from skuwise.advisor.frame import Frame
-from skuwise.advisor.simulate.series import Series
-from skuwise.advisor.telemetry.prometheus.cache import Cache
-from skuwise.advisor.telemetry.prometheus.client import Client
-from skuwise.advisor.telemetry.prometheus.frame import Reading, read_frame
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.records import records
+from skuwise.advisor.pipeline import advise_on
+from skuwise.advisor.simulate.output.prometheus_series import Series
+from skuwise.advisor.telemetry.prometheus.client.cache import Cache
+from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
-from skuwise.advisor.verdicts.facts import Verdicts
-from skuwise.advisor.verdicts.inventory import Inventory
-from skuwise.advisor.verdicts.records import records
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.advisor.verdicts.types import Verdicts
+from skuwise.advisor.verdicts.workloads.inventory import Inventory
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.engines import needed, prometheus, victoria
 from skuwise.tests.fleets import FLEETS, Truth, series, truth
 from skuwise.tests.fleets.removal import merged

@@ -12,20 +12,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.frame import Frame
-from skuwise.advisor.source import PrometheusServer
-from skuwise.advisor.telemetry.prometheus.cache import Cache
-from skuwise.advisor.telemetry.prometheus.client import Client
-from skuwise.advisor.telemetry.prometheus.frame import Reading, read_frame
-from skuwise.advisor.telemetry.prometheus.queries import agent_gpu_asks, dcgm_asks
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.telemetry.prometheus.client.cache import Cache
+from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.promql.promql import agent_gpu_asks, dcgm_asks
+from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
+from skuwise.advisor.telemetry.source import PrometheusServer
+from skuwise.agent.base.openmetrics import PLAIN
 from skuwise.agent.model import GPU_METRICS, Gpu, Node, Tick
-from skuwise.agent.openmetrics import PLAIN
 from skuwise.agent.sampler import Survey
-from skuwise.agent.service.page import Cost, render
-from skuwise.agent.service.totals import Totals
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.errors import NothingToDo, SourceError
+from skuwise.agent.service.exporter.accumulators import Totals
+from skuwise.agent.service.exporter.metrics_render import Cost, render
+from skuwise.rules.base.errors import NothingToDo, SourceError
+from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.fake_prometheus import (
     GPU,
     DcgmServer,

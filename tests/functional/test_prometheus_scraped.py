@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from skuwise.advisor.telemetry.prometheus import queries
-from skuwise.advisor.telemetry.prometheus.client import Client
+from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.promql import promql as queries
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.tests.engines import free_port, needed, running
 from skuwise.tests.nvmlstub import stub_env

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.moments import rfc3339
+from skuwise.advisor.core.timestamps import rfc3339
 from skuwise.tests.engines import prometheus
 from skuwise.tests.fleets import FLEETS, only, series, truth
 from skuwise.tests.fleets.removal import without_gpu

@@ -15,19 +15,19 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from skuwise.agent.clock import SteppedClock
+from skuwise.agent.base.clock import SteppedClock
 from skuwise.agent.model import Node
 from skuwise.agent.sampler import Sampled, Sampler, run_loop
-from skuwise.agent.sources.gpm import GpmSource
+from skuwise.agent.sources.fabric.infiniband import InfinibandSource
 from skuwise.agent.sources.host import HostSource
-from skuwise.agent.sources.infiniband import InfinibandSource
-from skuwise.agent.sources.nvlink import NvlinkSource
-from skuwise.agent.sources.nvml import NvmlSource
-from skuwise.agent.sources.nvml_session import NvmlSession
-from skuwise.agent.sources.recording import RecordingClock, RecordingSource, read_recording, write_recording
-from skuwise.agent.sources.recording_format import Label, Made
-from skuwise.agent.store.writer import Writer
-from skuwise.rules.errors import SourceError
+from skuwise.agent.sources.nvidia.gpm import GpmSource
+from skuwise.agent.sources.nvidia.nvlink import NvlinkSource
+from skuwise.agent.sources.nvidia.nvml import NvmlSource
+from skuwise.agent.sources.nvidia.nvml_session import NvmlSession
+from skuwise.agent.sources.replay.recording import RecordingClock, RecordingSource, read_recording, write_recording
+from skuwise.agent.sources.replay.recording_format import Label, Made
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import SourceError
 from skuwise.tests.hardware import observe
 from skuwise.tests.hardware.export import export_window
 from skuwise.tests.nvmlstub import StubClock, stub_env

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from skuwise.advisor.ledger.outcomes import Outcome
 from skuwise.advisor.render import render
+from skuwise.advisor.report.by_team import share_out
 from skuwise.advisor.report.letters import letter_of
-from skuwise.advisor.report.shares import share_out
-from skuwise.advisor.report.story import story_of
+from skuwise.advisor.views.document.report_content import story_of
 from skuwise.tests.engines import needed
 from skuwise.tests.weekly import END, WEEK, by_namespace, fleet
 

@@ -15,16 +15,16 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.ledger.advising import Beside
-from skuwise.advisor.ledger.store import Ledger
+from skuwise.advisor.core.timestamps import parse_moment, rfc3339
+from skuwise.advisor.ledger.file.store import Ledger
+from skuwise.advisor.ledger.sync import Beside
 from skuwise.advisor.mail.routes import Routes
 from skuwise.advisor.mail.settings import ReportSettings
-from skuwise.advisor.moments import parse_moment, rfc3339
 from skuwise.advisor.render.csv import cell
-from skuwise.advisor.report.job import Job
+from skuwise.advisor.report.run import Job
 from skuwise.advisor.report.weeks import Week
 from skuwise.advisor.simulate.simulator import simulate
-from skuwise.advisor.source import Databases
+from skuwise.advisor.telemetry.source import Databases
 from skuwise.tests.mail_server import PASSWORD, USER, MailServer, Received, mail_server
 
 MONDAY, NEXT = "2026-03-02", "2026-03-09"

@@ -7,9 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from skuwise.advisor.cli.serve import ServeSettings, load_serve_settings
 from skuwise.advisor.mail import settings as mail_settings
 from skuwise.advisor.mail.routes import load_routes
-from skuwise.advisor.serve import ServeSettings, load_serve_settings
 
 PAGE = (Path(__file__).parents[2] / "docs/report.md").read_text()
 

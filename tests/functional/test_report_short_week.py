@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.moments import parse_moment
+from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.simulate.simulator import simulate
 
 HOURS = 15

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.skus import configure_skus
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.errors import UsageError
-from skuwise.rules.interconnect import twins_without_fabric
+from skuwise.advisor.cli.skus import configure_skus
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.catalog.fabric_premium import twins_without_fabric
+from skuwise.rules.catalog.loader import load_catalog
 
 
 def skuwise(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

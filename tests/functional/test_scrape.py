@@ -9,9 +9,9 @@ import threading
 import time
 
 import pytest
-from skuwise.agent.sources.page_http import MAX_PAGE_BYTES, read_page
-from skuwise.agent.sources.page_url import PageError, split_url
-from skuwise.agent.sources.scrape import PageReader, Target
+from skuwise.agent.base.page_url import PageError, split_url
+from skuwise.agent.sources.scrape.http_fetch import MAX_PAGE_BYTES, read_page
+from skuwise.agent.sources.scrape.scraper import PageReader, Target
 from skuwise.tests.pages import raw_server, serving
 
 Request = http.server.BaseHTTPRequestHandler

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
+from skuwise.advisor.cli.serve import Children, Job, ServeSettings, Serving, jobs, load_serve_settings
 from skuwise.advisor.mail.settings import ReportSettings
-from skuwise.advisor.serve import Children, Job, ServeSettings, Serving, jobs, load_serve_settings
 from skuwise.agent.slurm_jobs.settings import SlurmSettings
-from skuwise.rules.errors import UsageError
+from skuwise.rules.base.errors import UsageError
 
 SUNDAY = datetime(2026, 11, 15, 12, tzinfo=UTC)
 BY_NAME = ReportSettings(prometheus="http://127.0.0.1:9090", match=('cluster="eu"',))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from skuwise.agent.model import Instant, Reading, ServingSample
-from skuwise.agent.sources.scrape import PageReader
-from skuwise.agent.sources.serving import WELL_KNOWN, ServingSource
+from skuwise.agent.sources.scrape.scraper import PageReader
+from skuwise.agent.sources.scrape.serving import WELL_KNOWN, ServingSource
 from skuwise.tests.pages import SGLANG, TGI, TRITON, TRTLLM, VLLM, PagesAtHand, counted, serving
 
 URL = "http://127.0.0.1:8000/metrics"

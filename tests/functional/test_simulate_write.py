@@ -5,11 +5,11 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from skuwise.advisor.cli.simulate import configure_simulate
 from skuwise.advisor.simulate import SCENARIOS, simulate
-from skuwise.advisor.simulate.command import configure_simulate
-from skuwise.agent.store.reader import open_reader
-from skuwise.agent.store.rollups import RollupJob
-from skuwise.rules.errors import UsageError
+from skuwise.agent.store.reading.reader import open_reader
+from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.rules.base.errors import UsageError
 
 UNTIL = 1_763_683_200.0
 VIEWS = (

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from skuwise.advisor.doctor.command import examine
+from skuwise.advisor.cli.doctor import examine
 from skuwise.advisor.rulebook import load_rulebook
-from skuwise.advisor.source import JobTable, PrometheusServer
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.agent.inventory.ids import workload_id
-from skuwise.agent.slurm_job import SlurmJob
+from skuwise.advisor.telemetry.source import JobTable, PrometheusServer
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.agent.base.slurm_job import SlurmJob
+from skuwise.agent.inventory.identity.ids import workload_id
 from skuwise.agent.slurm_jobs.table_file import write_table
-from skuwise.rules.catalog_loader import load_catalog
+from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.engines import prometheus, victoria
 from skuwise.tests.fleets import hardware as hw
 from skuwise.tests.fleets.blocks import compose, training

@@ -21,21 +21,21 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.agent.inventory.ids import workload_id
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.agent.base.retention_limits import Limits
+from skuwise.agent.base.slurm_job import SlurmJob
+from skuwise.agent.inventory.identity.ids import workload_id
 from skuwise.agent.model import Gpu, Node, Tick, Workload
-from skuwise.agent.slurm_job import SlurmJob
 from skuwise.agent.slurm_jobs.ask import ask_sacct
 from skuwise.agent.slurm_jobs.rest import ask_slurmrestd
 from skuwise.agent.slurm_jobs.settings import SlurmSettings, load_slurm_settings
 from skuwise.agent.slurm_jobs.table_file import read_table, write_table
-from skuwise.agent.store.limits import Limits
-from skuwise.agent.store.migrations import migrate, migrations
-from skuwise.agent.store.reader import open_reader
-from skuwise.agent.store.retention import RetentionJob
-from skuwise.agent.store.slurm_rows import prepare, write_jobs
-from skuwise.agent.store.writer import Writer
-from skuwise.rules.errors import SkuwiseError, StoreError, UsageError
+from skuwise.agent.store.file.migrations import migrate, migrations
+from skuwise.agent.store.reading.reader import open_reader
+from skuwise.agent.store.retention.retention import RetentionJob
+from skuwise.agent.store.writing.slurm_rows import prepare, write_jobs
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import SkuwiseError, StoreError, UsageError
 
 DATA = Path(__file__).parents[1] / "data" / "sacct"
 T0 = 1795373580.0  # half a minute before the first of the real jobs

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from skuwise.agent.inventory.allocation import Allocations
-from skuwise.agent.inventory.attribution import Attribution
-from skuwise.agent.inventory.podresources import PodResources
-from skuwise.agent.inventory.procfs import read_variables
-from skuwise.agent.inventory.slurm import SlurmAllocations
-from skuwise.agent.inventory.slurm_conf import SlurmSettings
+from skuwise.agent.inventory.attribution.allocation import Allocations
+from skuwise.agent.inventory.attribution.attribution import Attribution
+from skuwise.agent.inventory.kubernetes.podresources import PodResources
+from skuwise.agent.inventory.processes.procfs import read_variables
+from skuwise.agent.inventory.slurm.allocations import SlurmAllocations
+from skuwise.agent.inventory.slurm.slurm_conf import SlurmSettings
 from skuwise.agent.model import Gpu, GpuProcess, Node, Workload, WorkloadUse
-from skuwise.agent.store.writer import Writer
+from skuwise.agent.store.writing.writer import Writer
 from skuwise.tests.trees import BOOT_ID, Procfs, put
 
 T0 = 1_790_000_000.0

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from skuwise.agent.inventory.slurm_files import JobFile, parse_job_file, read_job_files
+from skuwise.agent.inventory.slurm.job_files import JobFile, parse_job_file, read_job_files
 
 SCRIPTS = Path(__file__).parents[2] / "systemd/slurm"
 TRUSTED = frozenset({0, os.getuid()})

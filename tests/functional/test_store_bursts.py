@@ -6,14 +6,14 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from skuwise.agent.burst import Burst
+from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.model import Gpu, Node, Tick
-from skuwise.agent.store.burst_rows import merge
-from skuwise.agent.store.limits import Limits
-from skuwise.agent.store.retention import RetentionJob
-from skuwise.agent.store.rollups import RollupJob
-from skuwise.agent.store.snapshot import take_snapshot
-from skuwise.agent.store.writer import Writer
+from skuwise.agent.statistics.burst_stats import Burst
+from skuwise.agent.store.file.snapshot import take_snapshot
+from skuwise.agent.store.retention.retention import RetentionJob
+from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.agent.store.writing.burst_rows import merge
+from skuwise.agent.store.writing.writer import Writer
 
 START = 1_800_000_000.0 - 1_800_000_000.0 % 3600
 GPUS = [Gpu("GPU-1", 0, "H100"), Gpu("GPU-2", 1, "H100")]

@@ -6,11 +6,11 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
+from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.model import Event, EventKind, Node
-from skuwise.agent.store.event_rows import MOST_ROWS_AN_HOUR
-from skuwise.agent.store.limits import Limits
-from skuwise.agent.store.retention import RetentionJob
-from skuwise.agent.store.writer import Writer
+from skuwise.agent.store.retention.retention import RetentionJob
+from skuwise.agent.store.writing.event_rows import MOST_ROWS_AN_HOUR
+from skuwise.agent.store.writing.writer import Writer
 
 T = 1_800_000_000.0  # a full hour
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Node, Tick
-from skuwise.agent.store.bounds import Meter, bounds_of
-from skuwise.agent.store.reader import open_reader
-from skuwise.agent.store.rollups import RollupJob
-from skuwise.agent.store.writer import Writer
-from skuwise.rules.errors import StoreError
+from skuwise.agent.store.reading.bounds import Meter, bounds_of
+from skuwise.agent.store.reading.reader import open_reader
+from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import StoreError
 
 START = 1_700_000_000.0
 

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Node, Tick
-from skuwise.agent.store import queries
-from skuwise.agent.store.codec import MEASURES
-from skuwise.agent.store.health import check_whole, mark_of
-from skuwise.agent.store.migrations import (
+from skuwise.agent.store.file.codec import MEASURES
+from skuwise.agent.store.file.integrity import check_whole, mark_of
+from skuwise.agent.store.file.migrations import (
     APPLICATION_ID,
     SCHEMA_VERSION,
     Migration,
@@ -26,10 +25,11 @@ from skuwise.agent.store.migrations import (
     set_aside,
     split_statements,
 )
-from skuwise.agent.store.reader import open_reader
-from skuwise.agent.store.snapshot import take_snapshot
-from skuwise.agent.store.writer import Writer
-from skuwise.rules.errors import StoreError
+from skuwise.agent.store.file.snapshot import take_snapshot
+from skuwise.agent.store.reading import queries
+from skuwise.agent.store.reading.reader import open_reader
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import StoreError
 
 NOW = 1_790_000_000.0
 

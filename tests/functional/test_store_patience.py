@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload, WorkloadUse
-from skuwise.agent.store.faults import PassingError, opening_error, passing
-from skuwise.agent.store.patient import PatientWriter
-from skuwise.agent.store.ring import MOST_ITEMS
-from skuwise.agent.store.writer import Writer
-from skuwise.rules.errors import StoreError
+from skuwise.agent.store.file.disk_errors import PassingError, opening_error, passing
+from skuwise.agent.store.writing.deferred_queue import MOST_ITEMS
+from skuwise.agent.store.writing.deferred_writer import PatientWriter
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import StoreError
 
 T0 = 1_800_000_000.0
 NODE = Node("gpu-1", "train", "m", "b", None, None, None, None, None, 1, "0.1")

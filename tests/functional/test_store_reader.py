@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Gpu, Node, Tick
-from skuwise.agent.store.migrations import SCHEMA_VERSION
-from skuwise.agent.store.reader import open_reader
-from skuwise.agent.store.writer import Writer
-from skuwise.rules.errors import NothingToDo, SkuwiseError, StoreError, UsageError
+from skuwise.agent.store.file.migrations import SCHEMA_VERSION
+from skuwise.agent.store.reading.reader import open_reader
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import NothingToDo, SkuwiseError, StoreError, UsageError
 
 T0 = 1_790_000_000.0
 VIEWS = [

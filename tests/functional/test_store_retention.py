@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.model import Absence, AgentStats, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
-from skuwise.agent.store.limits import Limits
-from skuwise.agent.store.log import Checkpoint, checkpoint, log_bytes
-from skuwise.agent.store.node_writer import NodeWriter
-from skuwise.agent.store.prune import arguments_for
-from skuwise.agent.store.prune import main as prune
-from skuwise.agent.store.retention import Pace, RetentionJob
-from skuwise.agent.store.rollups import RollupJob
-from skuwise.agent.store.writer import Writer
-from skuwise.rules.errors import StoreError
+from skuwise.agent.store.file.wal import Checkpoint, checkpoint, log_bytes
+from skuwise.agent.store.retention.prune_main import arguments_for
+from skuwise.agent.store.retention.prune_main import main as prune
+from skuwise.agent.store.retention.retention import Pace, RetentionJob
+from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.agent.store.writing.node_writer import NodeWriter
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import StoreError
 
 DAY = 86400.0
 T0 = 1_790_002_800.0  # a full hour

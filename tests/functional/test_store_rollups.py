@@ -23,11 +23,11 @@ from skuwise.agent.model import (
     Node,
     Tick,
 )
-from skuwise.agent.store.codec import MEASURES, rollup_columns
-from skuwise.agent.store.node_writer import NodeWriter
-from skuwise.agent.store.rollups import RolledUp, RollupJob
-from skuwise.agent.store.writer import Writer
-from skuwise.rules.errors import StoreError
+from skuwise.agent.store.file.codec import MEASURES, rollup_columns
+from skuwise.agent.store.rollup.rollups import RolledUp, RollupJob
+from skuwise.agent.store.writing.node_writer import NodeWriter
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import StoreError
 
 HOUR = 1_790_002_800  # a full hour
 T0 = HOUR + 0.4

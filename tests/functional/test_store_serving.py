@@ -7,13 +7,13 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.telemetry.tables import to_table
-from skuwise.advisor.verdicts.serving_facts import tokens_of
+from skuwise.advisor.telemetry.sqlite.tables import to_table
+from skuwise.advisor.verdicts.bottlenecks.kv_cache import tokens_of
 from skuwise.agent.model import Node, ServingSample, Workload
-from skuwise.agent.store import queries
-from skuwise.agent.store.migrations import migrations, open_for_writing
-from skuwise.agent.store.reader import open_reader
-from skuwise.agent.store.writer import Writer
+from skuwise.agent.store.file.migrations import migrations, open_for_writing
+from skuwise.agent.store.reading import queries
+from skuwise.agent.store.reading.reader import open_reader
+from skuwise.agent.store.writing.writer import Writer
 
 T0 = 1_790_000_000.0
 WORK = Workload("w-1", "s-1", "serve", "process", framework="vllm")

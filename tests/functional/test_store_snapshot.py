@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from skuwise.__main__ import main
 from skuwise.agent.model import Absence, FabricPort, Gpu, Node, Tick, Workload
-from skuwise.agent.store.reader import open_reader
-from skuwise.agent.store.rollups import RollupJob
-from skuwise.agent.store.snapshot import take_snapshot
-from skuwise.agent.store.writer import Writer
-from skuwise.rules.errors import NothingToDo, StoreError, UsageError
+from skuwise.agent.store.file.snapshot import take_snapshot
+from skuwise.agent.store.reading.reader import open_reader
+from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import NothingToDo, StoreError, UsageError
 
 HOUR = 1_790_002_800
 GPU = Gpu("GPU-0", 0, "H100", mem_total_bytes=80 << 30)

@@ -24,9 +24,9 @@ from skuwise.agent.model import (
     Workload,
     WorkloadUse,
 )
-from skuwise.agent.store.node_writer import NodeWriter
-from skuwise.agent.store.writer import Writer
-from skuwise.rules.errors import StoreError
+from skuwise.agent.store.writing.node_writer import NodeWriter
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import StoreError
 from skuwise.tests.draws import examples
 
 T0 = 1_790_000_000.25

@@ -13,21 +13,21 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from skuwise.advisor.frame import Frame, Window
-from skuwise.advisor.telemetry.apart import Apart
-from skuwise.advisor.telemetry.beside import FILES_A_PROCESS, read_beside
-from skuwise.advisor.telemetry.database import Parts, read_each
-from skuwise.advisor.telemetry.packed import read_told
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.agent.child import child_command
+from skuwise.advisor.core.frame import Frame, Window
+from skuwise.advisor.telemetry.sqlite.database import Parts, read_each
+from skuwise.advisor.telemetry.sqlite.ipc import read_told
+from skuwise.advisor.telemetry.sqlite.parallel_read import FILES_A_PROCESS, read_beside
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.telemetry.sqlite.reading_process import Apart
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.agent.base.self_command import child_command
 from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload
-from skuwise.agent.store.migrations import SCHEMA_VERSION, migrations, open_for_writing
-from skuwise.agent.store.node_writer import NodeWriter
-from skuwise.agent.store.snapshot import take_snapshot
-from skuwise.agent.store.writer import Writer
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.errors import StoreError
+from skuwise.agent.store.file.migrations import SCHEMA_VERSION, migrations, open_for_writing
+from skuwise.agent.store.file.snapshot import take_snapshot
+from skuwise.agent.store.writing.node_writer import NodeWriter
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import StoreError
+from skuwise.rules.catalog.loader import load_catalog
 
 HOUR = 3600.0
 T0 = 1_790_000_000.0 // HOUR * HOUR
@@ -188,7 +188,7 @@ def test_two_processes_read_what_one_reads(tmp_path: Path) -> None:
 def test_the_process_beside_answers_with_what_it_read(tmp_path: Path) -> None:
     files = [make(tmp_path, "n1", hours=2), tmp_path / "none.db"]
     task = {"paths": [str(path) for path in files], "window": [T0, T0 + 2 * HOUR], "refined": 10}
-    command = child_command("skuwise.advisor.telemetry.beside")
+    command = child_command("skuwise.advisor.telemetry.sqlite.parallel_read")
     with tempfile.TemporaryFile() as answer:  # as the program has it
         subprocess.run(command, input=json.dumps(task).encode(), stdout=answer, check=True)
         answer.seek(0)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.frame import Window
-from skuwise.advisor.telemetry.sqlite import read_frame
+from skuwise.advisor.core.frame import Window
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.agent.model import BIN_EDGES, FabricPort, Gpu, Node, Tick, Workload
-from skuwise.agent.store.node_writer import NodeWriter
-from skuwise.agent.store.rollups import RollupJob
-from skuwise.agent.store.writer import Writer
-from skuwise.rules.errors import NothingToDo, StoreError, UsageError
+from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.agent.store.writing.node_writer import NodeWriter
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import NothingToDo, StoreError, UsageError
 
 HOUR = 3600.0
 T0 = 1_790_000_000.0 // HOUR * HOUR

@@ -13,15 +13,15 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from skuwise.advisor.frame import Frame
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.advisor.telemetry.trust import CONTRADICTION, TWO_PLACES
-from skuwise.advisor.verdicts.inventory import inventory_of
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.telemetry.trust.trust import CONTRADICTION, TWO_PLACES
+from skuwise.advisor.verdicts.workloads.inventory import inventory_of
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick, Workload
-from skuwise.agent.store.node_writer import NodeWriter
-from skuwise.agent.store.rollups import RollupJob
-from skuwise.agent.store.snapshot import take_snapshot
-from skuwise.agent.store.writer import Writer
+from skuwise.agent.store.file.snapshot import take_snapshot
+from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.agent.store.writing.node_writer import NodeWriter
+from skuwise.agent.store.writing.writer import Writer
 
 HOUR = 3600.0
 T0 = 1_790_000_000.0 // HOUR * HOUR

@@ -15,15 +15,15 @@ from threading import Event
 
 import pytest
 from rich.cells import cell_len
-from skuwise.advisor.ledger.store import Ledger
-from skuwise.advisor.source import Databases
-from skuwise.agent.store.writer import Writer
-from skuwise.rules.errors import StoreError
+from skuwise.advisor.ledger.file.store import Ledger
+from skuwise.advisor.telemetry.source import Databases
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import StoreError
 from skuwise.tests.fleet_on_screen import NOW, HandLoader, fleet, many
 from skuwise.tests.session import KEY, Session, drive
-from skuwise.tui.loading import DemoLoader, SourceLoader
-from skuwise.tui.screens.page import Page
-from skuwise.tui.screens.reading import Reading
+from skuwise.tui.data.loaders import DemoLoader, SourceLoader
+from skuwise.tui.screens.base_page import Page
+from skuwise.tui.screens.dialogs.text_viewer import Reading
 from skuwise.tui.screens.whatif import WhatIf
 from skuwise.tui.screens.workload import Workload
 from skuwise.tui.widgets.table import ItemTable

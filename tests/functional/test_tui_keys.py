@@ -12,10 +12,10 @@ from threading import Event
 
 import pytest
 import skuwise.tui
-from skuwise.rules.errors import StoreError
+from skuwise.rules.base.errors import StoreError
 from skuwise.tests.fleet_on_screen import HandLoader, many
 from skuwise.tests.session import KEY, Session, drive
-from skuwise.tui.screens.page import PAGES
+from skuwise.tui.screens.base_page import PAGES
 from skuwise.tui.widgets.heatmap import HeatMap
 from skuwise.tui.widgets.table import ItemTable
 from textual.binding import Binding

@@ -9,20 +9,20 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.source import Databases
-from skuwise.advisor.telemetry.by_gpu import by_gpu
-from skuwise.advisor.telemetry.devices import MOMENTS, in_frame
+from skuwise.advisor.telemetry.device_series import MOMENTS, in_frame
+from skuwise.advisor.telemetry.fleet_map import by_gpu
 from skuwise.advisor.telemetry.live import BEHIND_SECONDS, LIVE_SECONDS, holding, read_live
-from skuwise.advisor.telemetry.minutes import by_minute
-from skuwise.advisor.telemetry.sqlite import read_frame
+from skuwise.advisor.telemetry.resample import by_minute
+from skuwise.advisor.telemetry.source import Databases
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
-from skuwise.agent.store.rollups import RollupJob
-from skuwise.agent.store.writer import Writer
-from skuwise.rules.errors import SkuwiseError, StoreError, UsageError
-from skuwise.rules.plain import clean
+from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import SkuwiseError, StoreError, UsageError
+from skuwise.rules.base.sanitize import clean
 from skuwise.tests.fleet_on_screen import HOSTILE
 from skuwise.tests.session import Session, drive
-from skuwise.tui.loading import SourceLoader
+from skuwise.tui.data.loaders import SourceLoader
 from skuwise.tui.state import FINDINGS_WINDOW
 
 T0 = 1_790_002_800.0  # a full hour

@@ -13,10 +13,10 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from skuwise.advisor.source import PrometheusServer
+from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.tests.fake_prometheus import DcgmServer, FakePrometheus, Reply, Request, error
 from skuwise.tests.session import KEY, Session, drive
-from skuwise.tui.loading import SourceLoader
+from skuwise.tui.data.loaders import SourceLoader
 
 NOW = 1_790_000_000.0 // 86400 * 86400
 

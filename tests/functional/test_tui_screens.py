@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 from skuwise.tests.session import KEY, Session, drive
-from skuwise.tui.screens.page import PAGES
+from skuwise.tui.screens.base_page import PAGES
 from textual.app import App, ComposeResult
 from textual.containers import ScrollableContainer, Vertical
 from textual.screen import Screen

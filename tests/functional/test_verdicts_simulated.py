@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.simulate.simulator import SimulationReport, simulate
-from skuwise.advisor.telemetry.sqlite import read_frame
-from skuwise.advisor.verdicts.verdict import Verdicts, judge
-from skuwise.rules.catalog_loader import load_catalog
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.verdicts.judge import Verdicts, judge
+from skuwise.rules.catalog.loader import load_catalog
 
 UNTIL = 1_790_000_000.0
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.frame import Frame
-from skuwise.advisor.simulate.series import Series
-from skuwise.advisor.source import PrometheusServer
-from skuwise.rules.catalog_loader import load_catalog
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.simulate.output.prometheus_series import Series
+from skuwise.advisor.telemetry.source import PrometheusServer
+from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.engines import prometheus, victoria
 from skuwise.tests.fleets import Fleet, series
 from skuwise.tests.fleets.clusters import cluster

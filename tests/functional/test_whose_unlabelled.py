@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.frame import Frame
-from skuwise.advisor.simulate.series import Series
-from skuwise.advisor.source import Databases, PrometheusServer
-from skuwise.rules.catalog_loader import load_catalog
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.simulate.output.prometheus_series import Series
+from skuwise.advisor.telemetry.source import Databases, PrometheusServer
+from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.engines import victoria
 from skuwise.tests.fleets.database import write_databases
 from skuwise.tests.fleets.devices import How, device_series

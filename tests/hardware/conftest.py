@@ -10,9 +10,9 @@ from pathlib import Path
 import pynvml
 import pytest
 from skuwise.agent.model import Gpu
-from skuwise.rules.catalog import GpuSku
-from skuwise.rules.errors import NothingToDo
-from skuwise.rules.gpu_files import load_gpus
+from skuwise.rules.base.errors import NothingToDo
+from skuwise.rules.catalog.gpu_files import load_gpus
+from skuwise.rules.catalog.types import GpuSku
 from skuwise.tests.hardware import nvml_device
 from skuwise.tests.hardware.findings import Findings
 from skuwise.tests.hardware.watched import Watch, Watched, watch_work

@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import quote
 
 from skuwise.agent.model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, FabricPort, Gpu, Node, Tick
-from skuwise.agent.sources.recording_format import Header, Label, Made, RecordedAbsence
-from skuwise.rules.errors import SourceError
+from skuwise.agent.sources.replay.recording_format import Header, Label, Made, RecordedAbsence
+from skuwise.rules.base.errors import SourceError
 
 _GPU_NAMES = tuple(metric.name for metric in GPU_METRICS)
 _FABRIC_NAMES = tuple(metric.name for metric in FABRIC_METRICS)

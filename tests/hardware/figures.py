@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skuwise.agent.model import Tick
-from skuwise.rules.catalog import GpuSku
+from skuwise.rules.catalog.types import GpuSku
 
 
 def time_mean(ticks: Sequence[Tick], gpu_uuid: str, metric: str) -> float | None:

@@ -17,10 +17,10 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from skuwise.agent.impact.agent_process import OFF, Mode, watching
 from skuwise.agent.impact.measure import Impact, Run, measure, run_beside
 from skuwise.agent.impact.report import as_json, as_table
-from skuwise.agent.impact.watching import OFF, Mode, watching
-from skuwise.rules.errors import NothingToDo, SkuwiseError
+from skuwise.rules.base.errors import NothingToDo, SkuwiseError
 from skuwise.tests.hardware.nvml_device import no_gpu_reason
 from skuwise.tests.hardware.observe import run_work
 from skuwise.tests.hardware.workloads import WORKS

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from skuwise.rules.errors import NothingToDo, SourceError
+from skuwise.rules.base.errors import NothingToDo, SourceError
 
 WORKLOADS = Path(__file__).with_name("workloads.py")
 _START_SECONDS = 30.0  # the agent commits every ten ticks or ten seconds

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from skuwise.agent.model import Gpu
-from skuwise.rules.catalog import GpuSku
+from skuwise.rules.catalog.types import GpuSku
 from skuwise.tests.hardware.figures import (
     coverage,
     dram_bytes_per_second,

@@ -12,11 +12,11 @@ from typing import get_args
 
 import pytest
 from skuwise.agent.model import Tick
-from skuwise.agent.sources.recording_format import TRUTH
-from skuwise.rules.catalog import GpuSku
-from skuwise.rules.errors import NothingToDo, SourceError
-from skuwise.rules.gpu_files import load_gpus
-from skuwise.rules.labels import BottleneckLabel, KindLabel
+from skuwise.agent.sources.replay.recording_format import TRUTH
+from skuwise.rules.base.errors import NothingToDo, SourceError
+from skuwise.rules.catalog.gpu_files import load_gpus
+from skuwise.rules.catalog.types import GpuSku
+from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
 from skuwise.tests.hardware import figures, impact, workloads
 from skuwise.tests.hardware.findings import Findings
 from skuwise.tests.hardware.nvml_device import PowerLog, no_gpu_reason

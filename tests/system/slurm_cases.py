@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from skuwise.advisor.telemetry.job_table import with_jobs
-from skuwise.advisor.telemetry.sqlite import read_frame
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.tests.system.machine import PYTHON, until
 from skuwise.tests.system.slurm_machine import FAULTS, PAYLOAD, PROLOG, AccountedJob, Layout, SlurmMachine
 

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 from moves_builders import END, IB, PLAIN, START, catalog, node, usage, verdicts, workload
-from skuwise.advisor.advice import advise_on
-from skuwise.advisor.frame import Window
-from skuwise.advisor.ledger.advising import Beside
+from skuwise.advisor.core.advice_types import Advice, Configuration, Interval, NodeStanding, WorkloadVerdict, Yardstick
+from skuwise.advisor.core.frame import Window
 from skuwise.advisor.ledger.entries import Entry
-from skuwise.advisor.ledger.kept import Ground, Measure
-from skuwise.advisor.ledger.seen import Seen
-from skuwise.advisor.ledger.store import Ledger
-from skuwise.advisor.model import Advice, Configuration, Interval, NodeStanding, WorkloadVerdict, Yardstick
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.advisor.ledger.file.store import Ledger
+from skuwise.advisor.ledger.observation import Seen
+from skuwise.advisor.ledger.records import Ground, Measure
+from skuwise.advisor.ledger.sync import Beside
+from skuwise.advisor.pipeline import advise_on
+from skuwise.rules.policy.thresholds import load_waste_rules
 
 DAY = 86400.0
 MOVED = END + 3 * DAY  # the service went to nodes without the fabric then

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from skuwise.advisor.frame import Frame
+from skuwise.advisor.core.frame import Frame
 from skuwise.tests.frames import GIB, HOUR, START, FrameBuilder
 
 

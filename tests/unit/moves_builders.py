@@ -8,13 +8,13 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
-from skuwise.advisor.advice import advise_on
-from skuwise.advisor.frame import Window
-from skuwise.advisor.model import Advice, BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
-from skuwise.advisor.verdicts.facts import BareGpu, FabricFacts, NodeFacts, Verdicts
-from skuwise.advisor.verdicts.inventory import MEASURED, GpuCoverage, Inventory, NodeInventory
-from skuwise.rules.catalog_loader import Catalog, load_catalog
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.advisor.core.advice_types import Advice, BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
+from skuwise.advisor.core.frame import Window
+from skuwise.advisor.pipeline import advise_on
+from skuwise.advisor.verdicts.types import BareGpu, FabricFacts, NodeFacts, Verdicts
+from skuwise.advisor.verdicts.workloads.inventory import MEASURED, GpuCoverage, Inventory, NodeInventory
+from skuwise.rules.catalog.loader import Catalog, load_catalog
+from skuwise.rules.policy.thresholds import load_waste_rules
 
 END = 1_790_000_000.0 // 3600 * 3600
 DAYS = 14

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-from skuwise.advisor.frame import Window
+from skuwise.advisor.core.frame import Window
 from skuwise.advisor.telemetry.activity import DeviceSeries, Gang, find_gangs
 from skuwise.advisor.telemetry.activity.apply import with_activity
 from skuwise.advisor.telemetry.activity.unchained import unchained

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.bins import WIDTH, BinsArray
-from skuwise.advisor.telemetry.resolve import concat
-from skuwise.advisor.telemetry.tables import to_table
-from skuwise.advisor.verdicts.measures import stacked_bins
-from skuwise.agent.store.queries import Query
+from skuwise.advisor.core.histogram_array import WIDTH, BinsArray
+from skuwise.advisor.telemetry.resolution import concat
+from skuwise.advisor.telemetry.sqlite.tables import to_table
+from skuwise.advisor.verdicts.utilization import stacked_bins
+from skuwise.agent.store.reading.queries import Query
 
 QUERY = Query("", ("node",), ("ts",), ("x_bins",))
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from skuwise.agent.burst import Burst, BurstReading, burst_of, even_grid
+from skuwise.agent.statistics.burst_stats import Burst, BurstReading, burst_of, even_grid
 
 
 def signal(step_seconds: float, t: float, *, phase: float = 0.0) -> float:

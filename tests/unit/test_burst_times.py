@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from skuwise.agent.service.bursts import next_start
+from skuwise.agent.service.driver.bursts import next_start
 
 NOW = 1.8e9
 

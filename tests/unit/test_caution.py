@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from skuwise.advisor.frame import Frame
-from skuwise.advisor.model import Advice
+from skuwise.advisor.core.advice_types import Advice
+from skuwise.advisor.core.frame import Frame
 from skuwise.tests.caution import advice_of, made_by_hand, removal, violations
 from skuwise.tests.draws import examples
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from skuwise.agent.child import child_command
+from skuwise.agent.base.self_command import child_command
 
 
 def test_a_child_takes_no_code_from_the_folder_it_is_started_in(tmp_path: Path) -> None:

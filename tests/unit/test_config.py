@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from skuwise.agent.config import load_config
 from skuwise.agent.slurm_jobs.settings import load_slurm_settings
-from skuwise.rules.errors import UsageError
+from skuwise.rules.base.errors import UsageError
 
 
 def load(tmp_path: Path, system: str = "", user: str = "", environ: dict[str, str] | None = None, **flags: object):

@@ -12,21 +12,21 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor import coverage
-from skuwise.advisor.merge.joining import merge
-from skuwise.advisor.merge.reading import parse_advice
-from skuwise.advisor.model import Advice, Reconciliation, Summary, Unobserved
-from skuwise.advisor.moments import minute
+from skuwise.advisor.core.advice_types import Advice, Reconciliation, Summary, Unobserved
+from skuwise.advisor.core.timestamps import minute
 from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema
+from skuwise.advisor.report.by_team import share_out
 from skuwise.advisor.report.letters import letter_of
-from skuwise.advisor.report.shares import share_out
-from skuwise.advisor.report.story import story_of
-from skuwise.advisor.report.sums import NOT_OBSERVED, hours_by_kind
-from skuwise.advisor.telemetry.by_gpu import by_gpu
+from skuwise.advisor.shards.advice_parser import parse_advice
+from skuwise.advisor.shards.merge import merge
+from skuwise.advisor.telemetry.fleet_map import by_gpu
+from skuwise.advisor.views import coverage
+from skuwise.advisor.views.document.aggregates import NOT_OBSERVED, hours_by_kind
+from skuwise.advisor.views.document.report_content import story_of
 from skuwise.tests.frames import HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.partly_observed import HOURS, advice, advised, azure, dark, short
-from skuwise.tui.heat import fleet_map, unobserved
+from skuwise.tui.content.fleet_measures import fleet_map, unobserved
 
 NOTHING = Reconciliation(None, None, None, None, None, None, None)
 ZEROS = ("wasted $0", "Of it wasted $0", "No GPU was found idle", "No waste was found in this window", "(7.0 days)")

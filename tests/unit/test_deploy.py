@@ -15,7 +15,7 @@ import yaml
 from skuwise import __version__
 from skuwise.agent.commands import configure
 from skuwise.agent.config import SYSTEM_FILE, AgentConfig, load_config
-from skuwise.rules.errors import UsageError
+from skuwise.rules.base.errors import UsageError
 from skuwise.tests.containerfile import every, stages, variables
 
 ROOT = Path(__file__).parents[2]

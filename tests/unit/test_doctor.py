@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from skuwise.agent.clock import SteppedClock
+from skuwise.agent.base.clock import SteppedClock
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import Absence, Capability, Gpu, Instant, Probe, Reading, Tick
 from skuwise.agent.sampler import Sampled, Survey
-from skuwise.agent.service.doctor import as_rows, as_table, examine, not_asked
-from skuwise.agent.service.privileges import Privileges, read_privileges, sharpened
-from skuwise.agent.service.read_costs import cost_of, read_costs, sentence
-from skuwise.agent.sources.nvml_reasons import NO_GPM, NO_PERMISSION, fault_of
+from skuwise.agent.service.diagnostics.doctor import as_rows, as_table, examine, not_asked
+from skuwise.agent.service.diagnostics.profiling_permissions import Privileges, read_privileges, sharpened
+from skuwise.agent.service.diagnostics.source_overhead import cost_of, read_costs, sentence
+from skuwise.agent.sources.nvidia.nvml_errors import NO_GPM, NO_PERMISSION, fault_of
 
 GPU = Gpu("GPU-a", 0, "NVIDIA H100")
 REFUSED = Capability(

@@ -13,20 +13,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skuwise.advisor.doctor.command import nothing_observed
+from skuwise.advisor.cli.doctor import nothing_observed
+from skuwise.advisor.core.frame import Window
+from skuwise.advisor.doctor.checks.facts import GPU_MEASURES, NODE_MEASURES, Absent, Exporter, GpuTold, NodeTold, Told
+from skuwise.advisor.doctor.checks.presence import BUSY, LABELED, PODS, Spelling, dcgm_looks
 from skuwise.advisor.doctor.diagnose import at_once, diagnose
-from skuwise.advisor.doctor.facts import GPU_MEASURES, NODE_MEASURES, Absent, Exporter, GpuTold, NodeTold, Told
 from skuwise.advisor.doctor.json import load_schema, render_json
-from skuwise.advisor.doctor.model import Diagnosis
-from skuwise.advisor.doctor.presence import BUSY, LABELED, PODS, Spelling, dcgm_looks
 from skuwise.advisor.doctor.prometheus import _Device, _one_home_each, _Seen
 from skuwise.advisor.doctor.text import render_text
-from skuwise.advisor.frame import Window
-from skuwise.advisor.moves.price_book import PriceBook
-from skuwise.rules.catalog import Price
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.hour_prices import HourPrices
-from skuwise.rules.plain import INVISIBLE
+from skuwise.advisor.doctor.types import Diagnosis
+from skuwise.advisor.moves.base.price_book import PriceBook
+from skuwise.rules.base.sanitize import INVISIBLE
+from skuwise.rules.catalog.hour_prices import HourPrices
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.catalog.types import Price
 from skuwise.tests.draws import examples
 
 CATALOG = load_catalog()

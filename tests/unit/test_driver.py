@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from skuwise.agent.clock import SystemClock
+from skuwise.agent.base.clock import SystemClock
 from skuwise.agent.model import Absence, Gpu, Instant, Probe, Reading
-from skuwise.agent.service.attend import Attendant
-from skuwise.agent.service.control import ControlServer
-from skuwise.agent.service.driver import Deadlines, GuardedDriver
-from skuwise.agent.service.instance import Instance
-from skuwise.agent.service.notify import Notifier
-from skuwise.agent.sources.nvml_session import NvmlSession
+from skuwise.agent.service.driver.guarded_nvml import Deadlines, GuardedDriver
+from skuwise.agent.service.runtime.control import ControlServer
+from skuwise.agent.service.runtime.db_lock import Instance
+from skuwise.agent.service.runtime.notify import Notifier
+from skuwise.agent.service.runtime.supervisor import Attendant
+from skuwise.agent.sources.nvidia.nvml_session import NvmlSession
 
 SHORT = Deadlines(read=0.5, open=0.5, close=0.5, retry=60.0)
 

@@ -1,7 +1,7 @@
 import pytest
-from skuwise.advisor.moments import day, minute, parse_moment, rfc3339
-from skuwise.agent.durations import parse_duration
-from skuwise.rules.errors import UsageError
+from skuwise.advisor.core.timestamps import day, minute, parse_moment, rfc3339
+from skuwise.agent.base.durations import parse_duration
+from skuwise.rules.base.errors import UsageError
 
 
 @pytest.mark.parametrize(

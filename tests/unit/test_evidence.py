@@ -19,9 +19,9 @@ from moves_builders import (
     verdicts,
     workload,
 )
-from skuwise.advisor.model import Advice, Recommendation, Unobserved
-from skuwise.advisor.verdicts.facts import Verdicts
-from skuwise.advisor.verdicts.inventory import GpuCoverage, Inventory, NodeInventory
+from skuwise.advisor.core.advice_types import Advice, Recommendation, Unobserved
+from skuwise.advisor.verdicts.types import Verdicts
+from skuwise.advisor.verdicts.workloads.inventory import GpuCoverage, Inventory, NodeInventory
 
 
 def idle_node(**changes: object) -> Verdicts:

@@ -7,12 +7,20 @@ from dataclasses import replace
 
 import pytest
 from moves_builders import END, START, advice_of, bare, catalog, founding, node, verdicts, workload
-from skuwise.advisor.model import Alternative, BottleneckVerdict, Coverage, Decision, KindVerdict, Owner, Phase
-from skuwise.advisor.render.explained import render_explained
-from skuwise.advisor.roofline import roofline
-from skuwise.advisor.subjects import find, recommended
-from skuwise.rules.errors import UsageError
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.advisor.core.advice_types import (
+    Alternative,
+    BottleneckVerdict,
+    Coverage,
+    Decision,
+    KindVerdict,
+    Owner,
+    Phase,
+)
+from skuwise.advisor.render.explain import render_explained
+from skuwise.advisor.views.roofline import roofline
+from skuwise.advisor.views.subjects import find, recommended
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.policy.thresholds import load_waste_rules
 
 HOSTILE = "\x1b[31m[red]\u202e<b>\ud800\nnext"
 

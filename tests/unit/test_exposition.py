@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.agent.sources.exposition import (
+from skuwise.agent.base.page_url import PageError
+from skuwise.agent.sources.scrape.prometheus_text import (
     MAX_LABELS,
     MAX_LINE_BYTES,
     MAX_NUMBER_LENGTH,
@@ -13,7 +14,6 @@ from skuwise.agent.sources.exposition import (
     PageParser,
     Series,
 )
-from skuwise.agent.sources.page_url import PageError
 
 WANTED = ("up", "a:b_total")
 

@@ -7,8 +7,8 @@ import re
 import shlex
 from pathlib import Path
 
-from skuwise.advisor.commands import configure
-from skuwise.advisor.source import source_of
+from skuwise.advisor.cli.commands import configure
+from skuwise.advisor.telemetry.source import source_of
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "deploy/fleet"

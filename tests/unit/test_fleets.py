@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skuwise.advisor.simulate.series import Series
+from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.tests.draws import examples
 from skuwise.tests.engines import prometheus
 from skuwise.tests.fleets import FLEETS, Fleet, Hold, Workload, only, removals, series, truth

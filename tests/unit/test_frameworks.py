@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from skuwise.agent.inventory.frameworks import framework_of, program_of
+from skuwise.agent.inventory.processes.frameworks import framework_of, program_of
 
 
 @pytest.mark.parametrize(

@@ -11,32 +11,32 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.costs.bill import Line
-from skuwise.advisor.costs.exports import _name, _word
-from skuwise.advisor.hour_settings import _said
+from skuwise.advisor.billing.billing_exports import _name, _word
+from skuwise.advisor.billing.cost_summary import Line
+from skuwise.advisor.cli.price_options import _said
+from skuwise.advisor.cli.serve import load_serve_settings
 from skuwise.advisor.mail.routes import load_routes
 from skuwise.advisor.mail.settings import load_settings
-from skuwise.advisor.serve import load_serve_settings
-from skuwise.advisor.telemetry.unpacked import Unpacked
+from skuwise.advisor.telemetry.sqlite.ipc_checks import Unpacked
+from skuwise.agent.base.address import parse_listen
 from skuwise.agent.config import load_config
-from skuwise.agent.inventory.device_cgroup import parse_devices_list, read_majors
-from skuwise.agent.inventory.hostlist import MAX_DIMENSIONS, expand
-from skuwise.agent.inventory.kubernetes_files import _devices
-from skuwise.agent.inventory.podresources import _parse
-from skuwise.agent.inventory.slurm_conf import read_settings
-from skuwise.agent.listen import parse_listen
+from skuwise.agent.inventory.identity.hostlist import MAX_DIMENSIONS, expand
+from skuwise.agent.inventory.kubernetes.files import _devices
+from skuwise.agent.inventory.kubernetes.podresources import _parse
+from skuwise.agent.inventory.processes.device_cgroup import parse_devices_list, read_majors
+from skuwise.agent.inventory.slurm.slurm_conf import read_settings
 from skuwise.agent.model import Instant
-from skuwise.agent.service.control import ask
-from skuwise.agent.service.instance import Holder, _read
+from skuwise.agent.service.runtime.control import ask
+from skuwise.agent.service.runtime.db_lock import Holder, _read
 from skuwise.agent.slurm_jobs.nodelist import expanded
 from skuwise.agent.sources.host import HostSource
-from skuwise.agent.store.clock_doubt import trusted_now
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.errors import SkuwiseError, UsageError
-from skuwise.rules.hour_prices import SaidPrices, resolve
-from skuwise.rules.loader import parse_table
-from skuwise.rules.price_files import load_prices
-from skuwise.rules.thresholds import load_bottleneck_thresholds, load_waste_rules
+from skuwise.agent.store.retention.trusted_clock import trusted_now
+from skuwise.rules.base.errors import SkuwiseError, UsageError
+from skuwise.rules.base.yaml_loader import parse_table
+from skuwise.rules.catalog.hour_prices import SaidPrices, resolve
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.catalog.price_files import load_prices
+from skuwise.rules.policy.thresholds import load_bottleneck_thresholds, load_waste_rules
 
 LONG = "A" * 70_000
 WORD = "A" * 1000  # YAML takes no longer key

@@ -27,7 +27,7 @@ from skuwise.benchmarks.fuzzing.target import (  # pyright: ignore[reportMissing
     mutation,
 )
 from skuwise.benchmarks.fuzzing.verdict import finite, unfit  # pyright: ignore[reportMissingImports]
-from skuwise.rules.errors import UsageError
+from skuwise.rules.base.errors import UsageError
 from skuwise.tests.alone import alone
 
 HONEST = b'{"name": "n1", "value": 1.5, "list": [1, 2, 3]}\n'

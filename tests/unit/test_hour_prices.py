@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moves_builders import IB, PLAIN, advice_of, bare, catalog, founding, node, verdicts, workload
-from skuwise.advisor import words
-from skuwise.advisor.hour_settings import add_prices, said_prices
-from skuwise.advisor.moves.money import PriceBook, fabric_premium
+from skuwise.advisor.cli.price_options import add_prices, said_prices
+from skuwise.advisor.core import formatting as words
+from skuwise.advisor.moves.base.pricing import PriceBook, fabric_premium
 from skuwise.advisor.render import render
-from skuwise.rules.catalog import Price
-from skuwise.rules.errors import UsageError
-from skuwise.rules.hour_prices import HourPrices, Said, SaidPrices, parse_flags, resolve
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.catalog.hour_prices import HourPrices, Said, SaidPrices, parse_flags, resolve
+from skuwise.rules.catalog.types import Price
 from skuwise.tests.draws import examples
 
 CATALOG = catalog()

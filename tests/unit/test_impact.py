@@ -7,10 +7,10 @@ import math
 import random
 
 import pytest
+from skuwise.agent.impact.agent_process import MODES, OFF, Cost, Mode
 from skuwise.agent.impact.measure import Run, measure
 from skuwise.agent.impact.report import NO_GPU, as_json, as_table
 from skuwise.agent.impact.statistics import MIN_ROUNDS, orders, slowdowns
-from skuwise.agent.impact.watching import MODES, OFF, Cost, Mode
 
 MODE_NAMES = [mode.name for mode in MODES]
 

@@ -9,9 +9,9 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from skuwise.agent.service.instance import Holder, Instance, is_wedged
-from skuwise.agent.store.writer import Writer
-from skuwise.rules.errors import StoreError
+from skuwise.agent.service.runtime.db_lock import Holder, Instance, is_wedged
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import StoreError
 
 
 def proc(

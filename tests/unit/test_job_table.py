@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from moves_builders import advice_of, verdicts, workload
 from moves_builders import node as one_node
-from skuwise.advisor.frame import Frame
-from skuwise.advisor.model import Scheduled, WorkloadVerdict
-from skuwise.advisor.subjects import find, runs_of
+from skuwise.advisor.core.advice_types import Scheduled, WorkloadVerdict
+from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.telemetry.job_table import with_jobs
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.agent.inventory.ids import series_id, workload_id
-from skuwise.agent.slurm_job import SlurmJob
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.errors import UsageError
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.advisor.views.subjects import find, runs_of
+from skuwise.agent.base.slurm_job import SlurmJob
+from skuwise.agent.inventory.identity.ids import series_id, workload_id
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.frames import HOUR, START, TRAINING, FrameBuilder
 
 GPU = ("n1", "GPU-n1-0")

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skuwise.agent.json_weight import json_weight
+from skuwise.agent.base.json_weight import json_weight
 from skuwise.agent.slurm_jobs.json_pieces import entries
 
 COUNT = 5_000

@@ -11,11 +11,11 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from skuwise.advisor.verdicts.kind_shapes import PROBE, SHAPES, fingerprint, levels
-from skuwise.advisor.verdicts.kinds import WORKING, shipped_model
-from skuwise.rules.errors import RulesError
-from skuwise.rules.kind_model import FILE, load_kind_model
-from skuwise.rules.loader import packaged_rules
+from skuwise.advisor.verdicts.kinds.kind_signals import PROBE, SHAPES, fingerprint, levels
+from skuwise.advisor.verdicts.kinds.kinds import WORKING, shipped_model
+from skuwise.rules.base.errors import RulesError
+from skuwise.rules.base.yaml_loader import packaged_rules
+from skuwise.rules.models.kind_model import FILE, load_kind_model
 
 ROOT = Path(__file__).parents[2]
 NAMES = [shape.name for shape in SHAPES]
@@ -90,7 +90,7 @@ def test_a_shape_without_weights_is_refused(tmp_path: Path) -> None:
 
 
 def test_judging_needs_no_scikit_learn() -> None:
-    code = "import sys, skuwise.advisor.advice; from skuwise.advisor.verdicts.kinds import shipped_model; "
+    code = "import sys, skuwise.advisor.pipeline; from skuwise.advisor.verdicts.kinds.kinds import shipped_model; "
     code += "shipped_model(); print(sorted(set(sys.modules) & {'sklearn', 'scipy', 'joblib', 'pickle5'}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from skuwise.advisor.frame import Window
-from skuwise.advisor.telemetry.prometheus.answers import Answer, Grid, Labels
-from skuwise.advisor.telemetry.prometheus.owned import Holders, owned, pods_held
-from skuwise.advisor.telemetry.prometheus.owners import SERIES, Held, KubeOwners, Life, read_owners
+from skuwise.advisor.core.frame import Window
+from skuwise.advisor.telemetry.prometheus.client.response import Answer, Grid, Labels
+from skuwise.advisor.telemetry.prometheus.owners.owned import Holders, owned, pods_held
+from skuwise.advisor.telemetry.prometheus.owners.owners import SERIES, Held, KubeOwners, Life, read_owners
 from skuwise.advisor.telemetry.teams import load_team_labels
 from skuwise.agent.config import load_config
-from skuwise.agent.inventory.ids import gang_id, workload_id
-from skuwise.agent.inventory.pods import Owner, Pod
-from skuwise.rules.errors import UsageError
+from skuwise.agent.inventory.identity.ids import gang_id, workload_id
+from skuwise.agent.inventory.kubernetes.pods import Owner, Pod
+from skuwise.rules.base.errors import UsageError
 
 DAY = 86400.0
 END = 1_790_000_000.0 // DAY * DAY

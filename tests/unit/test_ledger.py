@@ -16,18 +16,18 @@ import numpy as np
 import pytest
 from moves_builders import advice_of, catalog, founding
 from skuwise.__main__ import main
-from skuwise.advisor.advice import advise_on
-from skuwise.advisor.ledger.advising import Beside, proposals
+from skuwise.advisor.core.advice_types import Advice, Configuration, Decision, Interval, Recommendation
 from skuwise.advisor.ledger.entries import EXPIRES_AFTER_SECONDS, Event, Proposal, stands
-from skuwise.advisor.ledger.place import default_path
-from skuwise.advisor.ledger.store import APPLICATION_ID, Ledger
-from skuwise.advisor.model import Advice, Configuration, Decision, Interval, Recommendation
-from skuwise.advisor.moves.options import recoverable
-from skuwise.advisor.moves.scene import Option
+from skuwise.advisor.ledger.file.paths import default_path
+from skuwise.advisor.ledger.file.store import APPLICATION_ID, Ledger
+from skuwise.advisor.ledger.sync import Beside, proposals
+from skuwise.advisor.moves.move_context import Option
+from skuwise.advisor.moves.recommender import recoverable
+from skuwise.advisor.pipeline import advise_on
 from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema, to_dict
-from skuwise.rules.errors import NothingToDo, StoreError
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.rules.base.errors import NothingToDo, StoreError
+from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.rights import bound_by_modes
 
 NOW = 1_790_000_000.0

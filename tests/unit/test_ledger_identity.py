@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skuwise.advisor.fleet import fleet_of, matchers
+from skuwise.advisor.core.advice_types import Fleet
+from skuwise.advisor.core.simulated_ids import gpu_uuid
+from skuwise.advisor.ledger.file.paths import ledger_of, put_aside, set_aside
+from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.identity import Known, file_stem, is_part_of_same_server, is_same
-from skuwise.advisor.ledger.place import ledger_of, put_aside, set_aside
-from skuwise.advisor.ledger.store import Ledger
-from skuwise.advisor.model import Fleet
-from skuwise.advisor.simulated import gpu_uuid
+from skuwise.advisor.telemetry.fleet_identity import fleet_of, matchers
 from skuwise.tests.draws import examples
 from skuwise.tests.frames import FrameBuilder
 

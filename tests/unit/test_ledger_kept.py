@@ -19,13 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_builders import DAY, fleet, ground, the_move
 from moves_builders import END
-from skuwise.advisor.ledger.advising import proposals
+from skuwise.advisor.core.advice_types import Interval
 from skuwise.advisor.ledger.entries import Event, Proposal, stands
-from skuwise.advisor.ledger.kept import Figures, Ground, Measure, from_json, to_json
+from skuwise.advisor.ledger.file.store import APPLICATION_ID, VERSION, Ledger
 from skuwise.advisor.ledger.outcomes import outcomes
-from skuwise.advisor.ledger.store import APPLICATION_ID, VERSION, Ledger
-from skuwise.advisor.model import Interval
-from skuwise.rules.errors import StoreError
+from skuwise.advisor.ledger.records import Figures, Ground, Measure, from_json, to_json
+from skuwise.advisor.ledger.sync import proposals
+from skuwise.rules.base.errors import StoreError
 from skuwise.tests.draws import examples
 
 MOVE = Proposal(

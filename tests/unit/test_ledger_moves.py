@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from ledger_builders import DAY, L40S, MOVED, RATIO, SAVING, entry_of, fleet, ground, the_move
 from moves_builders import END, PLAIN, START
 from skuwise.__main__ import main
-from skuwise.advisor.ledger.advising import Beside, site_of
+from skuwise.advisor.core.advice_types import Advice, Interval
 from skuwise.advisor.ledger.entries import Entry, Event, Proposal
-from skuwise.advisor.ledger.kept import Figures, Realised
+from skuwise.advisor.ledger.file.store import Ledger
+from skuwise.advisor.ledger.observation import seen_in
 from skuwise.advisor.ledger.outcomes import outcomes
-from skuwise.advisor.ledger.seen import seen_in
-from skuwise.advisor.ledger.store import Ledger
-from skuwise.advisor.model import Advice, Interval
-from skuwise.advisor.moves.prediction import Prediction, Refusal
-from skuwise.advisor.moves.site import NO_SITE, Case, Site, site_factor
-from skuwise.rules.errors import UsageError
+from skuwise.advisor.ledger.records import Figures, Realised
+from skuwise.advisor.ledger.sync import Beside, site_of
+from skuwise.advisor.moves.predict.calibration import NO_SITE, Case, Site, site_factor
+from skuwise.advisor.moves.predict.prediction import Prediction, Refusal
+from skuwise.rules.base.errors import UsageError
 
 
 @pytest.fixture(scope="module")

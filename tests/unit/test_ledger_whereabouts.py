@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 from ledger_builders import DAY, L40S, RATIO, ground, moved_run, seen
 from moves_builders import END, IB, PLAIN, START, gpus_of, workload
+from skuwise.advisor.core.advice_types import Configuration, WorkloadVerdict, Yardstick
 from skuwise.advisor.ledger.entries import Entry, Event, Proposal
-from skuwise.advisor.ledger.happened import happenings
-from skuwise.advisor.ledger.kept import Figures, Ground, Measure, Tried, from_json
-from skuwise.advisor.ledger.measuring import realised
-from skuwise.advisor.ledger.whereabouts import Stand, whereabouts
-from skuwise.advisor.model import Configuration, WorkloadVerdict, Yardstick
+from skuwise.advisor.ledger.move_state import Stand, whereabouts
+from skuwise.advisor.ledger.realised_savings import realised
+from skuwise.advisor.ledger.records import Figures, Ground, Measure, Tried, from_json
+from skuwise.advisor.ledger.transitions import happenings
 
 # ---- where other actions stand
 

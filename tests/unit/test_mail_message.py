@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.mail.letter import Attachment, Image, Letter
-from skuwise.advisor.mail.message import Envelope, compose, file_names, inlined, message_id
+from skuwise.advisor.mail.mime import Envelope, compose, file_names, inlined, message_id
 
 SENDER = Address("GPU report", addr_spec="gpus@example.org")
 ENVELOPE = Envelope(SENDER, ("a@example.org", "b@example.org"), "mailto:ops@example.org")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.credentials import secret
+from skuwise.advisor.core.advice_types import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
+from skuwise.advisor.core.credentials import secret
 from skuwise.advisor.mail.addresses import bare_address, sender_address
 from skuwise.advisor.mail.routes import Routes, load_routes
 from skuwise.advisor.mail.settings import ReportSettings, check_webhook, load_settings
-from skuwise.advisor.model import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
-from skuwise.rules.errors import UsageError
-from skuwise.rules.toml import MAX_BYTES
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.base.toml import MAX_BYTES
 
 GOOD = """
 administrators = ["platform@example.org"]

@@ -16,10 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moves_builders import END, PLAIN, START, advice_of, bare, catalog, node, usage, verdicts, workload
 from skuwise.__main__ import main
-from skuwise.advisor.advice import advise
-from skuwise.advisor.merge.joining import merge
-from skuwise.advisor.merge.reading import MAX_BYTES, Allowance, parse_advice
-from skuwise.advisor.model import (
+from skuwise.advisor.core.advice_types import (
     Advice,
     Alternative,
     BottleneckVerdict,
@@ -35,11 +32,14 @@ from skuwise.advisor.model import (
     Reconciliation,
     Summary,
 )
+from skuwise.advisor.pipeline import advise
 from skuwise.advisor.render import FORMATS, render
 from skuwise.advisor.render.json import load_schema
-from skuwise.rules.catalog import Price
-from skuwise.rules.errors import UsageError
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.advisor.shards.advice_parser import MAX_BYTES, Allowance, parse_advice
+from skuwise.advisor.shards.merge import merge
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.catalog.types import Price
+from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.draws import examples
 from skuwise.tests.frames import DECODE, FREE, TRAINING, FrameBuilder
 

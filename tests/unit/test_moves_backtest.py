@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 from moves_builders import advice_of, founding
-from skuwise.advisor.model import Advice
+from skuwise.advisor.core.advice_types import Advice
 
 ROOT = Path(__file__).parents[2]
 

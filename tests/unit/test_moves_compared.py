@@ -4,12 +4,12 @@
 import math
 
 import pytest
-from skuwise.advisor.moves.compared import compare, group_of
-from skuwise.advisor.moves.rates import rates_of
-from skuwise.advisor.moves.work import Question, batch_on, parts_of
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.errors import RulesError
-from skuwise.rules.move_model import load_move_model, load_profiles, read_move_model
+from skuwise.advisor.moves.predict.sku_comparison import compare, group_of
+from skuwise.advisor.moves.predict.sustained_rates import rates_of
+from skuwise.advisor.moves.predict.typical_work import Question, batch_on, parts_of
+from skuwise.rules.base.errors import RulesError
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.models.move_model import load_move_model, load_profiles, read_move_model
 
 CATALOG = load_catalog()
 MODEL = load_move_model()

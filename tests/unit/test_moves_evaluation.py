@@ -10,9 +10,9 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.errors import UsageError
-from skuwise.rules.move_model import load_move_model, load_profiles
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.models.move_model import load_move_model, load_profiles
 
 ROOT = Path(__file__).parents[2]
 CATALOG = load_catalog()

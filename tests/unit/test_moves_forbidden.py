@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 from moves_builders import advice_of, fabric, node, usage, verdicts, workload
-from skuwise.advisor.model import BottleneckVerdict
-from skuwise.rules.catalog import Price
+from skuwise.advisor.core.advice_types import BottleneckVerdict
+from skuwise.rules.catalog.types import Price
 
 PLAIN_FABRIC = fabric(util_p995=0.2, util_max=0.4)  # in use, so that no waste of it is found
 OCI, L40S, B200 = "oci/BM.GPU.H100.8", "oci/BM.GPU.L40S.4", "oci/BM.GPU.B200.8"

@@ -18,11 +18,18 @@ from moves_builders import (
     verdicts,
     workload,
 )
-from skuwise.advisor.moves.money import PriceBook, fabric_premium, fabric_uses, realisation, reconcile, with_costs
-from skuwise.advisor.moves.options import recoverable
-from skuwise.advisor.moves.prediction import percentiles
-from skuwise.advisor.moves.scene import Option
-from skuwise.rules.catalog import Price
+from skuwise.advisor.moves.base.pricing import (
+    PriceBook,
+    fabric_premium,
+    fabric_uses,
+    realisation,
+    reconcile,
+    with_costs,
+)
+from skuwise.advisor.moves.move_context import Option
+from skuwise.advisor.moves.predict.prediction import percentiles
+from skuwise.advisor.moves.recommender import recoverable
+from skuwise.rules.catalog.types import Price
 
 HOUR = catalog().price(IB, "eastus").usd_per_hour
 PLAIN_HOUR = catalog().price(PLAIN, "eastus").usd_per_hour

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import cast
 
 from moves_builders import workload
-from skuwise.advisor.moves.found import called
-from skuwise.advisor.moves.groups import Group
+from skuwise.advisor.moves.base.finding_context import called
+from skuwise.advisor.moves.base.workload_groups import Group
 
 
 def group(*names: str, kind: str = "idle") -> Group:

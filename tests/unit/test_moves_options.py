@@ -18,10 +18,10 @@ from moves_builders import (
     verdicts,
     workload,
 )
-from skuwise.advisor.model import BottleneckVerdict
-from skuwise.advisor.moves.gates import gates
-from skuwise.advisor.moves.groups import groups_of
-from skuwise.rules.catalog import Price
+from skuwise.advisor.core.advice_types import BottleneckVerdict
+from skuwise.advisor.moves.base.constraints import gates
+from skuwise.advisor.moves.base.workload_groups import groups_of
+from skuwise.rules.catalog.types import Price
 
 
 def by_action(advice):

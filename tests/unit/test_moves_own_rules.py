@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 from moves_builders import END, catalog, fabric, node, usage, verdicts, workload
 from skuwise.__main__ import main
-from skuwise.advisor.advice import advise_on
-from skuwise.advisor.model import Advice, Coverage, Owner
+from skuwise.advisor.core.advice_types import Advice, Coverage, Owner
+from skuwise.advisor.pipeline import advise_on
 from skuwise.advisor.render import FORMATS, render
-from skuwise.advisor.render.explained import render_explained
+from skuwise.advisor.render.explain import render_explained
 from skuwise.advisor.render.json import load_schema
-from skuwise.rules.custom import load_custom_rules
-from skuwise.rules.exceptions import load_exceptions
-from skuwise.rules.price_files import load_prices
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.rules.catalog.price_files import load_prices
+from skuwise.rules.policy.custom import load_custom_rules
+from skuwise.rules.policy.exceptions import load_exceptions
+from skuwise.rules.policy.thresholds import load_waste_rules
 
 RULE = """id: slow-input
 severity: medium

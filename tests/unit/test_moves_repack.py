@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skuwise.advisor.model import Unobserved
-from skuwise.advisor.moves.repack import fits, pack, repacked
-from skuwise.advisor.verdicts.facts import MigInstance
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.rules.catalog_loader import load_catalog
+from skuwise.advisor.core.advice_types import Unobserved
+from skuwise.advisor.moves.kinds.repack import fits, pack, repacked
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.advisor.verdicts.types import MigInstance
+from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.frames import DECODE, FrameBuilder
 
 SLICES = {

@@ -6,13 +6,13 @@ from importlib import resources
 
 import numpy as np
 import pytest
-from skuwise.advisor.moves.clocks import ClockMove, lower_clock, power_cap, predict_clock, watts_at
-from skuwise.advisor.moves.counts import count_factors, predict_count, ring_share
-from skuwise.advisor.moves.prediction import Prediction, Refusal, Use
-from skuwise.advisor.moves.slices import load_on_slice, predict_slice, weigh_slices
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.errors import RulesError
-from skuwise.rules.gpu_files import load_gpus
+from skuwise.advisor.moves.predict.clock_model import ClockMove, lower_clock, power_cap, predict_clock, watts_at
+from skuwise.advisor.moves.predict.gpu_count_model import count_factors, predict_count, ring_share
+from skuwise.advisor.moves.predict.mig_model import load_on_slice, predict_slice, weigh_slices
+from skuwise.advisor.moves.predict.prediction import Prediction, Refusal, Use
+from skuwise.rules.base.errors import RulesError
+from skuwise.rules.catalog.gpu_files import load_gpus
+from skuwise.rules.catalog.loader import load_catalog
 
 DECODE = Use.of_profile(u_c=0.10, u_m=0.75, g=0.97)
 GEMM = Use.of_profile(u_c=0.85, u_m=0.30, g=0.98)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from moves_builders import advice_of, bare, founding, node, verdicts
-from skuwise.advisor.model import INFERRED, Owner
+from skuwise.advisor.core.advice_types import INFERRED, Owner
 
 
 @pytest.mark.parametrize("held", [0, 1, 3, 4])

@@ -3,9 +3,9 @@ from dataclasses import replace
 
 import pytest
 from moves_builders import END, START, advice_of, bare, fabric, founding, gpus_of, node, usage, verdicts, workload
-from skuwise.advisor.frame import Window
-from skuwise.advisor.model import Alternative, BottleneckVerdict, KindVerdict, Phase
-from skuwise.advisor.moments import minute, rfc3339
+from skuwise.advisor.core.advice_types import Alternative, BottleneckVerdict, KindVerdict, Phase
+from skuwise.advisor.core.frame import Window
+from skuwise.advisor.core.timestamps import minute, rfc3339
 
 
 def rules(advice):

@@ -8,11 +8,11 @@ from importlib.resources import files
 
 import pytest
 from moves_builders import IB, PLAIN, advice_of, fabric, gpus_of, node, usage, verdicts, workload
-from skuwise.advisor.model import Advice, BottleneckVerdict, Finding
+from skuwise.advisor.core.advice_types import Advice, BottleneckVerdict, Finding
 from skuwise.advisor.moves.waste.registry import RULES
-from skuwise.advisor.verdicts.facts import NodeFacts
-from skuwise.rules.catalog import PowerPrice, Price
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.advisor.verdicts.types import NodeFacts
+from skuwise.rules.catalog.types import PowerPrice, Price
+from skuwise.rules.policy.thresholds import load_waste_rules
 
 WASTE = load_waste_rules()
 

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from moves_builders import END, IB, PLAIN, START, advice_of, fabric, gpus_of, node, usage, verdicts, workload
-from skuwise.advisor.model import Advice, BottleneckVerdict, Recommendation
-from skuwise.advisor.moves.schedule import off_hours
+from skuwise.advisor.core.advice_types import Advice, BottleneckVerdict, Recommendation
+from skuwise.advisor.moves.kinds.off_hours import off_hours
 from skuwise.advisor.render import FORMATS, render
-from skuwise.rules.catalog import Price
+from skuwise.rules.catalog.types import Price
 
 ETHERNET = fabric(util_p995=0.9, util_max=1.0, link_layer="Ethernet", line_rate_bytes_per_second=10e9)
 OWNED = tuple(Price(sku, sku, "eastus", 60.0, "owned", "books", "2026-10-01") for sku in (IB, PLAIN))

@@ -8,18 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from moves_builders import END, IB, PLAIN, advice_of, catalog, founding, gpus_of, node, usage, verdicts, workload
-from skuwise.advisor.advice import scene_of
-from skuwise.advisor.model import Recommendation
-from skuwise.advisor.moves.clocks import PowerAtWork, power_at_work
-from skuwise.advisor.moves.groups import groups_of
-from skuwise.advisor.moves.money import PriceBook
-from skuwise.advisor.moves.outcome import Choice, Outcome
-from skuwise.advisor.moves.scene import as_it_stands
+from skuwise.advisor.core.advice_types import Recommendation
+from skuwise.advisor.moves.base.pricing import PriceBook
+from skuwise.advisor.moves.base.workload_groups import groups_of
+from skuwise.advisor.moves.move_context import as_it_stands
+from skuwise.advisor.moves.predict.clock_model import PowerAtWork, power_at_work
 from skuwise.advisor.moves.whatif import survey, what_if
-from skuwise.advisor.verdicts.facts import Verdicts
-from skuwise.advisor.workbench import of_nodes, workbench
-from skuwise.rules.catalog import Price
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.advisor.moves.whatif_result import Choice, Outcome
+from skuwise.advisor.pipeline import scene_of
+from skuwise.advisor.verdicts.types import Verdicts
+from skuwise.advisor.views.whatif_session import of_nodes, workbench
+from skuwise.rules.catalog.types import Price
+from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.fleet_on_screen import NOW, HandLoader, fleet
 
 H200 = "azure/Standard_ND96isr_H200_v5"

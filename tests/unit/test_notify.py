@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from skuwise.agent.service.notify import Notifier
+from skuwise.agent.service.runtime.notify import Notifier
 
 
 def manager(address: str) -> socket.socket:

@@ -7,9 +7,9 @@ import struct
 
 import pynvml
 import pytest
-from skuwise.agent.sources import gpm, nvml_fields
-from skuwise.agent.sources.nvml_fields import FieldBlock
-from skuwise.agent.sources.nvml_reasons import GAPS, NO_GPM, AbsenceSet, fault_of
+from skuwise.agent.sources.nvidia import gpm, nvml_fields
+from skuwise.agent.sources.nvidia.nvml_errors import GAPS, NO_GPM, AbsenceSet, fault_of
+from skuwise.agent.sources.nvidia.nvml_fields import FieldBlock
 
 
 def _driver(answers):

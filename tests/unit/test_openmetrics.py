@@ -6,9 +6,9 @@ import math
 import re
 
 import pytest
-from skuwise.agent.listen import Address, parse_listen
-from skuwise.agent.openmetrics import OPENMETRICS, PLAIN, Family, Page, escape, label_text, negotiate, number
-from skuwise.rules.errors import UsageError
+from skuwise.agent.base.address import Address, parse_listen
+from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, Family, Page, escape, label_text, negotiate, number
+from skuwise.rules.base.errors import UsageError
 
 SECONDS = Family("skuwise_x_seconds", "counter", "seconds", 'Says "how" much\nand \\ why.')
 

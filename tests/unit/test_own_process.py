@@ -7,7 +7,7 @@ import sys
 
 import psutil
 import pytest
-from skuwise.agent.service.own_process import resident_bytes, started_ts
+from skuwise.agent.service.exporter.process_stats import resident_bytes, started_ts
 
 _HEAPS = """
 import threading

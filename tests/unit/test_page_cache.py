@@ -6,9 +6,9 @@ import gzip
 from collections.abc import Mapping
 
 import pytest
-from skuwise.agent.openmetrics import OPENMETRICS, PLAIN, Format
-from skuwise.agent.service.cpu_budget import CpuBudget
-from skuwise.agent.service.page_cache import MAX_AGE_SECONDS, RESERVE_SECONDS, SHARE, PageCache
+from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, Format
+from skuwise.agent.service.exporter.cpu_budget import CpuBudget
+from skuwise.agent.service.exporter.page_cache import MAX_AGE_SECONDS, RESERVE_SECONDS, SHARE, PageCache
 
 
 def test_a_budget_is_spent_earned_and_no_more_than_its_reserve() -> None:

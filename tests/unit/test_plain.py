@@ -5,10 +5,10 @@ from importlib.resources import files
 from typing import get_args
 
 import pytest
-from skuwise.agent.service.quantities import quantity
-from skuwise.rules.columns import columns
-from skuwise.rules.labels import BottleneckLabel, KindLabel
-from skuwise.rules.plain import clean
+from skuwise.agent.service.diagnostics.units_format import quantity
+from skuwise.rules.base.sanitize import clean
+from skuwise.rules.base.text_table import columns
+from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
 
 
 @pytest.mark.parametrize(

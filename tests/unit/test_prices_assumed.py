@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moves_builders import END, IB, PLAIN, advice_of, bare, catalog, founding, gpus_of, node, verdicts, workload
-from skuwise.advisor import words
-from skuwise.advisor.merge.reading import parse_advice
-from skuwise.advisor.moves.money import PriceBook, fabric_premium, prices_named, realisation
+from skuwise.advisor.core import formatting as words
+from skuwise.advisor.moves.base.pricing import PriceBook, fabric_premium, prices_named, realisation
 from skuwise.advisor.render import FORMATS, render
-from skuwise.agent.inventory.identity import MARKED
-from skuwise.rules.catalog import Price
-from skuwise.rules.catalog_loader import Catalog
-from skuwise.rules.errors import RulesError
-from skuwise.rules.hour_prices import HourPrices
-from skuwise.rules.node_files import ANY_REGION
-from skuwise.rules.providers import load_providers
+from skuwise.advisor.shards.advice_parser import parse_advice
+from skuwise.agent.inventory.identity.identity import MARKED
+from skuwise.rules.base.errors import RulesError
+from skuwise.rules.catalog.hour_prices import HourPrices
+from skuwise.rules.catalog.loader import Catalog
+from skuwise.rules.catalog.node_files import ANY_REGION
+from skuwise.rules.catalog.providers import load_providers
+from skuwise.rules.catalog.types import Price
 from skuwise.tests.draws import examples
 
 CATALOG = catalog()

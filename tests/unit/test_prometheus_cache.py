@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.telemetry.prometheus.answers import Answer, Grid
-from skuwise.advisor.telemetry.prometheus.cache import Cache, cache_folder
+from skuwise.advisor.telemetry.prometheus.client.cache import Cache, cache_folder
+from skuwise.advisor.telemetry.prometheus.client.response import Answer, Grid
 
 HOUR = 3600.0
 GRID = Grid(HOUR, 4 * HOUR, HOUR)

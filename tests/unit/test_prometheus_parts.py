@@ -7,24 +7,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.telemetry.prometheus import queries
-from skuwise.advisor.telemetry.prometheus.answers import Answer, Grid
-from skuwise.advisor.telemetry.prometheus.beside import engine_asks
-from skuwise.advisor.telemetry.prometheus.cells import Cells, from_bins
-from skuwise.advisor.telemetry.prometheus.dcgm import dcgm_rows
-from skuwise.advisor.telemetry.prometheus.ethernet import SPEED, ethernet_ports
-from skuwise.advisor.telemetry.prometheus.fabric import PortRows, exporter_ports, port_key, roles_of
-from skuwise.advisor.telemetry.prometheus.gpus import About, GpuRows
-from skuwise.advisor.telemetry.prometheus.instances import fold_instances
-from skuwise.advisor.telemetry.prometheus.names import NodeNames, agent_work, gpu_of, host_of, node_of, work_of
-from skuwise.advisor.telemetry.prometheus.nodes import node_table
-from skuwise.advisor.telemetry.prometheus.plan import DAY, MAX_VALUES, Log, halves, pieces_of
+from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, MAX_VALUES, Log, halves, pieces_of
+from skuwise.advisor.telemetry.prometheus.client.response import Answer, Grid
+from skuwise.advisor.telemetry.prometheus.owners.workloads import held_spans
+from skuwise.advisor.telemetry.prometheus.promql import promql as queries
+from skuwise.advisor.telemetry.prometheus.promql.extra_queries import engine_asks
+from skuwise.advisor.telemetry.prometheus.promql.labels import NodeNames, agent_work, gpu_of, host_of, node_of, work_of
+from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows
+from skuwise.advisor.telemetry.prometheus.rows.ethernet import SPEED, ethernet_ports
+from skuwise.advisor.telemetry.prometheus.rows.fabric import PortRows, exporter_ports, port_key, roles_of
+from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
+from skuwise.advisor.telemetry.prometheus.rows.instances import fold_instances
+from skuwise.advisor.telemetry.prometheus.rows.nodes import node_table
+from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, from_bins
 from skuwise.advisor.telemetry.prometheus.settings import load_settings
-from skuwise.advisor.telemetry.prometheus.work import held_spans
-from skuwise.agent.inventory.ids import series_id, workload_id
+from skuwise.agent.inventory.identity.ids import series_id, workload_id
 from skuwise.agent.model import BIN_EDGES
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.errors import UsageError
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.catalog.loader import load_catalog
 
 HOUR = 3600.0
 GRID = Grid(HOUR, 4 * HOUR, HOUR)

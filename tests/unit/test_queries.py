@@ -12,21 +12,21 @@ from pathlib import Path
 
 import pytest
 from moves_builders import advice_of, bare, catalog, founding, node, verdicts
-from skuwise.advisor.model import Advice, Evidence, Finding
+from skuwise.advisor.core.advice_types import Advice, Evidence, Finding
 from skuwise.advisor.moves.waste import registry as waste
-from skuwise.advisor.queries import literals
-from skuwise.advisor.queries.answer import LANGUAGES, SqliteLanguage, language_of
-from skuwise.advisor.queries.blocks import blocks
-from skuwise.advisor.queries.features import FEATURES
-from skuwise.advisor.queries.registry import RULES, source_of
-from skuwise.advisor.queries.sources import Outside, Reckoned, Sql
-from skuwise.advisor.queries.subject import Subject, subject_of
-from skuwise.advisor.render.queried import render_queries
-from skuwise.agent.store.migrations import open_for_writing
-from skuwise.agent.store.reader import open_reader
-from skuwise.rules.errors import UsageError
-from skuwise.rules.features import FEATURES as MEANINGS
-from skuwise.rules.thresholds import load_bottleneck_thresholds, load_waste_rules
+from skuwise.advisor.provenance import literals
+from skuwise.advisor.provenance.features import FEATURES
+from skuwise.advisor.provenance.metric_sources import RULES, source_of
+from skuwise.advisor.provenance.query_builder import LANGUAGES, SqliteLanguage, language_of
+from skuwise.advisor.provenance.query_context import Subject, subject_of
+from skuwise.advisor.provenance.query_script import render_queries
+from skuwise.advisor.provenance.source_kinds import Outside, Reckoned, Sql
+from skuwise.advisor.provenance.sql_blocks import blocks
+from skuwise.agent.store.file.migrations import open_for_writing
+from skuwise.agent.store.reading.reader import open_reader
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.policy.features import FEATURES as MEANINGS
+from skuwise.rules.policy.thresholds import load_bottleneck_thresholds, load_waste_rules
 
 HOSTILE = "x'); DROP TABLE nodes; --\x1b[31m\u202e\n{node}\udcff"
 LEVELS = {name: threshold.value for name, threshold in load_bottleneck_thresholds().items()}

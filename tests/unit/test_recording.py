@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from skuwise.agent.clock import Clock
+from skuwise.agent.base.clock import Clock
 from skuwise.agent.model import Absence, FabricPort, Gpu, Instant, Node, Tick
 from skuwise.agent.sampler import Sampled, Sampler, run_loop
-from skuwise.agent.sources import recording as recording_module
 from skuwise.agent.sources.base import Source
-from skuwise.agent.sources.recording import (
+from skuwise.agent.sources.replay import recording as recording_module
+from skuwise.agent.sources.replay.recording import (
     Recording,
     RecordingClock,
     RecordingSource,
@@ -23,8 +23,8 @@ from skuwise.agent.sources.recording import (
     timeline,
     write_recording,
 )
-from skuwise.agent.sources.recording_format import Header, Label, Made, RecordedAbsence
-from skuwise.rules.errors import SourceError
+from skuwise.agent.sources.replay.recording_format import Header, Label, Made, RecordedAbsence
+from skuwise.rules.base.errors import SourceError
 
 START = 1_780_000_000.0
 GPU = Gpu("GPU-0", 0, "NVIDIA H200", sku="H200", mem_total_bytes=150_754_820_096, power_limit_watts=700.0)

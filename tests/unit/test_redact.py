@@ -8,8 +8,14 @@ import shlex
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from skuwise.agent.inventory.frameworks import program_of
-from skuwise.agent.inventory.redact import COMMAND_LIMIT, is_secret_name, redact_command, redact_name, redact_words
+from skuwise.agent.inventory.processes.frameworks import program_of
+from skuwise.agent.inventory.redaction.redact import (
+    COMMAND_LIMIT,
+    is_secret_name,
+    redact_command,
+    redact_name,
+    redact_words,
+)
 from skuwise.agent.slurm_jobs.fields import parse_name
 
 SECRET = "tr0ub4dor-and-3"

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Callable, Iterator
 
 import pytest
-from skuwise.agent.inventory.redact import redact_command
-from skuwise.agent.inventory.redact_text import redact_text
+from skuwise.agent.inventory.redaction.redact import redact_command
+from skuwise.agent.inventory.redaction.texts import redact_text
 from skuwise.tests.command_corpus import commands, drawn, forms
 
 LONG = 10**6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from skuwise.agent.inventory.redact import redact_command
+from skuwise.agent.inventory.redaction.redact import redact_command
 
 
 @pytest.mark.parametrize(

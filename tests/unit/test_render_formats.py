@@ -12,8 +12,8 @@ import jsonschema
 import pandas as pd
 import pytest
 from moves_builders import DAYS, END, START, advice_of, bare, founding, inventory, node, usage, verdicts, workload
-from skuwise.advisor import words
-from skuwise.advisor.model import Advice, Evidence, Interval, Owner, Reconciliation, Summary
+from skuwise.advisor.core import formatting as words
+from skuwise.advisor.core.advice_types import Advice, Evidence, Interval, Owner, Reconciliation, Summary
 from skuwise.advisor.render import FORMATS, render
 from skuwise.advisor.render.csv import COLUMNS, cell
 from skuwise.advisor.render.json import load_schema

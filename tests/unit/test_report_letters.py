@@ -10,12 +10,12 @@ from itertools import pairwise
 
 import matplotlib.image
 import pytest
-from skuwise.advisor.model import Coverage, Owner, Reconciliation
+from skuwise.advisor.core.advice_types import Coverage, Owner, Reconciliation
 from skuwise.advisor.render import charts
-from skuwise.advisor.report.brief import Brief
+from skuwise.advisor.report.by_team import share_out
 from skuwise.advisor.report.letters import SUBJECT_MAX, letter_of
-from skuwise.advisor.report.shares import share_out
-from skuwise.advisor.report.story import story_of
+from skuwise.advisor.views.document.report_content import story_of
+from skuwise.advisor.views.document.truncate import Brief
 from skuwise.tests.weekly import END, WEEK, by_namespace, fleet, nothing, unpriced
 from test_report_story import outcome
 

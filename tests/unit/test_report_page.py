@@ -1,7 +1,7 @@
 import re
 from dataclasses import replace
 
-from skuwise.advisor.model import Decision
+from skuwise.advisor.core.advice_types import Decision
 from skuwise.advisor.render import render
 from skuwise.tests.weekly import END, fleet, nothing, unpriced
 

@@ -3,12 +3,12 @@ from dataclasses import replace
 
 import pytest
 from moves_builders import advice_of, founding
-from skuwise.advisor.exclusions import counted
+from skuwise.advisor.core.advice_types import Coverage, Decision, Finding, Interval
+from skuwise.advisor.core.exclusions import counted
 from skuwise.advisor.ledger.outcomes import Outcome
-from skuwise.advisor.model import Coverage, Decision, Finding, Interval
-from skuwise.advisor.report.shares import outcomes_of, share_out
-from skuwise.advisor.report.story import TOLD_IN_FULL, story_of
-from skuwise.advisor.report.sums import NO_WORKLOAD, blind_spots, fabric_sums, holdings, hours_by_kind
+from skuwise.advisor.report.by_team import outcomes_of, share_out
+from skuwise.advisor.views.document.aggregates import NO_WORKLOAD, blind_spots, fabric_sums, holdings, hours_by_kind
+from skuwise.advisor.views.document.report_content import TOLD_IN_FULL, story_of
 from skuwise.tests.weekly import END, IB, WEEK, by_namespace, fleet, nothing, unpriced
 
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from skuwise.advisor.moments import parse_moment
+from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.report.weeks import WEEK_SECONDS, reported_week, week_of
-from skuwise.rules.errors import UsageError
+from skuwise.rules.base.errors import UsageError
 
 
 @pytest.fixture(params=["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"])

@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 from moves_builders import catalog, workload
-from skuwise.advisor.model import Coverage
+from skuwise.advisor.core.advice_types import Coverage
 from skuwise.advisor.render.roofline import render_svg, render_text
-from skuwise.advisor.roofline import Roofline, roof_of, roofline
+from skuwise.advisor.views.roofline import Roofline, roof_of, roofline
 
 H100, H200, L40S, L4, T4 = (catalog().gpus[name] for name in ("H100-SXM5", "H200-SXM", "L40S", "L4", "T4"))
 DECODE = {"c_per_engine": 0.05, "m_per_engine": 0.7, "c": 0.04, "m": 0.56}

@@ -7,12 +7,12 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.moves.money import PriceBook
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.errors import RulesError
-from skuwise.rules.node_files import load_nodes
-from skuwise.rules.premiums import load_premiums
-from skuwise.rules.price_files import load_prices
+from skuwise.advisor.moves.base.pricing import PriceBook
+from skuwise.rules.base.errors import RulesError
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.catalog.node_files import load_nodes
+from skuwise.rules.catalog.premiums import load_premiums
+from skuwise.rules.catalog.price_files import load_prices
 
 CATALOG = load_catalog()
 AS_OF = re.compile(r"\d{4}-\d\d-\d\d|commit [0-9a-f]{8}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.model import Owner
-from skuwise.rules.custom import load_custom_rules
-from skuwise.rules.errors import RulesError
-from skuwise.rules.exceptions import load_exceptions
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.advisor.core.advice_types import Owner
+from skuwise.rules.base.errors import RulesError
+from skuwise.rules.policy.custom import load_custom_rules
+from skuwise.rules.policy.exceptions import load_exceptions
+from skuwise.rules.policy.thresholds import load_waste_rules
 
 RULE = """id: slow-input
 severity: medium

@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from skuwise.rules.errors import RulesError
-from skuwise.rules.gpu_files import load_gpus, normalise
-from skuwise.rules.loader import packaged_rules
+from skuwise.rules.base.errors import RulesError
+from skuwise.rules.base.yaml_loader import packaged_rules
+from skuwise.rules.catalog.gpu_files import load_gpus, normalise
 
 LIBRARY = load_gpus()
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from skuwise.rules.errors import RulesError
-from skuwise.rules.fields import Fields
-from skuwise.rules.loader import MAX_BYTES, Items, Table, parse_table
+from skuwise.rules.base.errors import RulesError
+from skuwise.rules.base.typed_fields import Fields
+from skuwise.rules.base.yaml_loader import MAX_BYTES, Items, Table, parse_table
 
 
 def parse(text: str) -> Table:

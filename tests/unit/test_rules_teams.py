@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.model import Owner
-from skuwise.rules.errors import RulesError
-from skuwise.rules.loader import rules_root
-from skuwise.rules.thresholds import load_kind_thresholds, load_waste_rules
+from skuwise.advisor.core.advice_types import Owner
+from skuwise.rules.base.errors import RulesError
+from skuwise.rules.base.yaml_loader import rules_root
+from skuwise.rules.policy.thresholds import load_kind_thresholds, load_waste_rules
 
 HELD = "id: held-idle\nthresholds: {sm_max: {value: %s, reason: %s}}\n"
 

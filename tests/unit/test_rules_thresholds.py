@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from skuwise.rules.errors import RulesError
-from skuwise.rules.templates import PLACEHOLDERS, check_template, fill
-from skuwise.rules.thresholds import load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules
+from skuwise.rules.base.errors import RulesError
+from skuwise.rules.base.templates import PLACEHOLDERS, check_template, fill
+from skuwise.rules.policy.thresholds import load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules
 
 WASTE = load_waste_rules()
 

@@ -7,12 +7,12 @@ from typing import get_args
 import numpy as np
 import pytest
 from skuwise.advisor.simulate import SCENARIOS
-from skuwise.advisor.simulate.grid import HOUR, WINDOW_SECONDS, stretches
+from skuwise.advisor.simulate.signals.time_grid import HOUR, WINDOW_SECONDS, stretches
 from skuwise.advisor.simulate.simulator import plan_fleet
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.errors import UsageError
-from skuwise.rules.labels import BottleneckLabel, KindLabel
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
+from skuwise.rules.policy.thresholds import load_waste_rules
 
 END = 1_763_683_200.0
 DAY = 86400.0

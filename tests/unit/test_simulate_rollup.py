@@ -5,13 +5,13 @@ import math
 
 import numpy as np
 import pytest
-from skuwise.advisor.simulate import rollup
-from skuwise.advisor.simulate.noise import stream
-from skuwise.advisor.simulate.signals import observe
+from skuwise.advisor.simulate.output.writer import demand
+from skuwise.advisor.simulate.signals import rollup
+from skuwise.advisor.simulate.signals.counters import observe
+from skuwise.advisor.simulate.signals.seeded_rng import stream
 from skuwise.advisor.simulate.simulator import plan_fleet
-from skuwise.advisor.simulate.writing import demand
-from skuwise.agent.store import dynamics
-from skuwise.agent.store.summaries import GpuLimits, Samples, roll_fabric, roll_gpu, roll_host
+from skuwise.agent.statistics import signal_stats as dynamics
+from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_fabric, roll_gpu, roll_host
 
 END = 1_763_683_200.0
 START = END - 2 * 86400

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from skuwise.advisor.simulate.noise import smooth, stream, uniform_at
-from skuwise.advisor.simulate.signals import SW_POWER_CAP, observe
+from skuwise.advisor.simulate.output.writer import demand
+from skuwise.advisor.simulate.signals.counters import SW_POWER_CAP, observe
+from skuwise.advisor.simulate.signals.seeded_rng import smooth, stream, uniform_at
 from skuwise.advisor.simulate.simulator import plan_fleet
-from skuwise.advisor.simulate.writing import demand
 
 END = 1_763_683_200.0
 START = END - 5 * 86400

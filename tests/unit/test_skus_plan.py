@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.moves.gates import room_bytes
-from skuwise.advisor.moves.planning import Wanted, plan_serving, plan_training
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.move_model import load_profiles
+from skuwise.advisor.moves.base.constraints import room_bytes
+from skuwise.advisor.moves.predict.capacity_plan import Wanted, plan_serving, plan_training
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.models.move_model import load_profiles
 
 CATALOG = load_catalog()
 PROFILES = load_profiles()

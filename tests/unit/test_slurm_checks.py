@@ -7,14 +7,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from skuwise.agent.inventory.slurm_conf import SlurmSettings
+from skuwise.agent.inventory.slurm.slurm_conf import SlurmSettings
 from skuwise.agent.model import Absence, Capability, Gpu, Tick, Workload, WorkloadUse
 from skuwise.agent.model import Node as NodeRow
 from skuwise.agent.sampler import Sampled
-from skuwise.agent.service.doctor import not_said
-from skuwise.agent.service.slurm_checks import SlurmConfig, ask_scontrol, config_folders, read_config, slurm_lines
-from skuwise.agent.store.recent import Recorded, recent_allocations
-from skuwise.agent.store.writer import Writer
+from skuwise.agent.service.diagnostics.doctor import not_said
+from skuwise.agent.service.diagnostics.slurm_checks import (
+    SlurmConfig,
+    ask_scontrol,
+    config_folders,
+    read_config,
+    slurm_lines,
+)
+from skuwise.agent.store.reading.recent import Recorded, recent_allocations
+from skuwise.agent.store.writing.writer import Writer
 from skuwise.tests.trees import put
 
 GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(8))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from skuwise.agent.inventory.hostlist import expand
-from skuwise.agent.inventory.slurm_conf import SlurmSettings, read_gres
+from skuwise.agent.inventory.identity.hostlist import expand
+from skuwise.agent.inventory.slurm.slurm_conf import SlurmSettings, read_gres
 from skuwise.tests.trees import put
 
 TYPED = "Name=gpu Type=h100 File=/dev/nvidia[4-7]\nName=gpu Type=a100 File=/dev/nvidia[0-3]"

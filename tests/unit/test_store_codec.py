@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.agent.model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, PERIOD_SECONDS, Metric
-from skuwise.agent.store.codec import (
+from skuwise.agent.statistics.rollup_stats import statistics
+from skuwise.agent.store.file.codec import (
     FABRIC_STEPS,
     GPU_STEPS,
     HOST_STEPS,
@@ -27,9 +28,8 @@ from skuwise.agent.store.codec import (
     storable,
     stored_columns,
 )
-from skuwise.agent.store.migrations import migrate, migrations
-from skuwise.agent.store.summaries import statistics
-from skuwise.agent.store.tables import TABLES, write_rollups
+from skuwise.agent.store.file.migrations import migrate, migrations
+from skuwise.agent.store.file.tables import TABLES, write_rollups
 
 ROLLUPS: tuple[RollupTable, ...] = get_args(RollupTable)
 

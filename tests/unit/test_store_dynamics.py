@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.agent.model import BIN_EDGES
-from skuwise.agent.store.dynamics import (
+from skuwise.agent.statistics.signal_stats import (
     autocorrelation_peak,
     bin_index,
     bin_seconds,

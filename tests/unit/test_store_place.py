@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from skuwise.agent.store.place import file_system, place_line
+from skuwise.agent.store.file.filesystem_check import file_system, place_line
 
 MOUNTS = r"""
 /dev/sda1 / ext4 rw 0 0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import sin, tau
 
 import pytest
-from skuwise.agent.store.summaries import GpuLimits, Samples, paced, roll_gpu
+from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, paced, roll_gpu
 
 HOUR = 3600
 ENDS = [float(second) for second in range(1, HOUR + 1)]

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from skuwise.advisor.bins import WIDTH, BinsArray
-from skuwise.advisor.telemetry.database import Parts
-from skuwise.advisor.telemetry.packed import read_told, write_told
-from skuwise.advisor.telemetry.tables import empty_table
-from skuwise.rules.errors import StoreError
+from skuwise.advisor.core.histogram_array import WIDTH, BinsArray
+from skuwise.advisor.telemetry.sqlite.database import Parts
+from skuwise.advisor.telemetry.sqlite.ipc import read_told, write_told
+from skuwise.advisor.telemetry.sqlite.tables import empty_table
+from skuwise.rules.base.errors import StoreError
 
 
 def table() -> pd.DataFrame:

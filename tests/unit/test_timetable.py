@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from skuwise.agent.service.timetable import Job, Plan, Timetable, every
+from skuwise.agent.service.runtime.scheduler import Job, Plan, Timetable, every
 
 DAY = 86400.0
 MINUTELY = Job(lambda: None, every(60))

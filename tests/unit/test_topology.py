@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from skuwise.agent.inventory.topology import Nic, configured_role, place_nics, sysfs_bus_id
 from skuwise.agent.model import LinkLayer
+from skuwise.agent.sources.fabric.pci_topology import Nic, configured_role, place_nics, sysfs_bus_id
 
 
 def nic(device: str, *path: str, layer: LinkLayer = "InfiniBand") -> Nic:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, Format
 from skuwise.agent.model import (
     FABRIC_METRICS,
     GPU_METRICS,
@@ -24,12 +25,11 @@ from skuwise.agent.model import (
     Workload,
     WorkloadUse,
 )
-from skuwise.agent.openmetrics import OPENMETRICS, PLAIN, Format
 from skuwise.agent.sampler import Survey
-from skuwise.agent.service.device_totals import EDGES, Integrals
-from skuwise.agent.service.page import Cost, render
-from skuwise.agent.service.totals import FORGET_SECONDS, MAX_EVENT_CODES, MAX_HELD, Totals
-from skuwise.agent.store.summaries import GpuLimits, Samples, roll_gpu
+from skuwise.agent.service.exporter.accumulators import FORGET_SECONDS, MAX_EVENT_CODES, MAX_HELD, Totals
+from skuwise.agent.service.exporter.device_totals import EDGES, Integrals
+from skuwise.agent.service.exporter.metrics_render import Cost, render
+from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_gpu
 
 GPU = Gpu("GPU-a", 0, "NVIDIA H100", "H100-SXM5", mem_total_bytes=100, nvlink_bytes_per_second=100.0)
 PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 1000.0)

@@ -8,14 +8,15 @@ from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
-from skuwise.advisor.telemetry.by_gpu import NO_PORTS, by_gpu
-from skuwise.advisor.telemetry.devices import Gauge, NodeSeries, in_frame, joined
-from skuwise.rules.errors import UsageError
-from skuwise.rules.labels import KindLabel
+from skuwise.advisor.telemetry.device_series import Gauge, NodeSeries, in_frame, joined
+from skuwise.advisor.telemetry.fleet_map import NO_PORTS, by_gpu
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.policy.labels import KindLabel
 from skuwise.tests.fleet_on_screen import HOSTILE, NOW, fleet
 from skuwise.tests.frames import DECODE, GIB, HOUR, START, TRAINING, FrameBuilder
-from skuwise.tui.cells import fit_middle, spark
-from skuwise.tui.heat import (
+from skuwise.tui.content.cell_text import fit_middle, spark
+from skuwise.tui.content.color_scale import KINDS, MISSING, kind_mark, shade_of, value_mark
+from skuwise.tui.content.fleet_measures import (
     MEASURES,
     NO_OWNER,
     NO_WORKLOAD,
@@ -26,9 +27,8 @@ from skuwise.tui.heat import (
     spots,
     value_words,
 )
-from skuwise.tui.ramp import KINDS, MISSING, kind_mark, shade_of, value_mark
+from skuwise.tui.data.time_window import next_window, parse_window
 from skuwise.tui.state import FINDINGS_WINDOW, WINDOWS
-from skuwise.tui.windows import next_window, parse_window
 
 SM, FABRIC, MEMORY, POWER = (MEASURES[n] for n in (0, 4, 5, 6))
 

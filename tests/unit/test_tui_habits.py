@@ -10,16 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from skuwise.rules.errors import UsageError
+from skuwise.rules.base.errors import UsageError
 from skuwise.tests.fleet_on_screen import HOSTILE, HandLoader, fleet
-from skuwise.tui.asked import answer_words, cost_change, knob_words, pairs_of
-from skuwise.tui.compared import compared
-from skuwise.tui.remembered import SCHEMA, Memory, default_path, keep, recall
+from skuwise.tui.content.sku_comparison import compared
+from skuwise.tui.content.whatif_text import answer_words, cost_change, knob_words, pairs_of
+from skuwise.tui.data.export import markdown, path_of, render, tabbed
+from skuwise.tui.data.preferences import SCHEMA, Memory, default_path, keep, recall
 from skuwise.tui.screens.whatif import price_of
-from skuwise.tui.sheets import markdown, path_of, render, tabbed
 from skuwise.tui.svg import plain_svg
 from skuwise.tui.widgets.columns import Column, lay_out
-from skuwise.tui.widgets.sheet import Sheet
+from skuwise.tui.widgets.exportable import Sheet
 from skuwise.tui.widgets.table import Arrangement
 
 FULL = Memory("skuwise-mono", 86400.0, "moves", {"moves.cash": Arrangement(("of", "risk"), "risk", True)})

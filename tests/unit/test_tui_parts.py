@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 from skuwise.__main__ import main
-from skuwise.advisor.ledger.store import Ledger
-from skuwise.advisor.model import Decision
-from skuwise.advisor.source import Databases
+from skuwise.advisor.core.advice_types import Decision
+from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.telemetry.health import health_of
-from skuwise.advisor.telemetry.history import history_of
-from skuwise.rules.errors import StoreError, UsageError
+from skuwise.advisor.telemetry.source import Databases
+from skuwise.advisor.telemetry.workload_series import history_of
+from skuwise.rules.base.errors import StoreError, UsageError
 from skuwise.tests.fleet_on_screen import HOSTILE, HOURS, NOW, fleet
 from skuwise.tests.frames import HOUR, START, TRAINING, FrameBuilder
-from skuwise.tui.cells import CUT, bar, cost_cell, fit, line
-from skuwise.tui.jobs import Cancelled, JobDone, JobFailed, Jobs, JobTold
-from skuwise.tui.loading import SourceLoader
+from skuwise.tui.content.cell_text import CUT, bar, cost_cell, fit, line
+from skuwise.tui.content.sums import NO_WORKLOAD, hours_by_bottleneck, hours_by_kind, money
+from skuwise.tui.data.background_jobs import Cancelled, JobDone, JobFailed, Jobs, JobTold
+from skuwise.tui.data.loaders import SourceLoader
 from skuwise.tui.state import STALE_SECONDS, WINDOWS, State, with_decision
-from skuwise.tui.sums import NO_WORKLOAD, hours_by_bottleneck, hours_by_kind, money
 from skuwise.tui.widgets.topbar import standing_words
 
 
@@ -194,7 +194,7 @@ def test_what_a_job_raises_arrives_as_a_sentence_without_effect_on_the_terminal(
 
 def test_the_first_page_is_painted_before_anything_heavy_is_loaded() -> None:
     code = (
-        "import sys, skuwise.tui.app, skuwise.tui.loading\n"
+        "import sys, skuwise.tui.app, skuwise.tui.data.loaders\n"
         "print([m for m in ('numpy', 'pandas', 'yaml') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

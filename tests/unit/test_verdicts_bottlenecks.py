@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from skuwise.advisor.model import WorkloadVerdict
-from skuwise.advisor.verdicts.sustained import assumed
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.rules.catalog_loader import Catalog, load_catalog
+from skuwise.advisor.core.advice_types import WorkloadVerdict
+from skuwise.advisor.verdicts.bottlenecks.assumed_efficiency import assumed
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.frames import DECODE, FREE, HOUR, TRAINING, FrameBuilder
 
 # The same work: in turns with polling, and spread evenly over the step.

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from skuwise.advisor.frame import Frame
-from skuwise.advisor.verdicts.inventory import Inventory, inventory_of
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.rules.catalog_loader import load_catalog
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.advisor.verdicts.workloads.inventory import Inventory, inventory_of
+from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.frames import DECODE, HOUR, START, FrameBuilder
 
 CATALOG = load_catalog()

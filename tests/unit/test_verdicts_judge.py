@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.advice import advise
-from skuwise.advisor.frame import Frame
-from skuwise.advisor.model import WorkloadVerdict
-from skuwise.advisor.verdicts.verdict import Verdicts, judge
+from skuwise.advisor.core.advice_types import WorkloadVerdict
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.pipeline import advise
+from skuwise.advisor.verdicts.judge import Verdicts, judge
 from skuwise.agent.model import BIN_EDGES
-from skuwise.rules.catalog_loader import Catalog, load_catalog
-from skuwise.rules.features import FEATURES
-from skuwise.rules.thresholds import load_waste_rules
+from skuwise.rules.catalog.loader import Catalog, load_catalog
+from skuwise.rules.policy.features import FEATURES
+from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.frames import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder, bins_at
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from skuwise.advisor.model import Scheduled, WorkloadVerdict
-from skuwise.advisor.verdicts.kind_metadata import metadata_clues
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.advisor.verdicts.workloads import Session
-from skuwise.rules.catalog_loader import Catalog, load_catalog
+from skuwise.advisor.core.advice_types import Scheduled, WorkloadVerdict
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.advisor.verdicts.kinds.kind_metadata import metadata_clues
+from skuwise.advisor.verdicts.workloads.attribution import Session
+from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.frames import DECODE, FREE, GIB, TRAINING, FrameBuilder
 
 _PROFILED = ("sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp64_active", "fp32_active")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skuwise.advisor.model import BottleneckVerdict
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.rules.catalog_loader import Catalog, load_catalog
+from skuwise.advisor.core.advice_types import BottleneckVerdict
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.draws import examples
 from skuwise.tests.frames import HOUR, START, TRAINING, FrameBuilder
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skuwise.advisor.verdicts.mig import row_parts
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.advisor.verdicts.workloads import attribute
-from skuwise.rules.catalog_loader import Catalog, load_catalog
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.advisor.verdicts.workloads.attribution import attribute
+from skuwise.advisor.verdicts.workloads.mig import row_parts
+from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.draws import examples
 from skuwise.tests.frames import DECODE, FREE, HOUR, FrameBuilder
 

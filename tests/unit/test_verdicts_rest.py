@@ -10,16 +10,16 @@ import pandas as pd
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from skuwise.advisor.frame import Frame
-from skuwise.advisor.verdicts.measures import MeasureRule, measures
-from skuwise.advisor.verdicts.rest import power_doubts
-from skuwise.advisor.verdicts.skus import index_gpus
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.verdicts.bottlenecks.assumed_efficiency import assumed
+from skuwise.advisor.verdicts.bottlenecks.resting_power import power_doubts
+from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.soundness import CONTRADICTIONS, FROZEN, POWER, examine
-from skuwise.advisor.verdicts.sustained import assumed
-from skuwise.advisor.verdicts.verdict import judge
-from skuwise.rules.catalog_loader import load_catalog
-from skuwise.rules.errors import RulesError
-from skuwise.rules.resting_power import load_resting_power
+from skuwise.advisor.verdicts.utilization import MeasureRule, measures
+from skuwise.advisor.verdicts.workloads.sku_lookup import index_gpus
+from skuwise.rules.base.errors import RulesError
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.models.resting_power import load_resting_power
 from skuwise.tests.draws import examples
 from skuwise.tests.frames import FREE, HELD, FrameBuilder
 from skuwise.tests.unit.lightly_loaded import BOARDS, Way, drawn, one, place, rows, sliced

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from skuwise.advisor.moves.groups import groups_of
-from skuwise.advisor.verdicts.verdict import Verdicts, judge
-from skuwise.agent.inventory.ids import series_id
-from skuwise.rules.catalog_loader import Catalog, load_catalog
+from skuwise.advisor.moves.base.workload_groups import groups_of
+from skuwise.advisor.verdicts.judge import Verdicts, judge
+from skuwise.agent.inventory.identity.ids import series_id
+from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.frames import DECODE, HOUR, START, TRAINING, FrameBuilder
 
 # An hour of this could be anything.

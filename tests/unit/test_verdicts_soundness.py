@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from skuwise.advisor.frame import Frame
+from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.verdicts.soundness import (
     BEYOND,
     BLANK,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import pytest
-from skuwise.advisor.verdicts.inventory import inventory_of
-from skuwise.advisor.verdicts.occupancy import occupancy
-from skuwise.advisor.verdicts.workloads import attribute, overlaps
+from skuwise.advisor.verdicts.accounting.gpu_hour_accounting import occupancy
+from skuwise.advisor.verdicts.workloads.attribution import attribute, overlaps
+from skuwise.advisor.verdicts.workloads.inventory import inventory_of
 from skuwise.tests.frames import DECODE, FREE, HOUR, START, TRAINING, FrameBuilder
 
 

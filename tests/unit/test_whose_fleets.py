@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.telemetry.sqlite import read_frame
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.tests.fleets import Fleet, series
 from skuwise.tests.fleets.clusters import cluster
 from skuwise.tests.fleets.database import write_databases

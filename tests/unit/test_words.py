@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from moves_builders import workload
-from skuwise.advisor.model import INFERRED, Owner, Scheduled
-from skuwise.advisor.words import price_note, scheduled_words, whose_words
-from skuwise.rules.catalog import Price
+from skuwise.advisor.core.advice_types import INFERRED, Owner, Scheduled
+from skuwise.advisor.core.formatting import price_note, scheduled_words, whose_words
+from skuwise.rules.catalog.types import Price
 
 
 @pytest.mark.parametrize(

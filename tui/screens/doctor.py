@@ -8,13 +8,13 @@ from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
-from ...advisor import words
-from ...advisor.moments import minute, span
-from ..cells import line, lines
+from ...advisor.core import formatting as words
+from ...advisor.core.timestamps import minute, span
+from ..content.cell_text import line, lines
 from ..state import Loaded
 from ..widgets.columns import Column
 from ..widgets.table import ItemTable
-from .page import Page
+from .base_page import Page
 
 if TYPE_CHECKING:
     from ...advisor.telemetry.health import Lack, NodeHealth

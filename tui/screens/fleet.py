@@ -12,14 +12,24 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from ..cells import fit, line, lines
-from ..heat import GROUPINGS, MEASURES, FleetMap, Measure, Spot, fleet_map, shortened, unobserved, value_words
-from ..jobs import Tell
-from ..ramp import KINDS, MISSING, Mark, kind_mark, unobserved_mark, value_mark
+from ..content.cell_text import fit, line, lines
+from ..content.color_scale import KINDS, MISSING, Mark, kind_mark, unobserved_mark, value_mark
+from ..content.fleet_measures import (
+    GROUPINGS,
+    MEASURES,
+    FleetMap,
+    Measure,
+    Spot,
+    fleet_map,
+    shortened,
+    unobserved,
+    value_words,
+)
+from ..data.background_jobs import Tell
 from ..state import Loaded
 from ..themes import MONOCHROME
 from ..widgets.heatmap import MOST_IN_A_TILE, Band, HeatMap, Tile
-from .page import NodeWanted, Page, WorkloadWanted, WorkWanted
+from .base_page import NodeWanted, Page, WorkloadWanted, WorkWanted
 
 _EDGES = 4  # border and padding of a panel
 _STEPS = 16  # of the ramp in the legend
@@ -63,7 +73,7 @@ class Fleet(Page):
         self._window = loaded.window.name
 
         def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            from ...advisor.telemetry.by_gpu import by_gpu  # noqa: PLC0415 - it needs pandas: not at the start
+            from ...advisor.telemetry.fleet_map import by_gpu  # noqa: PLC0415 - it needs pandas: not at the start
 
             found = fleet_map(by_gpu(loaded.frame, loaded.shown.summary.unobserved), loaded.shown)
             return lambda: self.fill(found)

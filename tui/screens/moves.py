@@ -11,16 +11,17 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from ...advisor import coverage, words
-from ...advisor.model import Advice, Configuration, Recommendation
-from ..asked import NOTICED
-from ..cells import line, lines
+from ...advisor.core import formatting as words
+from ...advisor.core.advice_types import Advice, Configuration, Recommendation
+from ...advisor.views import coverage
+from ..content.cell_text import line, lines
+from ..content.whatif_text import NOTICED
 from ..state import Loaded
-from ..widgets.beside import Beside, Pair
 from ..widgets.columns import Column
+from ..widgets.side_by_side import Beside, Pair
 from ..widgets.table import ItemTable
-from .asking import Verb
-from .page import Page, TextWanted, WhatIfWanted, WorkloadWanted
+from .base_page import Page, TextWanted, WhatIfWanted, WorkloadWanted
+from .dialogs.decision_dialog import Verb
 
 Row = tuple[str, Recommendation]
 

@@ -14,20 +14,20 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from ...advisor import words
-from ...advisor.moments import minute, span
-from ...rules.errors import SkuwiseError
-from ...rules.plain import clean
-from ..cells import fit, line, lines, spark
-from ..jobs import Tell
+from ...advisor.core import formatting as words
+from ...advisor.core.timestamps import minute, span
+from ...rules.base.errors import SkuwiseError
+from ...rules.base.sanitize import clean
+from ..content.cell_text import fit, line, lines, spark
+from ..data.background_jobs import Tell
 from ..state import Loaded
-from ..widgets.sparks import Course, Sparks, short, top_of
+from ..widgets.sparklines import Course, Sparks, short, top_of
 from ..widgets.table import Column, ItemTable
-from .page import Page, WorkloadWanted, WorkWanted
+from .base_page import Page, WorkloadWanted, WorkWanted
 
 if TYPE_CHECKING:
-    from ...advisor.telemetry.apart import Apart
-    from ...advisor.telemetry.devices import Device, Gauge, NodeSeries
+    from ...advisor.telemetry.device_series import Device, Gauge, NodeSeries
+    from ...advisor.telemetry.sqlite.reading_process import Apart
 
 _LOOK_SECONDS = 1.0
 # Measures whose course the table of GPUs shows; m chooses.
@@ -92,10 +92,10 @@ class Node(Page):
         files = tuple(Path(str(path)) for path in source.get("databases", ()))  # type: ignore[attr-defined] - a list
 
         def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            from ...advisor.telemetry.devices import in_frame  # noqa: PLC0415 - it needs pandas: not at the start
+            from ...advisor.telemetry.device_series import in_frame  # noqa: PLC0415 - it needs pandas: not at the start
             from ...advisor.telemetry.live import holding  # noqa: PLC0415
-            from ...advisor.telemetry.minutes import by_minute  # noqa: PLC0415
-            from ...advisor.telemetry.trust import believed_of  # noqa: PLC0415
+            from ...advisor.telemetry.resample import by_minute  # noqa: PLC0415
+            from ...advisor.telemetry.trust.trust import believed_of  # noqa: PLC0415
 
             own = [path for path, nodes in believed_of(source, files).items() if nodes is None or node in nodes]
             series, file = in_frame(by_minute(loaded.frame, (node,)), node), holding(own, node)
@@ -123,8 +123,8 @@ class Node(Page):
         self._looking = True
 
         def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001
-            from ...advisor.telemetry.apart import Apart  # noqa: PLC0415
             from ...advisor.telemetry.live import read_live  # noqa: PLC0415
+            from ...advisor.telemetry.sqlite.reading_process import Apart  # noqa: PLC0415
 
             self._apart = self._apart or Apart()  # there is one look at a time
             try:

@@ -9,15 +9,16 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from ...advisor import coverage, words
-from ...advisor.render.groups import Case, best_way, cases
-from ..cells import cost_cell, line, lines
+from ...advisor.core import formatting as words
+from ...advisor.views import coverage
+from ...advisor.views.finding_groups import Case, best_way, cases
+from ..content.cell_text import cost_cell, line, lines
+from ..content.sums import hours_by_bottleneck, hours_by_kind, money, observed
 from ..state import FINDINGS_WINDOW, Loaded
-from ..sums import hours_by_bottleneck, hours_by_kind, money, observed
 from ..widgets.bars import Bars, hours_short
 from ..widgets.columns import Column
 from ..widgets.table import ItemTable
-from .page import Page, TextWanted, WorkloadWanted
+from .base_page import Page, TextWanted, WorkloadWanted
 
 _NOTES = 3
 _DARK = 3  # reasons why GPUs were not observed

@@ -10,19 +10,19 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import ContentSwitcher
 
-from ...advisor import words
-from ...rules.catalog import GpuSku, NodeSku
-from ..compared import Compared, compared
-from ..jobs import Tell
+from ...advisor.core import formatting as words
+from ...rules.catalog.types import GpuSku, NodeSku
+from ..content.sku_comparison import Compared, compared
+from ..data.background_jobs import Tell
 from ..state import Loaded
 from ..widgets.columns import Column
-from ..widgets.finder import Finder
+from ..widgets.search_table import Finder
 from ..widgets.table import ItemTable
-from .comparing import Comparing
-from .page import Page, WorkWanted
+from .base_page import Page, WorkWanted
+from .dialogs.sku_compare import Comparing
 
 if TYPE_CHECKING:
-    from ...rules.catalog_loader import Catalog
+    from ...rules.catalog.loader import Catalog
 
 
 class CatalogWanted(Message):

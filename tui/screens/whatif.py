@@ -13,27 +13,27 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from ...advisor import words
-from ...advisor.model import Recommendation, WorkloadVerdict
-from ...rules.errors import UsageError
-from ...rules.plain import clean
-from ..asked import answer_words, cost_change, knob_words, pairs_of
-from ..cells import fit, line
+from ...advisor.core import formatting as words
+from ...advisor.core.advice_types import Recommendation, WorkloadVerdict
+from ...rules.base.errors import UsageError
+from ...rules.base.sanitize import clean
+from ..content.cell_text import fit, line
+from ..content.whatif_text import answer_words, cost_change, knob_words, pairs_of
 from ..state import Loaded
-from ..widgets.beside import Beside
 from ..widgets.columns import Column
-from ..widgets.finder import Finder
+from ..widgets.search_table import Finder
+from ..widgets.side_by_side import Beside
 from ..widgets.table import ItemTable
-from .choosing import Choosing
-from .entry import Entry
+from .base_page import Page, WorkWanted
+from .dialogs.input_dialog import Entry
+from .dialogs.picker import Choosing
 from .moves import DecisionWanted
-from .page import Page, WorkWanted
 from .workloads import workload_table
 
 if TYPE_CHECKING:
-    from ...advisor.moves.outcome import Choice, Outcome
-    from ...advisor.workbench import Workbench
-    from ..jobs import Tell
+    from ...advisor.moves.whatif_result import Choice, Outcome
+    from ...advisor.views.whatif_session import Workbench
+    from ..data.background_jobs import Tell
 
 _NAME_MAX = 40
 _CLOCK_STEP, _CLOCK_LOWEST = 5, 50  # percent; below half the clock nothing is known
@@ -140,7 +140,7 @@ class WhatIf(Page):
                 line("The findings' window does not hold this workload, so nothing can be reckoned of it.", "$warning")
             )
             return
-        from ...advisor.moves.outcome import Choice  # noqa: PLC0415 - it needs numpy: not at the start
+        from ...advisor.moves.whatif_result import Choice  # noqa: PLC0415 - it needs numpy: not at the start
 
         same = self._bench is not None and self._bench.workload == bench.workload
         self._bench = bench

@@ -13,19 +13,20 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from ...advisor import coverage, words
-from ...advisor.model import INFERRED, Advice, Finding, Recommendation, WorkloadVerdict
-from ...advisor.moments import minute, span
+from ...advisor.core import formatting as words
+from ...advisor.core.advice_types import INFERRED, Advice, Finding, Recommendation, WorkloadVerdict
+from ...advisor.core.timestamps import minute, span
 from ...advisor.render.phases import phase_reasons, phase_sentence
-from ..cells import line, lines
+from ...advisor.views import coverage
+from ..content.cell_text import line, lines
 from ..state import Loaded
 from ..widgets.bars import Bars, Quantity, hours_short
 from ..widgets.plot import Legended, TimePlot
-from ..widgets.roofs import RoofPlot
-from .page import Page, WhatIfWanted
+from ..widgets.roofline_plot import RoofPlot
+from .base_page import Page, WhatIfWanted
 
 if TYPE_CHECKING:
-    from ...advisor.course import Course
+    from ...advisor.views.workload_timeline import Course
 
 # The plots, one below another on the same time axis: (id, title, names of the lines, upper end).
 _PLOTS = (

@@ -7,15 +7,15 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from ...advisor import words
-from ...advisor.model import WorkloadVerdict
-from ..cells import cost_cell
-from ..heat import owner_of
+from ...advisor.core import formatting as words
+from ...advisor.core.advice_types import WorkloadVerdict
+from ..content.cell_text import cost_cell
+from ..content.fleet_measures import owner_of
 from ..state import Loaded
 from ..widgets.columns import Column
-from ..widgets.finder import Finder
+from ..widgets.search_table import Finder
 from ..widgets.table import ItemTable
-from .page import Page, WhatIfWanted, WorkloadWanted
+from .base_page import Page, WhatIfWanted, WorkloadWanted
 
 
 class Workloads(Page):

@@ -9,9 +9,9 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.widget import Widget
 
-from ...advisor.words import hours, percent
-from ..cells import bar, fit, lines
-from .sheet import Sheet
+from ...advisor.core.formatting import hours, percent
+from ..content.cell_text import bar, fit, lines
+from .exportable import Sheet
 
 _NAME_MAX, _VALUE, _SHARE = 20, 12, 6
 

@@ -16,9 +16,9 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from ...rules.plain import clean
-from ..cells import fit, fit_middle
-from ..ramp import Mark
+from ...rules.base.sanitize import clean
+from ..content.cell_text import fit, fit_middle
+from ..content.color_scale import Mark
 
 _NAME_MOST, _NAME_LEAST, _GAP = 18, 4, 2
 _WIDTHS = (7, 5, 2)  # cells of the terminal for a cell of the map, the widest first that leaves all on the screen

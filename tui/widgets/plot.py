@@ -14,14 +14,14 @@ from textual.message import Message
 from textual.widgets import Static
 from textual_plotext import PlotextPlot
 
-from ...advisor.moments import minute
-from ...rules.plain import clean
-from ..cells import line
+from ...advisor.core.timestamps import minute
+from ...rules.base.sanitize import clean
+from ..content.cell_text import line
 from ..themes import LINE_COLOURS, MONOCHROME
 
 if TYPE_CHECKING:
-    from ...advisor.telemetry.history import Line
-    from ...advisor.telemetry.levels import Level
+    from ...advisor.telemetry.reference_lines import Level
+    from ...advisor.telemetry.workload_series import Line
 
 MARKS = ("dot", "x", "+", "o")
 _SHOWN = ("•", "x", "+", "o")  # how these marks look

@@ -16,9 +16,9 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from ..cells import fit
+from ..content.cell_text import fit
 from .columns import GAP, Column, Layout, lay_out
-from .sheet import Sheet
+from .exportable import Sheet
 
 MARK = "● "
 _PART = 500  # items looked at between two keys

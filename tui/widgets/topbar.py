@@ -9,9 +9,9 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from ...advisor.moments import minute
-from ...rules.plain import clean
-from ..cells import fit, line, lines
+from ...advisor.core.timestamps import minute
+from ...rules.base.sanitize import clean
+from ..content.cell_text import fit, line, lines
 from ..state import State
 
 

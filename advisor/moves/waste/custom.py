@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ....rules.custom import RISING, Condition, CustomRule, CustomRules
-from ...model import Evidence
-from ...moments import span
-from ...words import figure
-from ..found import Found, called
-from ..groups import Group
-from .scope import Scope, Told, finding_of, percent
+from ....rules.policy.custom import RISING, Condition, CustomRule, CustomRules
+from ...core.advice_types import Evidence
+from ...core.formatting import figure
+from ...core.timestamps import span
+from ..base.finding_context import Found, called
+from ..base.workload_groups import Group
+from .rule_context import Scope, Told, finding_of, percent
 
 
 def custom_findings(scope: Scope, custom: CustomRules) -> Told:

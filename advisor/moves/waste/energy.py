@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ....rules.thresholds import WasteRule
-from ...model import Evidence
-from ...words import usd
-from ..clocks import ClockMove, lower_clock, power_at_work, power_cap
-from ..found import ClockChange, Found
-from ..groups import HOURS_PER_MONTH, Group
-from ..money import PriceBook
-from ..prediction import Refusal
-from .scope import Scope, Told, busy_share, finding_of, percent, percentile, watts
+from ....rules.policy.thresholds import WasteRule
+from ...core.advice_types import Evidence
+from ...core.formatting import usd
+from ..base.finding_context import ClockChange, Found
+from ..base.pricing import PriceBook
+from ..base.workload_groups import HOURS_PER_MONTH, Group
+from ..predict.clock_model import ClockMove, lower_clock, power_at_work, power_cap
+from ..predict.prediction import Refusal
+from .rule_context import Scope, Told, busy_share, finding_of, percent, percentile, watts
 
 JOULES_PER_KILOWATT_HOUR = 3.6e6
 # Caps that are weighed, as shares of the rated power.

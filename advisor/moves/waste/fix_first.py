@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from ....rules.thresholds import WasteRule
-from ...model import Evidence
-from ...words import dated, usd
-from ..found import Found
-from ..groups import JOBS, Group
-from .scope import Scope, Told, busy_share, finding_of, percent
+from ....rules.policy.thresholds import WasteRule
+from ...core.advice_types import Evidence
+from ...core.formatting import dated, usd
+from ..base.finding_context import Found
+from ..base.workload_groups import JOBS, Group
+from .rule_context import Scope, Told, busy_share, finding_of, percent
 
 # What is done about each, as a clause after "Before anything is moved, ".
 REMEDIES = {

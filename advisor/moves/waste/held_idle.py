@@ -8,13 +8,13 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from ....rules.thresholds import WasteRule
-from ...model import Evidence
-from ...moments import minute, rfc3339, span
-from ...verdicts.facts import Verdicts
-from ..found import Found, graded, when_possible
-from ..groups import AVAILABLE, Group
-from .scope import MIN_SHARE, OF_WHOLE_GPUS, Scope, Told, finding_of, percent, power_words, watts
+from ....rules.policy.thresholds import WasteRule
+from ...core.advice_types import Evidence
+from ...core.timestamps import minute, rfc3339, span
+from ...verdicts.types import Verdicts
+from ..base.finding_context import Found, graded, when_possible
+from ..base.workload_groups import AVAILABLE, Group
+from .rule_context import MIN_SHARE, OF_WHOLE_GPUS, Scope, Told, finding_of, percent, power_words, watts
 
 # Share of the time since it last worked that must have been observed (as IDLE_OF_UNHELD).
 OBSERVED_MIN = 0.95

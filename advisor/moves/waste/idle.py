@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ....rules.templates import fill
-from ....rules.thresholds import WasteRule
-from ...model import Evidence, Finding
-from ...moments import span
-from ...verdicts.facts import BareGpu, NodeFacts
-from ..evidence import GAP_MAX
-from ..found import Found, certainty, graded, when_possible
-from ..ids import stable_id
-from .scope import MIN_SHARE, OF_WHOLE_GPUS, Scope, Told, percent, power_words, watts
+from ....rules.base.templates import fill
+from ....rules.policy.thresholds import WasteRule
+from ...core.advice_types import Evidence, Finding
+from ...core.ids import stable_id
+from ...core.timestamps import span
+from ...verdicts.types import BareGpu, NodeFacts
+from ..base.evidence import GAP_MAX
+from ..base.finding_context import Found, certainty, graded, when_possible
+from .rule_context import MIN_SHARE, OF_WHOLE_GPUS, Scope, Told, percent, power_words, watts
 
 # A GPU counts as idle where nearly all of the time that nobody held it was idle: else somebody unseen worked there. The
 # same share by which work is called idle (rules/kinds.yaml), so that a label that is missing makes nothing idle.

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ....rules.interconnect import Premium
-from ....rules.templates import fill
-from ....rules.thresholds import WasteRule
-from ...frame import Window
-from ...model import Evidence, Finding, WorkloadVerdict
-from ...moments import day, span
-from ...verdicts.facts import FabricFacts, NodeFacts, Verdicts
-from ...words import dated, usd
-from ..found import Found, called, certainty, listed, node_words, sampling, when_possible
-from ..groups import HOURS_PER_MONTH, TRAINING, Group
-from ..ids import stable_id
-from ..money import FABRIC_REMEDY, PriceBook, fabric_premium, fabric_unobserved, lacks_fabric
-from .scope import Scope, Told, seen_at_work
+from ....rules.base.templates import fill
+from ....rules.catalog.fabric_premium import Premium
+from ....rules.policy.thresholds import WasteRule
+from ...core.advice_types import Evidence, Finding, WorkloadVerdict
+from ...core.formatting import dated, usd
+from ...core.frame import Window
+from ...core.ids import stable_id
+from ...core.timestamps import day, span
+from ...verdicts.types import FabricFacts, NodeFacts, Verdicts
+from ..base.finding_context import Found, called, certainty, listed, node_words, sampling, when_possible
+from ..base.pricing import FABRIC_REMEDY, PriceBook, fabric_premium, fabric_unobserved, lacks_fabric
+from ..base.workload_groups import HOURS_PER_MONTH, TRAINING, Group
+from .rule_context import Scope, Told, seen_at_work
 
 RULE = "idle-fabric"
 # A kind nobody could tell leaves the fabric's purpose open, unless it is a trace of the node's hours.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ....rules.interconnect import Premium
-from ....rules.thresholds import WasteRule
-from ...model import Evidence
-from ...words import dated, usd
-from ..found import Found
-from ..groups import TRAINING, Group
-from ..money import nvlink_premium
-from .scope import Scope, Told, finding_of, percent, seen_at_work
+from ....rules.catalog.fabric_premium import Premium
+from ....rules.policy.thresholds import WasteRule
+from ...core.advice_types import Evidence
+from ...core.formatting import dated, usd
+from ..base.finding_context import Found
+from ..base.pricing import nvlink_premium
+from ..base.workload_groups import TRAINING, Group
+from .rule_context import Scope, Told, finding_of, percent, seen_at_work
 
 
 def idle_nvlink(scope: Scope, rule: WasteRule) -> Told:

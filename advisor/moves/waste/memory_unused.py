@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ....rules.thresholds import WasteRule
-from ...model import Evidence
-from ..found import Found
-from ..groups import Group
-from .scope import Scope, Told, finding_of, percent, seen_at_work
+from ....rules.policy.thresholds import WasteRule
+from ...core.advice_types import Evidence
+from ..base.finding_context import Found
+from ..base.workload_groups import Group
+from .rule_context import Scope, Told, finding_of, percent, seen_at_work
 
 
 def memory_unused(scope: Scope, rule: WasteRule) -> Told:

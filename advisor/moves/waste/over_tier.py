@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....rules.catalog import GpuSku, NodeSku, Price
-from ....rules.thresholds import WasteRule
-from ...model import Evidence
-from ...words import dated, usd
-from ..found import Found
-from ..gates import gates
-from ..groups import Group
-from .scope import Scope, Told, busy_share, finding_of, percent, percentile
+from ....rules.catalog.types import GpuSku, NodeSku, Price
+from ....rules.policy.thresholds import WasteRule
+from ...core.advice_types import Evidence
+from ...core.formatting import dated, usd
+from ..base.constraints import gates
+from ..base.finding_context import Found
+from ..base.workload_groups import Group
+from .rule_context import Scope, Told, busy_share, finding_of, percent, percentile
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from ....rules.custom import CustomRules
-from ....rules.exceptions import Exceptions
-from ....rules.thresholds import OF_NODES, WasteRule
-from ..found import Found
+from ....rules.policy.custom import CustomRules
+from ....rules.policy.exceptions import Exceptions
+from ....rules.policy.thresholds import OF_NODES, WasteRule
+from ..base.finding_context import Found
 from .custom import custom_findings
 from .energy import energy
-from .exempt import without_exceptions
+from .exceptions import without_exceptions
 from .fix_first import fix_first
 from .held_idle import held_idle
 from .idle import idle
@@ -21,7 +21,7 @@ from .idle_fabric import idle_fabric
 from .idle_nvlink import idle_nvlink
 from .memory_unused import memory_unused
 from .over_tier import over_tier
-from .scope import Rule, Scope
+from .rule_context import Rule, Scope
 from .telemetry_fault import telemetry_fault
 from .too_many_gpus import too_many_gpus
 from .under_tier import under_tier

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....rules.templates import fill
-from ....rules.thresholds import WasteRule
-from ...model import Evidence, Finding, WorkloadVerdict
-from ...moments import rfc3339
-from ...verdicts.facts import BareGpu, NodeFacts, Verdicts
+from ....rules.base.templates import fill
+from ....rules.policy.thresholds import WasteRule
+from ...core.advice_types import Evidence, Finding, WorkloadVerdict
+from ...core.ids import stable_id
+from ...core.timestamps import rfc3339
 from ...verdicts.soundness import CONTRADICTIONS, Doubt
-from ..found import Found, certainty
-from ..groups import Group
-from ..ids import stable_id
-from .scope import Scope, Told, finding_of, percent, watts
+from ...verdicts.types import BareGpu, NodeFacts, Verdicts
+from ..base.finding_context import Found, certainty
+from ..base.workload_groups import Group
+from .rule_context import Scope, Told, finding_of, percent, watts
 
 
 def telemetry_fault(scope: Scope, rule: WasteRule) -> Told:

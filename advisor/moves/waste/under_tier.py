@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ....rules.thresholds import WasteRule
-from ...model import Evidence
-from ..found import Found
-from ..groups import TRAINING, Group
-from .scope import Scope, Told, busy_share, finding_of, percent, percentile
+from ....rules.policy.thresholds import WasteRule
+from ...core.advice_types import Evidence
+from ..base.finding_context import Found
+from ..base.workload_groups import TRAINING, Group
+from .rule_context import Scope, Told, busy_share, finding_of, percent, percentile
 
 
 def under_tier(scope: Scope, rule: WasteRule) -> Told:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from ....agent.inventory.ids import workload_id
-from ....agent.store import queries
-from ...frame import Frame, Window
-from ..resolve import HOUR, concat
+from ....agent.inventory.identity.ids import workload_id
+from ....agent.store.reading import queries
+from ...core.frame import Frame, Window
+from ..resolution import HOUR, concat
 from .gangs import find_gangs
 from .owned import Device, Spans, candidates, column, owned_spans, touching, unowned, use_of
 from .series import DeviceSeries, Floats, Gang

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ....agent.store import queries
-from ....agent.store.queries import Query
-from ....rules.errors import SkuwiseError
-from ...frame import Frame, Window
-from .. import resolve
-from ..apart import Apart, Reading
-from ..trust import Believed, believed_of
+from ....agent.store.reading import queries
+from ....agent.store.reading.queries import Query
+from ....rules.base.errors import SkuwiseError
+from ...core.frame import Frame, Window
+from .. import resolution as resolve
+from ..sqlite.reading_process import Apart, Reading
+from ..trust.trust import Believed, believed_of
 from .apply import activity_uses, with_activity
 from .owned import Device, column, use_of
 from .series import DeviceSeries

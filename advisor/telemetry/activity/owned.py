@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from ...frame import Frame, Window, parents
+from ...core.frame import Frame, Window, parents
 from .series import Bools, Floats
 
 Device = tuple[str, str]

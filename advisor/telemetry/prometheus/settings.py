@@ -1,6 +1,6 @@
 """How a server is reached: the section ``[prometheus]`` of the settings files, then ``SKUWISE_PROMETHEUS_*``.
 
-No secret stands in a setting, only the name of the file that holds it (advisor/credentials.py).
+No secret stands in a setting, only the name of the file that holds it (advisor/core/credentials.py).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from ....agent.config import SYSTEM_FILE
-from ....agent.sections import Reader, read_section, seconds, text, whole
-from ....rules.errors import UsageError
+from ....agent.settings_reader import Reader, read_section, seconds, text, whole
+from ....rules.base.errors import UsageError
 
 SECTION = "prometheus"
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", re.ASCII)

@@ -13,10 +13,10 @@ _FOUNDING = Path(__file__).parents[3] / "tests/golden/advice_founding.json"
 
 
 def _prepare(folder: Path) -> Prepared:
-    from skuwise.advisor.merge.joining import merge
-    from skuwise.advisor.merge.reading import read_advice
     from skuwise.advisor.render.json import render_json
-    from skuwise.rules.thresholds import load_bottleneck_thresholds
+    from skuwise.advisor.shards.advice_parser import read_advice
+    from skuwise.advisor.shards.merge import merge
+    from skuwise.rules.policy.thresholds import load_bottleneck_thresholds
 
     dominant = load_bottleneck_thresholds()["dominant_share_min"].value
     path = folder / "shard.json"

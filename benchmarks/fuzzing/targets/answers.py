@@ -44,8 +44,9 @@ _CONFIG = "global:\n  scrape_interval: 1m\n  external_labels:\n    cluster: c1\n
 
 def _prepare(folder: Path) -> Prepared:  # noqa: ARG001 - a Target's
     import numpy as np
-    from skuwise.advisor.telemetry.prometheus import client, identity
-    from skuwise.advisor.telemetry.prometheus.answers import Grid, Told
+    from skuwise.advisor.telemetry.prometheus.client import client
+    from skuwise.advisor.telemetry.prometheus.client.response import Grid, Told
+    from skuwise.advisor.telemetry.prometheus.rows import identity
     from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 
     grid = Grid(START, START + (COUNT - 1) * STEP, STEP)

@@ -21,8 +21,8 @@ _DIGEST = hashlib.sha256().digest_size
 
 def _prepare(folder: Path) -> Prepared:
     import numpy as np
-    from skuwise.advisor.telemetry.prometheus.answers import Answer, Grid
-    from skuwise.advisor.telemetry.prometheus.cache import Cache
+    from skuwise.advisor.telemetry.prometheus.client.cache import Cache
+    from skuwise.advisor.telemetry.prometheus.client.response import Answer, Grid
 
     own = folder / "cache"
     own.mkdir(mode=0o700)

@@ -56,11 +56,11 @@ def _packed(plain: Mutator) -> Mutator:
 
 
 def _prepare(folder: Path) -> Prepared:
-    from skuwise.advisor.costs.bill import compare, sum_up
-    from skuwise.advisor.costs.command import _json, _text, price_file, remainder
-    from skuwise.advisor.costs.exports import Export
-    from skuwise.rules.catalog_loader import load_catalog
-    from skuwise.rules.price_files import load_prices
+    from skuwise.advisor.billing.billing_exports import Export
+    from skuwise.advisor.billing.cost_summary import compare, sum_up
+    from skuwise.advisor.cli.prices import _json, _text, price_file, remainder
+    from skuwise.rules.catalog.loader import load_catalog
+    from skuwise.rules.catalog.price_files import load_prices
 
     catalog = load_catalog()
     out = folder / "prices.yaml"

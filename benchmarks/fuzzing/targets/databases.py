@@ -21,8 +21,8 @@ HOURS = 30
 def honest(path: Path, name: str = "n1") -> None:
     """A small database with something in every table that advice reads."""
     from skuwise.agent.model import Absence, FabricPort, Gpu, Node, Tick, Workload
-    from skuwise.agent.store.rollups import RollupJob
-    from skuwise.agent.store.writer import Writer
+    from skuwise.agent.store.rollup.rollups import RollupJob
+    from skuwise.agent.store.writing.writer import Writer
 
     columns = ("ts", "device", "observed_seconds", "gpu_util_mean", "gpu_util_p95", "gpu_util_max", "gpu_util_n",
                "sm_active_mean", "tensor_active_mean", "dram_active_mean", "power_watts_mean")  # fmt: skip
@@ -73,11 +73,11 @@ def _prepare(folder: Path) -> Prepared:
     """What the process that reads databases does, in this one: the same calls, without its limits on the system."""
     import json
 
-    from skuwise.advisor.telemetry.unpacked import Unpacked
-    from skuwise.agent.store import queries, reading_child
-    from skuwise.agent.store.bounds import bounds_of, disk_bytes
-    from skuwise.agent.store.packing import FRAME
-    from skuwise.rules.errors import StoreError
+    from skuwise.advisor.telemetry.sqlite.ipc_checks import Unpacked
+    from skuwise.agent.store.reading import queries, reading_child
+    from skuwise.agent.store.reading.bounds import bounds_of, disk_bytes
+    from skuwise.agent.store.reading.packing import FRAME
+    from skuwise.rules.base.errors import StoreError
 
     reading_child._limit = lambda what, value: None  # noqa: ARG005 - they would hold this process
     path = folder / "node.db"
@@ -134,9 +134,9 @@ def _check(tables: Mapping[str, Any]) -> None:
 
 
 def _prepare_reading(folder: Path) -> Prepared:
-    from skuwise.advisor.frame import Window
-    from skuwise.advisor.telemetry.apart import Apart
-    from skuwise.advisor.telemetry.database import Parts, read_each
+    from skuwise.advisor.core.frame import Window
+    from skuwise.advisor.telemetry.sqlite.database import Parts, read_each
+    from skuwise.advisor.telemetry.sqlite.reading_process import Apart
 
     path, apart = folder / "node.db", Apart()
     window = Window(T0, T0 + HOURS * HOUR)
@@ -154,7 +154,7 @@ def _prepare_reading(folder: Path) -> Prepared:
 
 
 def _prepare_whole(folder: Path) -> Prepared:
-    from skuwise.advisor.telemetry.sqlite import read_frame
+    from skuwise.advisor.telemetry.sqlite.reader import read_frame
 
     fleet = folder / "fleet"
     fleet.mkdir()
@@ -180,10 +180,10 @@ def _prepare_frames(folder: Path) -> Prepared:  # noqa: ARG001
     """Answers of the process that reads databases, as whoever asked it takes them."""
     import json
 
-    from skuwise.advisor.telemetry.tables import columns_to_table
-    from skuwise.advisor.telemetry.unpacked import Unpacked
-    from skuwise.agent.store import queries
-    from skuwise.agent.store.packing import FRAME, Column, frame
+    from skuwise.advisor.telemetry.sqlite.ipc_checks import Unpacked
+    from skuwise.advisor.telemetry.sqlite.tables import columns_to_table
+    from skuwise.agent.store.reading import queries
+    from skuwise.agent.store.reading.packing import FRAME, Column, frame
 
     asked = {"nodes": queries.NODES, "uses": queries.USES, "gpus": queries.GPUS, "workloads": queries.WORKLOADS}
 

@@ -62,8 +62,9 @@ def _documents() -> list[Seed]:
 
 
 def _prepare(folder: Path) -> Prepared:
-    from skuwise.agent.inventory import kubernetes_child, kubernetes_files
-    from skuwise.agent.inventory.kubernetes_files import KubernetesFacts, KubernetesFiles
+    from skuwise.agent.inventory.kubernetes import child as kubernetes_child
+    from skuwise.agent.inventory.kubernetes import files as kubernetes_files
+    from skuwise.agent.inventory.kubernetes.files import KubernetesFacts, KubernetesFiles
 
     path = folder / "kubectl.json"
     files = KubernetesFiles("c", NODE, None, None, ("team",))
@@ -121,7 +122,7 @@ def _kubelet_answer() -> bytes:
 
 
 def _prepare_kubelet(folder: Path) -> Prepared:  # noqa: ARG001
-    from skuwise.agent.inventory import podresources, podresources_child
+    from skuwise.agent.inventory.kubernetes import podresources, podresources_child
 
     def read(name: str, data: bytes) -> object:
         line = data if name == "line" else json.dumps({"pods": podresources_child.decode(data)}).encode()
@@ -143,7 +144,7 @@ def _prepare_kubelet(folder: Path) -> Prepared:  # noqa: ARG001
 
 
 def _wire_error() -> tuple[type[Exception], ...]:
-    from skuwise.agent.inventory.podresources_child import WireError
+    from skuwise.agent.inventory.kubernetes.podresources_child import WireError
 
     return (WireError,)
 

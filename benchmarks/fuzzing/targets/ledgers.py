@@ -16,10 +16,10 @@ DAY = 86400.0
 
 
 def _prepare(folder: Path) -> Prepared:
+    from skuwise.advisor.core.advice_types import Configuration, Fleet, Interval, Yardstick
     from skuwise.advisor.ledger.entries import Event, Proposal
-    from skuwise.advisor.ledger.kept import Figures, Ground, Measure, Trial, Tried
-    from skuwise.advisor.ledger.store import Ledger
-    from skuwise.advisor.model import Configuration, Fleet, Interval, Yardstick
+    from skuwise.advisor.ledger.file.store import Ledger
+    from skuwise.advisor.ledger.records import Figures, Ground, Measure, Trial, Tried
 
     source, target = Configuration("H100-SXM5", "aws/p5.48xlarge", 8), Configuration("L40S", "aws/g6e.12xlarge", 4)
     yardstick = _yardstick(Yardstick)

@@ -70,18 +70,20 @@ def _tree(folder: Path, texts: dict[str, str]) -> None:
 
 
 def _prepare(folder: Path) -> Prepared:
-    from skuwise.agent.inventory import device_cgroup, identity, procfs, redact
-    from skuwise.agent.inventory.cgroups import origin_of
-    from skuwise.agent.inventory.drained import drained
-    from skuwise.agent.inventory.environ_helper import answer
-    from skuwise.agent.inventory.listeners import Listeners
+    from skuwise.agent.inventory.identity import identity
+    from skuwise.agent.inventory.identity.drained import drained
+    from skuwise.agent.inventory.processes import device_cgroup, procfs
+    from skuwise.agent.inventory.processes.cgroups import origin_of
+    from skuwise.agent.inventory.processes.environ_helper import answer
+    from skuwise.agent.inventory.processes.listening_sockets import Listeners
+    from skuwise.agent.inventory.redaction import redact
     from skuwise.agent.model import Instant
-    from skuwise.agent.service.instance import _read as read_holder
-    from skuwise.agent.sources.ethernet import EthernetSource
+    from skuwise.agent.service.runtime.db_lock import _read as read_holder
+    from skuwise.agent.sources.fabric.ethernet import EthernetSource
+    from skuwise.agent.sources.fabric.infiniband import InfinibandSource
     from skuwise.agent.sources.host import HostSource
-    from skuwise.agent.sources.infiniband import InfinibandSource
-    from skuwise.agent.store.place import file_system
-    from skuwise.rules.catalog_loader import load_catalog
+    from skuwise.agent.store.file.filesystem_check import file_system
+    from skuwise.rules.catalog.loader import load_catalog
 
     _tree(folder, _TEXTS)
     proc, sys_, etc = folder / "proc", folder / "sys", folder / "etc"
@@ -194,9 +196,9 @@ _SLURM: dict[str, str] = {
 
 
 def _prepare_slurm(folder: Path) -> Prepared:
-    from skuwise.agent.inventory.hostlist import LIMIT, expand
-    from skuwise.agent.inventory.slurm_conf import read_gres
-    from skuwise.agent.inventory.slurm_files import parse_devices, read_job_files
+    from skuwise.agent.inventory.identity.hostlist import LIMIT, expand
+    from skuwise.agent.inventory.slurm.job_files import parse_devices, read_job_files
+    from skuwise.agent.inventory.slurm.slurm_conf import read_gres
     from skuwise.agent.slurm_jobs.nodelist import expanded
 
     conf, jobs = folder / "conf", folder / "jobs"

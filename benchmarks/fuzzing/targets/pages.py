@@ -53,12 +53,13 @@ _HTTP = "HTTP/1.0 200 OK\r\nServer: x\r\nContent-Type: text/plain; version=0.0.4
 
 
 def _prepare(folder: Path) -> Prepared:  # noqa: ARG001
+    from skuwise.agent.base.openmetrics import negotiate
+    from skuwise.agent.base.page_url import PageError
     from skuwise.agent.model import Instant
-    from skuwise.agent.openmetrics import negotiate
-    from skuwise.agent.sources import dcgm, page_http, serving
-    from skuwise.agent.sources.page_url import PageError
-    from skuwise.agent.sources.scrape import Page
-    from skuwise.agent.sources.scrape import Target as Source
+    from skuwise.agent.sources.scrape import dcgm, serving
+    from skuwise.agent.sources.scrape import http_fetch as page_http
+    from skuwise.agent.sources.scrape.scraper import Page
+    from skuwise.agent.sources.scrape.scraper import Target as Source
 
     most = 4 << 20
 

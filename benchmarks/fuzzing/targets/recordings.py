@@ -18,14 +18,14 @@ START = 1_780_000_000.0
 
 def _prepare(folder: Path) -> Prepared:
     from skuwise.agent.model import FabricPort, Gpu, Node, Tick
-    from skuwise.agent.sources.recording import (
+    from skuwise.agent.sources.replay.recording import (
         RecordingClock,
         RecordingSource,
         read_recording,
         timeline,
         write_recording,
     )
-    from skuwise.agent.sources.recording_format import Header, Label, Made, RecordedAbsence
+    from skuwise.agent.sources.replay.recording_format import Header, Label, Made, RecordedAbsence
 
     header = Header(
         label=Label("training", "compute", "made up"),

@@ -74,13 +74,13 @@ def _seeds(names: Sequence[str]) -> list[Seed]:
 
 
 def _prepare(folder: Path) -> Prepared:
-    from skuwise.rules.custom import load_custom_rules
-    from skuwise.rules.exceptions import load_exceptions
-    from skuwise.rules.premiums import load_premiums
-    from skuwise.rules.price_files import load_prices
-    from skuwise.rules.providers import load_providers
-    from skuwise.rules.teams import load_teams
-    from skuwise.rules.thresholds import load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules
+    from skuwise.rules.catalog.premiums import load_premiums
+    from skuwise.rules.catalog.price_files import load_prices
+    from skuwise.rules.catalog.providers import load_providers
+    from skuwise.rules.policy.custom import load_custom_rules
+    from skuwise.rules.policy.exceptions import load_exceptions
+    from skuwise.rules.policy.teams import load_teams
+    from skuwise.rules.policy.thresholds import load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules
 
     known = [*load_waste_rules(), "custom/slow-input"]
     loaders: dict[str, Callable[[Path], object]] = {
@@ -105,8 +105,8 @@ def _prepare(folder: Path) -> Prepared:
 
 
 def _prepare_catalog(folder: Path) -> Prepared:
-    from skuwise.rules.gpu_files import load_gpus
-    from skuwise.rules.node_files import load_nodes
+    from skuwise.rules.catalog.gpu_files import load_gpus
+    from skuwise.rules.catalog.node_files import load_nodes
 
     gpus = load_gpus().gpus
     nodes = ("nodes/denvr.yaml", "nodes/together.yaml", "nodes/scaleway.yaml")

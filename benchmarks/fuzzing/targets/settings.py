@@ -82,17 +82,17 @@ accounts = ["ml-*"]
 
 
 def _prepare(folder: Path) -> Prepared:
-    from skuwise.advisor.hour_settings import said_prices
+    from skuwise.advisor.cli.price_options import said_prices
+    from skuwise.advisor.cli.serve import load_serve_settings
     from skuwise.advisor.mail.routes import PARTS, load_routes
     from skuwise.advisor.mail.settings import load_settings as load_report
-    from skuwise.advisor.serve import load_serve_settings
     from skuwise.advisor.telemetry.prometheus.settings import load_settings as load_prometheus
     from skuwise.advisor.telemetry.teams import load_team_labels
     from skuwise.agent.config import load_config
     from skuwise.agent.slurm_jobs.settings import load_slurm_settings
-    from skuwise.rules.catalog_loader import load_catalog
-    from skuwise.rules.errors import SkuwiseError
-    from skuwise.rules.hour_prices import resolve
+    from skuwise.rules.base.errors import SkuwiseError
+    from skuwise.rules.catalog.hour_prices import resolve
+    from skuwise.rules.catalog.loader import load_catalog
 
     catalog = load_catalog()
     path, none = folder / "skuwise.toml", folder / "none"

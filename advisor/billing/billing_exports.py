@@ -1,0 +1,315 @@
+"""Reads exports of charges row by row: FOCUS 1.x (CSV), and AWS' cost and usage report (CSV, 1.0 and 2.0).
+
+Columns are known by their letters and digits alone, so that ``lineItem/UnblendedCost`` and ``line_item_unblended_cost``
+are one. Sources of the names: the FOCUS specification, versions 1.0 to 1.2 (focus.finops.org), and AWS' dictionaries of
+both reports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import io
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Literal
+
+from ...agent.base.safe_text import clean_text
+from ...rules.base.errors import UsageError
+from ...rules.base.files import open_stream
+from ..core.timestamps import parse_moment
+
+# Rows that cannot be read are counted; where there are more than one in a hundred, the file is something else.
+UNREADABLE_MAX = 0.01
+_HOURS = {"hours": 1.0, "hour": 1.0, "hrs": 1.0, "hr": 1.0, "h": 1.0, "minutes": 1 / 60, "seconds": 1 / 3600}
+_UNIT = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)?\s*([a-z]+)", re.ASCII)
+_REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}", re.ASCII)
+_CELL_MAX = 1 << 20
+_ROW_MAX = 4 << 20  # characters
+NO_SERVICE = "no service named"
+_TELLING = 300  # of a cell that may name an instance type, so many characters are looked at
+Commitment = Literal["none", "used", "unused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One row. US dollars: `billed` on the invoice, `effective` with upfront payments spread over what they cover, and
+    `listed` at list price (None: not told). `hours`: of use; None: not counted in hours.
+
+    `telling`: cells that may name what was rented; `what`: the service, in words; `provider`: whose charge it is, as
+    it says (empty: it does not); `ends`: when its commitment ends.
+    """
+
+    resource: str
+    region: str
+    start: float
+    end: float
+    billed: float
+    effective: float
+    listed: float | None
+    hours: float | None
+    commitment: Commitment
+    spot: bool
+    telling: tuple[str, ...]
+    what: str
+    provider: str = ""
+    ends: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    """`needed`: columns without which it cannot be read, as they are named in its documents."""
+
+    name: str
+    needed: tuple[str, ...]
+    read: Callable[[Mapping[str, str]], Charge | None]
+
+
+@dataclass
+class Export:
+    """One file, read once. `skipped`: rows that could not be read, `first_skipped` the first of them."""
+
+    path: Path
+    dialect: str = ""
+    rows: int = 0
+    skipped: int = 0
+    first_skipped: int = 0
+
+    def charges(self) -> Iterator[Charge]:
+        """Every charge, in the file's order; never more than a row in memory.
+
+        Raises UsageError where it is no export that we know, is damaged, or holds another currency than US dollars.
+        """
+        try:
+            with _opened(self.path) as file:
+                yield from self._charges(_Lines(file))
+        except OSError as error:
+            raise UsageError(
+                f"{self.path} cannot be read: {error.strerror or error}.", "Name an export as CSV, plain or gzip."
+            ) from error
+        except (EOFError, csv.Error, gzip.zlib.error) as error:  # type: ignore[attr-defined]
+            raise UsageError(f"{self.path} is damaged: {error}.", "Export it anew.") from error
+
+    def _charges(self, lines: _Lines) -> Iterator[Charge]:
+        reader = csv.reader(lines)
+        header = next(reader, [])
+        names = [_key(cell) for cell in header]
+        dialect = _dialect(self.path, names)
+        self.dialect = dialect.name
+        for number, row in enumerate(reader, start=2):
+            lines.taken = 0
+            if not row:
+                continue
+            self.rows += 1
+            cells = dict(zip(names, row, strict=False))
+            currency = (cells.get("billingcurrency") or cells.get("lineitemcurrencycode") or "USD").strip().upper()
+            if currency != "USD":
+                raise UsageError(
+                    f"{self.path}, row {number} is in {currency[:8]!r}, and only US dollars are reckoned with.",
+                    "Export it in USD.",
+                )
+            try:
+                charge = dialect.read(cells)
+            except (ValueError, KeyError):  # a short row lacks its last cells
+                self.skipped += 1
+                self.first_skipped = self.first_skipped or number
+                continue
+            if charge is not None:
+                yield charge
+        if self.skipped > max(UNREADABLE_MAX * self.rows, 1):
+            raise UsageError(
+                f"{self.path}: {self.skipped} of {self.rows} rows cannot be read, the first is row "
+                f"{self.first_skipped}.",
+                "Look at its times and numbers: RFC 3339, and a point before decimals.",
+            )
+
+
+class _Lines:
+    """A file's lines. `taken`: characters since it was last set to 0. Raises csv.Error where they are too many for a
+    row: a file without an end of line, or a packed one, would be read into memory as a whole."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._file.readline(_ROW_MAX):
+            self.taken += len(line)
+            if self.taken >= _ROW_MAX:
+                raise csv.Error(f"a row has more than {_ROW_MAX:,} characters")
+            yield line
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[IO[str]]:
+    csv.field_size_limit(_CELL_MAX)
+    with open_stream(path) as raw:
+        plain: IO[bytes] = gzip.GzipFile(fileobj=raw) if path.name.endswith(".gz") else raw  # type: ignore[assignment]
+        with io.TextIOWrapper(plain, encoding="utf-8-sig", errors="replace", newline="") as file:
+            yield file
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _dialect(path: Path, names: Sequence[str]) -> _Dialect:
+    """Which of the exports a header is of. Raises UsageError, with the columns that are missing."""
+    known = set(names)
+    lacking = {d.name: [c for c in d.needed if _key(c) not in known] for d in _DIALECTS}
+    for dialect in _DIALECTS:
+        if not lacking[dialect.name]:
+            return dialect
+    nearest = min(_DIALECTS, key=lambda d: len(lacking[d.name]) / len(d.needed))
+    missing = ", ".join(lacking[nearest.name][:6])
+    if len(lacking[nearest.name]) == len(nearest.needed):
+        raise UsageError(
+            f"{path} is neither a FOCUS export nor an AWS cost and usage report.", f"FOCUS has the columns {missing}."
+        )
+    raise UsageError(f"{path}, which looks like {nearest.name}, lacks {missing}.", "Export it with these columns.")
+
+
+def _focus(row: Mapping[str, str]) -> Charge | None:
+    """FOCUS: `EffectiveCost` holds amortised commitments, so a purchase that others are charged for is 0 there."""
+    usage = row["chargecategory"].strip().lower() == "usage"
+    status = row.get("commitmentdiscountstatus", "").strip().lower()
+    hours = _hours(row, ("consumedquantity", "consumedunit"), ("pricingquantity", "pricingunit")) if usage else None
+    return Charge(
+        resource=_name(row.get("resourceid", "")),
+        region=_region(row.get("regionid", "")),
+        start=_moment(row["chargeperiodstart"]),
+        end=_moment(row["chargeperiodend"]),
+        billed=_number(row["billedcost"]),
+        effective=_number(row["effectivecost"]),
+        listed=_number(row["listcost"]) if row.get("listcost", "").strip() else None,
+        hours=hours if status != "unused" else None,
+        commitment="unused" if status == "unused" else "used" if status == "used" else "none",
+        spot=row.get("pricingcategory", "").strip().lower() == "dynamic",
+        telling=_telling(row, ("xskuinstancetype", "skupricedetails", "xskudetails", "xusagetype", "skumeter",
+                               "xskumetername", "resourcetype", "skuid", "chargedescription")),
+        what=_word(row.get("servicename", "") or row.get("servicecategory", ""), NO_SERVICE),
+        provider=_word(row.get("serviceprovidername", "") or row.get("providername", "")),
+    )  # fmt: skip
+
+
+def _aws(row: Mapping[str, str]) -> Charge | None:
+    """AWS: what a row really costs stands in another column for each kind of row; negations cancel what plans cover."""
+    kind = row["lineitemlineitemtype"].strip()
+    billed = _number(row["lineitemunblendedcost"])
+    used = {
+        "SavingsPlanCoveredUsage": "savingsplansavingsplaneffectivecost",
+        "DiscountedUsage": "reservationeffectivecost",
+    }
+    ends: str | None = None
+    status: Commitment = "none"
+    if kind in used:
+        effective, status = _number(row[used[kind]]), "used"
+        ends = _day(row.get("savingsplanendtime" if kind.startswith("Savings") else "reservationendtime", ""))
+    elif kind == "SavingsPlanRecurringFee":
+        committed = _number(row.get("savingsplantotalcommitmenttodate", "") or "0")
+        effective, status = committed - _number(row.get("savingsplanusedcommitment", "") or "0"), "unused"
+    elif kind == "RIFee":
+        parts = ("reservationunusedamortizedupfrontfeeforbillingperiod", "reservationunusedrecurringfee")
+        effective, status = sum(_number(row.get(part, "") or "0") for part in parts), "unused"
+    elif kind in ("SavingsPlanNegation", "SavingsPlanUpfrontFee"):
+        effective = 0.0
+    else:
+        effective = billed
+    use = kind in ("Usage", *used)
+    listed = row.get("pricingpublicondemandcost", "").strip()
+    return Charge(
+        resource=_name(row.get("lineitemresourceid", "")),
+        region=_region(row.get("productregioncode", "") or row.get("productregion", "")),
+        start=_moment(row["lineitemusagestartdate"]),
+        end=_moment(row["lineitemusageenddate"]),
+        billed=billed,
+        effective=effective,
+        listed=_number(listed) if listed else None,
+        hours=_hours(row, ("lineitemusageamount", "pricingunit")) if use else None,
+        commitment=status,
+        spot="SpotUsage" in row.get("lineitemusagetype", ""),
+        telling=_telling(row, ("productinstancetype", "lineitemusagetype")),
+        what=_word(row.get("lineitemproductcode", ""), NO_SERVICE),
+        provider="aws",
+        ends=ends,
+    )
+
+
+_DIALECTS = (
+    _Dialect(
+        "a FOCUS export",
+        ("BilledCost", "EffectiveCost", "BillingCurrency", "ChargeCategory", "ChargePeriodStart", "ChargePeriodEnd"),
+        _focus,
+    ),
+    _Dialect(
+        "an AWS cost and usage report",
+        ("lineItem/LineItemType", "lineItem/UnblendedCost", "lineItem/UsageStartDate", "lineItem/UsageEndDate",
+         "lineItem/UsageAmount"),
+        _aws,
+    ),
+)  # fmt: skip
+
+
+def _number(text: str) -> float:
+    """A number that can be added up. Raises ValueError; an empty cell is one that should hold something."""
+    value = float(text)
+    if not math.isfinite(value) or abs(value) > 1e12:
+        raise ValueError(text)
+    return value
+
+
+@lru_cache(maxsize=4096)  # a row has two, and all rows of a day the same
+def _moment(text: str) -> float:
+    """Unix seconds. Exports write ``2026-10-01T00:00Z`` and ``2026-10-01 00:00:00``, in UTC."""
+    plain = text.strip().replace(" ", "T", 1).removesuffix("UTC").strip()
+    if re.fullmatch(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}Z", plain):
+        plain = f"{plain[:-1]}:00Z"
+    elif re.fullmatch(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?", plain):
+        plain += "Z"
+    try:
+        return parse_moment(plain)
+    except UsageError as error:
+        raise ValueError(text) from error
+
+
+def _day(text: str) -> str | None:
+    """The day of a moment; None: there is none in it."""
+    try:
+        return date.fromisoformat(text.strip()[:10]).isoformat()
+    except ValueError:
+        return None
+
+
+def _hours(row: Mapping[str, str], *pairs: tuple[str, str]) -> float | None:
+    """Hours of use from the first pair of quantity and unit that says so; None: it is not counted in time."""
+    for quantity, unit in pairs:
+        match = _UNIT.fullmatch(row.get(unit, "").strip().lower())
+        if match and match[2] in _HOURS and row.get(quantity, "").strip():
+            return _number(row[quantity]) * float(match[1] or 1) * _HOURS[match[2]]
+    return None
+
+
+def _region(text: str) -> str:
+    plain = text.strip()
+    if plain and not _REGION.fullmatch(plain):
+        raise ValueError(plain)
+    return plain
+
+
+def _telling(row: Mapping[str, str], names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(cell[:_TELLING] for name in names if (cell := row.get(name, "").strip()))
+
+
+def _name(text: str) -> str:
+    """The last part of a resource's path: Azure's ids end in the machine's name, AWS' in the instance's id."""
+    return clean_text(text.strip().rstrip("/").rpartition("/")[2], _TELLING)
+
+
+def _word(text: str, missing: str = "") -> str:
+    return clean_text(text, 60) or missing

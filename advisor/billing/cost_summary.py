@@ -1,0 +1,230 @@
+"""What an export says of GPU nodes: hours, list against effective price by SKU and region, and what is unexplained."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ...rules.catalog.loader import Catalog
+from ...rules.catalog.node_files import ANY_REGION
+from ...rules.catalog.types import NodeSku, Price
+from ..core.timestamps import day
+from .billing_exports import Charge
+
+# Below an hour in all, a price per hour is one row's rounding.
+HOURS_MIN = 1.0
+# An effective price this near the list price is the list price: exports round each row.
+LIST_TOLERANCE = 0.01
+_TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+# Providers as exports spell them, by how the catalog does.
+_PROVIDERS = {
+    "aws": ("amazonwebservices", "awsinc", "amazonwebservicesinc"),
+    "azure": ("microsoft", "microsoftazure", "microsoftcorporation"),
+    "gcp": ("googlecloud", "google", "googlecloudplatform"),
+    "oci": ("oracle", "oraclecloud", "oraclecloudinfrastructure"),
+}  # fmt: skip
+# A word shorter than this names no instance type: too many words are as short.
+WORD_MIN = 6
+OTHER = "other services"
+
+
+@dataclass
+class Line:
+    """Charges of one node SKU in one region. Costs are US dollars; `committed_hours`, `spot_hours` are part of `hours`,
+    and `committed` is of `effective` what these hours cost.
+
+    `listed_hours`: the hours whose list price was told. `resources`: what was charged, by name. `ends`: the first day
+    on which one of its commitments ends; None: not told.
+    """
+
+    sku: str
+    region: str
+    hours: float = 0.0
+    billed: float = 0.0
+    effective: float = 0.0
+    listed: float = 0.0
+    listed_hours: float = 0.0
+    committed: float = 0.0
+    committed_hours: float = 0.0
+    spot_hours: float = 0.0
+    resources: set[str] = field(default_factory=set)
+    ends: str | None = None
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """What a node-hour really cost; None: too few hours, or nothing was paid for them."""
+        return self.effective / self.hours if self.hours >= HOURS_MIN and self.effective > 0 else None
+
+    @property
+    def list_usd_per_hour(self) -> float | None:
+        """None too where the list says that it costs nothing: that is no list price."""
+        return self.listed / self.listed_hours if self.listed_hours >= HOURS_MIN and self.listed > 0 else None
+
+    @property
+    def committed_usd_per_hour(self) -> float | None:
+        """What a node-hour costs that a commitment covers; None: too few are."""
+        return self.committed / self.committed_hours if self.committed_hours >= HOURS_MIN else None
+
+    @property
+    def basis(self) -> str:
+        """``committed`` or ``reserved`` where commitments cover most of its hours, ``list`` at list price, else
+        ``negotiated``."""
+        if self.committed_hours > self.hours / 2:
+            return "committed" if self.ends else "reserved"
+        price, listed = self.usd_per_hour, self.list_usd_per_hour
+        same = price is not None and listed is not None and abs(price / listed - 1) <= LIST_TOLERANCE
+        return "list" if same else "negotiated"
+
+
+@dataclass
+class Bill:
+    """An export, summed up. `start`, `end`: of its charges, Unix seconds. `other`: effective cost by service of what
+    is no GPU node; `unused`: of commitments that nothing used; `uncounted`: of GPU nodes not charged by the hour."""
+
+    lines: dict[tuple[str, str], Line] = field(default_factory=dict)
+    billed: float = 0.0
+    effective: float = 0.0
+    other: dict[str, float] = field(default_factory=dict)
+    unused: float = 0.0
+    uncounted: float = 0.0
+    start: float = float("inf")
+    end: float = float("-inf")
+
+    def price(self, line: Line, source: str) -> Price | None:
+        """A line as a price of a team's price file; None where it gives none."""
+        usd = round(line.usd_per_hour or 0.0, 4)
+        if usd <= 0:  # a price file takes none that is nothing
+            return None
+        basis = line.basis
+        return Price(
+            id=f"{line.sku}@{line.region}:{basis}", sku=line.sku, region=line.region, usd_per_hour=usd,
+            basis=basis, source=source, as_of=day(self.end - 1),
+            committed_until=line.ends if basis == "committed" else None,
+        )  # fmt: skip
+
+
+def sum_up(charges: Iterable[Charge], catalog: Catalog) -> Bill:
+    """Every charge in its place. Memory grows with SKUs, services and names of GPU nodes, not with rows."""
+    bill, types = Bill(), InstanceTypes(catalog)
+    for charge in charges:
+        bill.billed += charge.billed
+        bill.effective += charge.effective
+        bill.start, bill.end = min(bill.start, charge.start), max(bill.end, charge.end)
+        if charge.commitment == "unused":
+            bill.unused += charge.effective
+            continue
+        node = types.named(charge.telling, charge.provider)
+        if node is None:
+            what = charge.what if charge.what in bill.other or len(bill.other) < 1000 else OTHER
+            bill.other[what] = bill.other.get(what, 0.0) + charge.effective
+        elif charge.hours is None:
+            bill.uncounted += charge.effective
+        else:
+            _count(bill, charge, node)
+    return bill
+
+
+def _count(bill: Bill, charge: Charge, node: NodeSku) -> None:
+    region = charge.region or ANY_REGION
+    line = bill.lines.setdefault((node.name, region), Line(node.name, region))
+    hours = charge.hours or 0.0
+    line.hours += hours
+    line.billed += charge.billed
+    line.effective += charge.effective
+    if charge.listed is not None:
+        line.listed += charge.listed
+        line.listed_hours += hours
+    if charge.commitment == "used":
+        line.committed += charge.effective
+        line.committed_hours += hours
+        line.ends = min(line.ends or charge.ends, charge.ends) if charge.ends else line.ends
+    if charge.spot:
+        line.spot_hours += hours
+    if charge.resource:
+        line.resources.add(charge.resource)
+
+
+class InstanceTypes:
+    """Which node of the catalog a row's cells name. What two providers call alike is named by neither, unless the row
+    says whose it is; a seller that the catalog does not know may sell any of them."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._by_key: dict[str, list[NodeSku]] = {}
+        for node in catalog.nodes.values():
+            for key in {_plain(node.instance_type), _plain(node.instance_type.removeprefix("Standard_"))}:
+                self._by_key.setdefault(key, []).append(node)
+        names = {node.provider for node in catalog.nodes.values()}
+        self._providers = {_plain(said): name for name in names for said in (name, *_PROVIDERS.get(name, ()))}
+        # A type called like a GPU (a bare H100) is told by a cell of its own alone: as a word it may be any GPU.
+        self._whole = {key for key in self._by_key if len(key) < WORD_MIN or catalog.gpu_asked(key) is not None}
+        self._told: dict[tuple[tuple[str, ...], str], NodeSku | None] = {}
+
+    def named(self, telling: tuple[str, ...], provider: str = "") -> NodeSku | None:
+        """The first node that a cell names, whole or as one of its words. `provider`: as exports say it."""
+        asked = (telling, provider)
+        if asked not in self._told:
+            if len(self._told) > 10_000:
+                self._told.clear()  # a cell that differs from row to row
+            self._told[asked] = self._find(telling, self._providers.get(_plain(provider), ""))
+        return self._told[asked]
+
+    def _find(self, telling: Sequence[str], provider: str) -> NodeSku | None:
+        for cell in telling:
+            words = [word for word in _TOKEN.findall(cell) if _plain(word) not in self._whole]
+            for word in (cell, *words):
+                found = self._by_key.get(_plain(word), [])
+                own = [n for n in found if provider in ("", n.provider)]
+                if len(own) == 1:
+                    return own[0]
+        return None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A line against the nodes that were observed over the same time. Hours are node-hours.
+
+    `explained`: US dollars of it that observed hours explain, at its own price; `nodes`: observed ones of its kind,
+    `named`: those of them that the export names.
+    """
+
+    line: Line
+    observed_hours: float
+    nodes: tuple[str, ...]
+    named: tuple[str, ...]
+
+    @property
+    def explained(self) -> float:
+        hours = self.line.hours
+        return self.line.effective * min(self.observed_hours / hours, 1.0) if hours > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A node as telemetry shows it over the export's time. `hours`: for which it was there."""
+
+    node: str
+    node_sku: str | None
+    region: str | None
+    hours: float
+
+
+def compare(bill: Bill, observed: Sequence[Observed]) -> tuple[list[Compared], list[Observed]]:
+    """Each line against the observed nodes of its SKU and region, the dearest first, and the nodes without a charge."""
+    found = []
+    charged: set[str] = set()
+    for line in sorted(bill.lines.values(), key=lambda one: (-one.effective, one.sku, one.region)):
+        own = [n for n in observed if n.node_sku == line.sku and line.region in (n.region, ANY_REGION)]
+        names = {resource.partition(".")[0].lower() for resource in line.resources}
+        found.append(
+            Compared(
+                line, sum(n.hours for n in own), tuple(n.node for n in own),
+                tuple(n.node for n in own if n.node.partition(".")[0].lower() in names),
+            )
+        )  # fmt: skip
+        charged.update(n.node for n in own)
+    return found, [n for n in observed if n.node not in charged]

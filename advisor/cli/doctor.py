@@ -1,0 +1,105 @@
+"""``skuwise doctor``: what a source can tell, before anybody waits for advice."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from ...rules.base.errors import EXIT_DONE, NothingToDo
+from ..telemetry.source import Databases, Source, source_of
+from .commands import add_source
+from .output import WIDTH_OF_A_PIPE, say, write_stdout
+from .price_options import said_prices
+
+if TYPE_CHECKING:
+    from ..doctor.checks.facts import Told
+    from ..doctor.types import Diagnosis
+    from ..rulebook import Rulebook
+
+
+def configure_doctor(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the options of doctor."""
+    add_source(parser)
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="what to print (default: table)")
+    parser.set_defaults(run=run_doctor)
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    """Ask the source, diagnose, print. Raises NothingToDo, after printing what is known, where no GPU is observed."""
+    from ..doctor.json import render_json  # noqa: PLC0415
+    from ..doctor.text import render_text  # noqa: PLC0415
+    from ..rulebook import load_rulebook  # noqa: PLC0415
+
+    now = time.time()
+    book = load_rulebook(options.rules, options.prices, now, said_prices(options, os.environ))
+    say("examining the source ...")
+    told = examine(source_of(options, say), book, since=options.since, until=options.until, now=now)
+    found = diagnosis_of(told, book, now)
+    if options.format == "json":
+        write_stdout(render_json(found))
+    else:
+        width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
+        write_stdout(render_text(found, width=width, color=sys.stdout.isatty() and not os.environ.get("NO_COLOR")))
+    if found.observed == 0:
+        raise nothing_observed(found)
+    return EXIT_DONE
+
+
+def examine(source: Source, book: Rulebook, *, since: float, until: float | None, now: float) -> Told:
+    """What a source tells of a window: `since` seconds up to `until` (None: the newest data)."""
+    from ..doctor.checks.slurm import with_table  # noqa: PLC0415
+
+    if isinstance(source, Databases):
+        from ..doctor.sqlite import read_databases  # noqa: PLC0415
+
+        return with_table(read_databases(source.paths, since_seconds=since, until=until, now=now), source.jobs)
+    from ...agent.config import load_config  # noqa: PLC0415
+    from ..doctor.prometheus import Asked, read_server  # noqa: PLC0415
+    from ..telemetry.prometheus.client.client import Client  # noqa: PLC0415
+    from ..telemetry.prometheus.settings import load_settings  # noqa: PLC0415
+
+    settings = load_settings(source.environ)
+    client = Client(source.url, settings, source.environ)
+    try:
+        roles = load_config({}, source.environ).fabric_roles
+        asked = Asked(client, source.matches, now, settings.concurrency, roles)
+        return with_table(read_server(asked, book.catalog, since_seconds=since, until=until), source.jobs)
+    finally:
+        client.close()
+
+
+def diagnosis_of(told: Told, book: Rulebook, now: float) -> Diagnosis:
+    """The diagnosis by a rulebook's catalog, prices and floor of hours."""
+    from ..doctor.diagnose import diagnose  # noqa: PLC0415
+    from ..moves.base.price_book import PriceBook  # noqa: PLC0415
+
+    floors = [
+        rule.thresholds["coverage_hours"].value for rule in book.rules.values() if "coverage_hours" in rule.thresholds
+    ]
+    prices = PriceBook(book.catalog, tuple(book.own.prices), tuple(book.own.power), book.hourly)
+    return diagnose(told, book.catalog, prices, min(floors), now)
+
+
+def nothing_observed(found: Diagnosis) -> NothingToDo:
+    """Why there is nothing to advise on: another window helps only where the exporters could read the GPUs."""
+    driverless = [gap for gap in found.gaps if gap.code == "no-driver"]
+    if driverless:
+        nodes = sorted({node for gap in driverless for node in gap.nodes})
+        named = nodes[0] if len(nodes) == 1 else f"{nodes[0]} and {len(nodes) - 1} more nodes"
+        return NothingToDo(
+            f"The GPUs of {named} cannot be read: {driverless[0].what.partition(': ')[2] or 'no driver'}",
+            driverless[0].add,
+        )
+    if found.nodes:
+        return NothingToDo(
+            f"No metric of any GPU is observed; {found.expected} GPUs are expected on {len(found.nodes)} nodes.",
+            "Scrape dcgm-exporter or the agent (--listen) there, or look at --match, --since and --until.",
+        )
+    return NothingToDo(
+        "The source has no GPU telemetry and names no node with GPUs.",
+        "Scrape dcgm-exporter or the agent (--listen), or look at --match, --since and --until.",
+    )

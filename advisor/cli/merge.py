@@ -1,0 +1,33 @@
+"""``skuwise merge``: the advice of several shards into one."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ...rules.base.errors import EXIT_DONE, UsageError
+from ...rules.policy.thresholds import load_bottleneck_thresholds
+from ..render import FORMATS
+from ..shards.advice_parser import Allowance, read_advice
+from ..shards.merge import merge
+
+
+def configure_merge(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("advice", nargs="+", type=Path, metavar="ADVICE.json", help="what advise --format json wrote")
+    parser.add_argument("--format", choices=FORMATS, default="json", help="what to print (default: json)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to stdout, all or nothing")
+    parser.set_defaults(run=run_merge)
+
+
+def run_merge(options: argparse.Namespace) -> int:
+    """Read all, join, print."""
+    from .commands import print_advice  # noqa: PLC0415
+
+    advice, allowance = {}, Allowance()
+    for path in options.advice:
+        if str(path) in advice:
+            raise UsageError(f"{path} is named twice.", "Name each shard once.")
+        advice[str(path)] = read_advice(path, allowance)
+    merged = merge(advice, load_bottleneck_thresholds()["dominant_share_min"].value)
+    print_advice(merged, options)
+    return EXIT_DONE

@@ -1,0 +1,56 @@
+"""Dollars per hour from the section ``[prices]`` of the settings files, and from ``--gpu-hour-usd``.
+
+```toml
+[prices]
+gpu_hour_usd = { "H100-SXM5" = 2.10 }
+node_hour_usd = { "aws/p5.48xlarge" = 55.0 }
+```
+In the environment: ``SKUWISE_PRICES_GPU_HOUR_USD="H100-SXM5=2.10, A100-SXM4-80GB=1.30"``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+from ...agent.config import SYSTEM_FILE
+from ...agent.settings_reader import read_section
+from ...rules.base.errors import UsageError
+from ...rules.catalog.hour_prices import GPU_FLAG, GPU_HOUR, NODE_HOUR, Said, SaidPrices, parse_flags
+
+SECTION = "prices"
+
+
+def add_prices(parser: argparse.ArgumentParser) -> None:
+    """The options that say what is really paid."""
+    parser.add_argument("--prices", type=Path, metavar="FILE", help="your own prices, before list prices")
+    parser.add_argument(
+        GPU_FLAG, action="append", default=[], metavar="SKU=PRICE", dest="gpu_hour_usd",
+        help="your US dollars per GPU-hour of a GPU, as in H100-SXM5=2.10; repeatable "
+        "(default: gpu_hour_usd in [prices] of skuwise.toml)",
+    )  # fmt: skip
+
+
+def said_prices(
+    options: argparse.Namespace,
+    environ: Mapping[str, str],
+    *,
+    system_file: Path = SYSTEM_FILE,
+    config_home: Path | None = None,
+) -> SaidPrices:
+    """What the settings and `options` say. Raises UsageError for an unknown setting, or what is no price at all."""
+    keys = {GPU_HOUR: ("gpu", _said), NODE_HOUR: ("node", _said)}
+    given = read_section(SECTION, keys, environ, system_file=system_file, config_home=config_home)
+    return SaidPrices(**given, gpu_flags=parse_flags(options.gpu_hour_usd))
+
+
+def _said(value: object, what: str) -> tuple[Said, ...]:
+    if isinstance(value, str):
+        pairs = [part.rpartition("=") for part in value.split(",") if part.strip()]
+        if not pairs or not all(equals and name.strip() for name, equals, _ in pairs):
+            raise UsageError(f"{what} is not a list of SKU=PRICE.", 'Write "H100-SXM5=2.10".')
+        return tuple(Said(name.strip(), usd.strip(), what) for name, _, usd in pairs)
+    if not isinstance(value, dict):
+        raise UsageError(f"{what} is not a table of prices.", 'Write { "H100-SXM5" = 2.10 }.')
+    return tuple(Said(str(name), usd, what) for name, usd in value.items())

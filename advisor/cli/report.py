@@ -1,0 +1,146 @@
+"""``skuwise report``: the week's letters, shown (--preview) or sent (--send)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from ...agent.model import Instant
+from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
+from ...rules.base.sanitize import clean
+from ...rules.base.typed_fields import suggest
+from ..core.timestamps import minute, parse_moment
+from ..mail.mime import NOBODY, Envelope, compose, file_names, inlined, message_id
+from ..mail.outbox import Outbox, default_outbox
+from ..mail.routes import Routes, load_routes
+from ..mail.settings import ReportSettings, load_settings
+from ..report.index import INDEX_FILE, preview_index
+from ..report.run import Job
+from ..report.send import Time, send
+from ..report.weeks import NotOverError, Week, reported_week
+from ..telemetry.source import Source, add_source_choice, source_of
+from .commands import add_ledger, ledger_beside
+from .output import cores, say, write_stdout, write_whole
+from .price_options import add_prices, said_prices
+
+
+def configure_report(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the options of ``skuwise report``."""
+    add_source_choice(parser, required=False)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--preview", type=Path, metavar="DIR", help="write each letter there as .eml and .html")
+    what.add_argument("--send", action="store_true", help="send what was not sent yet; without report.send, say what")
+    parser.add_argument("--teams", type=Path, metavar="FILE", help="routes: which team's what is, and its addresses")
+    parser.add_argument("--only", metavar="TEAM", help="this team alone")
+    parser.add_argument(
+        "--week", metavar="DATE", help="the week with this day, Monday to Monday, UTC (default: the last that is over)"
+    )
+    parser.add_argument("--rules", type=Path, metavar="DIR", help="your own rules, laid out like ours, over ours")
+    add_prices(parser)
+    add_ledger(parser)
+    parser.set_defaults(run=run_report)
+
+
+def run_report(options: argparse.Namespace) -> int:
+    """Read two weeks, write to each team. The only place of it that knows the clock."""
+    now, environ = time.time(), os.environ
+    settings = load_settings(environ)
+    week = reported_week(parse_moment(options.week) if options.week else None, now)
+    job = _job(options, settings, week, now)
+    if options.preview is not None:
+        return _preview(job, options.preview)
+    if week.end > now:
+        raise UsageError(
+            f"The week of {week.name} is over at {minute(week.end)}; half a week is not sent.",
+            "Use --preview, or name the week before.",
+        )
+    if not settings.send:
+        return _dry_run(job)
+    return _send(job, _outbox(settings, environ), environ)
+
+
+def _send(job: Job, outbox: Outbox, environ: Mapping[str, str]) -> int:
+    """Send the week; where it is not over by the telemetry, the last one that is, and raise NotOverError: the next run
+    tries this one again."""
+    clocks = Time(_clocks, time.sleep)
+    try:
+        return send(job, outbox, environ, clocks)
+    except NotOverError as early:
+        with suppress(NothingToDo):
+            send(replace(job, week=reported_week(None, early.newest), named=True), outbox, environ, clocks)
+        raise
+
+
+def _clocks() -> Instant:
+    """The wall clock, and the one that runs since boot and goes on while the machine sleeps."""
+    return Instant(time.time(), time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)))
+
+
+def _outbox(settings: ReportSettings, environ: Mapping[str, str]) -> Outbox:
+    return Outbox(settings.outbox or default_outbox(environ))
+
+
+def _job(options: argparse.Namespace, settings: ReportSettings, week: Week, now: float) -> Job:
+    """What the options ask for; what they leave open, the settings say."""
+    file = options.teams or settings.teams
+    routes = load_routes(file) if file is not None else Routes()
+    names = [team.name for team in routes.teams]
+    if options.only is not None and options.only not in names:
+        raise UsageError(
+            f"There is no team {options.only!r} in the routes.", suggest(options.only, names) or "Name one that is."
+        )
+    options.ledger = options.ledger or (None if options.no_ledger else settings.ledger)
+    return Job(
+        settings, routes, _source(options, settings), options.rules or settings.rules,
+        options.prices or settings.prices, ledger_beside(options), week, now, options.only, say,
+        said_prices(options, os.environ), options.week is not None,
+    )  # fmt: skip
+
+
+def _source(options: argparse.Namespace, settings: ReportSettings) -> Source:
+    if options.db is None and options.prometheus is None:
+        if not settings.db and not settings.prometheus:
+            raise UsageError("Nothing to report on is named.", "Give --db or --prometheus, or set report.db.")
+        if settings.db and settings.prometheus:
+            raise UsageError("The settings name both report.db and report.prometheus.", "Keep one of them.")
+        options.db, options.prometheus = list(settings.db) or None, settings.prometheus or None
+        options.match = options.match or list(settings.match)
+    return source_of(options, say, cores())
+
+
+def _preview(job: Job, folder: Path) -> int:
+    """Write every letter, and print the names of the files."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SkuwiseError(f"{folder} cannot be made: {error.strerror}.", "Name another folder.") from error
+    sender = job.settings.sender or NOBODY
+    teams = [team.name for team in job.teams]
+    names = dict(zip(teams, file_names(teams), strict=True))
+    for report in job.reports(job.teams):
+        id_ = message_id(job.week.name, report.team.name, sender)
+        envelope = Envelope(sender, report.team.to, job.list_unsubscribe)
+        message = compose(report.letter, envelope, message_id=id_, date=job.now)
+        for ending, text in ((".eml", message.decode("ascii")), (".html", inlined(report.letter))):
+            path = folder / f"{names[report.team.name]}{ending}"
+            write_whole(path, text, into_devices=False)
+            write_stdout(f"{path}\n")
+    index = folder / INDEX_FILE
+    write_whole(index, preview_index(teams, [names[team] for team in teams]), into_devices=False)
+    write_stdout(f"{index}\n")
+    return EXIT_DONE
+
+
+def _dry_run(job: Job) -> int:
+    """Make every letter and say to whom it would go."""
+    for report in job.reports(job.teams):
+        webhook = ("its webhook",) if report.team.webhook_url_file else ()
+        told = ", ".join((*report.team.to, *webhook)) or "nobody"
+        say(f"would be sent to {told}: {clean(report.letter.subject)}")
+    say("Nothing was sent: set send = true in [report] of the settings when the previews are as you want them.")
+    return EXIT_DONE

@@ -1,0 +1,452 @@
+"""What the advisor says, as frozen values; `render/` gives them their shapes (JSON: schema ``skuwise.advice/1``).
+
+Names are those of the JSON (docs/architecture.md). None is JSON's null: not known, or does not apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ...rules.catalog.types import Price
+from ...rules.policy.labels import BottleneckLabel, KindLabel
+
+Severity = Literal["low", "medium", "high"]
+Action = Literal[
+    "move-sku",
+    "reduce-gpus",
+    "mig-slice",
+    "consolidate",
+    "schedule-off",
+    "swap-placement",
+    "release",
+    "lower-clock",
+    "power-cap",
+    "fix-first",
+]
+Realisation = Literal["cash-now", "cash-at", "capacity-freed", "energy"]
+Risk = Literal["very-low", "low", "medium", "high"]
+DecisionState = Literal["proposed", "accepted", "snoozed", "dismissed", "done", "regressed", "expired"]
+# The basis of work that was found by what its GPUs do alone: nobody is named as its owner.
+INFERRED = "activity"
+COUNTED_RISKS: tuple[Risk, ...] = ("very-low", "low")
+UNUSED_RULES = ("idle", "held-idle", "too-many-gpus")  # findings of GPU-hours that nobody used
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A predicted quantity: 10th, 50th and 90th percentile."""
+
+    p10: float
+    p50: float
+    p90: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One measured number and the threshold it was held against (None where it only informs)."""
+
+    metric: str
+    value: float | str | None
+    threshold: float | str | None
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    label: str
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class KindVerdict:
+    """`evidence` are sentences, the strongest reason first."""
+
+    label: KindLabel
+    confidence: float
+    evidence: tuple[str, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BottleneckVerdict:
+    """`time_shares` are shares of the observed time by label; they sum to 1."""
+
+    label: BottleneckLabel
+    confidence: float
+    time_shares: Mapping[str, float] = field(default_factory=dict)
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A span (Unix seconds) in which a workload does one thing. `evidence`: what tells it from the others, in words."""
+
+    start: float
+    end: float
+    kind: str
+    bottleneck: str
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """`fraction`: observed over elapsed GPU time. `missing`: metric -> reason."""
+
+    fraction: float
+    resolution_seconds: float
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    team: str | None = None
+    user: str | None = None
+    account: str | None = None
+    namespace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """What a scheduler knows of a workload beside its owner; None: not told, or the scheduler has no such thing.
+
+    `name` is slurm, kubernetes, docker or process. `restarts`: how often Slurm requeued the job before this run.
+    `state` is Slurm's word for how it ended, or RUNNING. `controller_kind`: the kind of Kubernetes object that made its
+    pods. `image`: of the container that holds the GPUs.
+    """
+
+    name: str = "process"
+    job_id: str | None = None
+    array_job_id: str | None = None
+    array_task_id: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    state: str | None = None
+    restarts: int | None = None
+    controller_kind: str | None = None
+    image: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadVerdict:
+    """One workload of the window and what it is. Times are Unix seconds; `cost_usd` None: price unknown.
+
+    `basis` is allocation, process or activity (how its hold on the GPUs is known), `shared` whether another workload
+    held the same GPUs. `features` are named numbers (`rules.policy.features`), absent where they cannot be told. `command` is
+    its command line, redacted by the agent; None: not kept. `gpu_part`: the part of a GPU that each of its GPUs is:
+    below 1 on MIG instances, whose hours and costs are that part of their GPU's.
+    """
+
+    id: str
+    series_id: str
+    name: str
+    owner: Owner
+    nodes: tuple[str, ...]
+    gpus: tuple[str, ...]
+    gpu_sku: str | None
+    node_sku: str | None
+    start: float
+    end: float
+    gpu_hours: float
+    cost_usd: float | None
+    kind: KindVerdict
+    bottleneck: BottleneckVerdict
+    phases: tuple[Phase, ...]
+    coverage: Coverage
+    features: Mapping[str, float] = field(default_factory=dict)
+    basis: str = "process"
+    shared: bool = False
+    framework: str | None = None
+    command: str | None = None
+    gpu_part: float = 1.0
+    scheduled: Scheduled = field(default_factory=Scheduled)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`nodes` are all the nodes it concerns; `node` is set where it is one. `parts`: of its MIG instances the part of a
+    GPU that each is; no part of the JSON."""
+
+    id: str
+    rule: str
+    severity: Severity
+    workload: str | None
+    node: str | None
+    gpus: tuple[str, ...]
+    evidence: tuple[Evidence, ...]
+    gpu_hours: float
+    cost_usd: float | None
+    price: str | None
+    confidence: float
+    would_change_if: tuple[str, ...]
+    text: str
+    nodes: tuple[str, ...] = ()
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    gpu_sku: str | None
+    node_sku: str | None
+    gpu_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Where a recommendation stands in the ledger. `since`, `until` (the end of a snooze): Unix seconds."""
+
+    state: DecisionState
+    since: float
+    by: str | None = None
+    until: float | None = None
+    why: str | None = None
+
+    @property
+    def sets_aside(self) -> bool:
+        """Whether it is not to be counted on: dismissed, snoozed for now, or done already."""
+        return self.state in ("dismissed", "snoozed", "done")
+
+
+@dataclass(frozen=True, slots=True)
+class Yardstick:
+    """What a recommendation is held against once it is done (the ledger); no part of the JSON.
+
+    `usd_per_month`: what a month costs that the saving is taken off; None: no dollars are claimed. `nodes`: those that
+    may fall free, where the recommendation is about nodes. `clock_share`: SM clock over today's; `usd_per_kwh`: of
+    energy. `off_hours`: begin and end (UTC hours) of the quiet part of the day. `site_factor`: what moves measured at
+    this site added to the predicted time (moves/site.py).
+    """
+
+    usd_per_month: float | None = None
+    nodes: tuple[str, ...] = ()
+    clock_share: float | None = None
+    usd_per_kwh: float | None = None
+    off_hours: tuple[int, int] | None = None
+    site_factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    sku: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """One way out. `excludes` are ids of the recommendations it cannot be combined with.
+
+    `break_even` says at which demand (share of today's peak) the move stops saving; None where demand plays no part.
+    `available_from` is the date (ISO) from which a ``cash-at`` saving is cash. `decision` is what somebody decided on
+    it (the ledger); None: nobody did, or the snooze is over. `yardstick` is no part of the JSON.
+    """
+
+    id: str
+    findings: tuple[str, ...]
+    workload: str | None
+    action: Action
+    source: Configuration
+    target: Configuration
+    time_ratio: Interval | None
+    saving_usd_per_month: Interval | None
+    freed_gpu_hours_per_month: float
+    realisation: Realisation
+    risk: Risk
+    blocked_by: tuple[str, ...]
+    rejected: tuple[Rejected, ...]
+    would_change_if: tuple[str, ...]
+    prices: tuple[str, ...]
+    text: str
+    break_even: str | None = None
+    excludes: tuple[str, ...] = ()
+    available_from: str | None = None
+    decision: Decision | None = None
+    yardstick: Yardstick = field(default_factory=Yardstick)
+
+    @property
+    def set_aside(self) -> bool:
+        return self.decision is not None and self.decision.sets_aside
+
+    @property
+    def counts(self) -> bool:
+        """Whether its cash may enter a sum: to be had now, unblocked, not an experiment, and not set aside."""
+        return (
+            self.realisation == "cash-now"
+            and not self.blocked_by
+            and not self.set_aside
+            and self.risk in COUNTED_RISKS
+            and self.saving_usd_per_month is not None
+            and self.saving_usd_per_month.p50 > 0
+        )
+
+    @property
+    def rank(self) -> tuple[int, bool, float, float, str]:
+        """Recommendations sort by it as people should read them: what can be had now first, what was set aside last."""
+        standing = 0 if self.counts else 3 if self.set_aside else 2 if self.blocked_by else 1
+        # On fleets that are owned or bound a swap is tried before anything that frees GPUs alone.
+        tried = standing == 1 and self.action != "swap-placement"
+        saving = self.saving_usd_per_month.p50 if self.saving_usd_per_month else 0.0
+        return (standing, tried, -saving, -self.freed_gpu_hours_per_month, self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """Where every dollar of the nodes went, USD; None where a price is unknown. The parts sum to `total`."""
+
+    workloads: float | None
+    shared: float | None
+    allocated_idle: float | None
+    unallocated: float | None
+    drained: float | None
+    unobserved: float | None
+    total: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStanding:
+    """One node of the window, for the ledger; no part of the JSON. `usd_per_hour`: None where no price is known.
+
+    `hours_observed`: observed GPU-hours over its GPUs; `first_seen`, `last_seen`: Unix seconds. `judged`: ids of its
+    GPUs, and of their MIG instances, that were observed long enough to judge waste.
+    """
+
+    node: str
+    node_sku: str | None
+    gpu_sku: str | None
+    gpu_count: int
+    region: str | None
+    usd_per_hour: float | None
+    hours_observed: float
+    first_seen: float
+    last_seen: float
+    judged: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Whose telemetry it is, for the ledger; no part of the JSON. `name`: for people.
+
+    `match`: the label matchers that cut it out of its server; `clusters`: as the agents are told, by name. `members`:
+    UUID of a GPU -> its node; a node without a UUID stands by itself. `sources`: where the telemetry lay (files, or the
+    server's URL); `server`: its URL, empty for databases; `labels`: the external labels it tells. `start`, `end`: of
+    the window (Unix seconds).
+    """
+
+    name: str
+    simulated: bool
+    match: tuple[str, ...]
+    clusters: frozenset[str]
+    members: Mapping[str, str]
+    nodes: frozenset[str]
+    sources: frozenset[str]
+    server: str
+    labels: Mapping[str, str]
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class FabricUse:
+    """What one node's compute fabric carried in the window, against what it adds to the node's price.
+
+    `kind` is the ports' link layer (None: not told). `hours`: observed. `util_p995`, `util_max`: the 99.5th percentile
+    (an upper bound) and the highest of seconds, ratio of the line rate of the busiest port; None: they cannot be told,
+    and `unseen` says why where that is known. `cost_usd`: what the fabric adds to the node's price over all its hours
+    in the window; None: no price is known. `assumed`: a prior stands in for a pair of prices.
+    """
+
+    node: str
+    node_sku: str | None
+    kind: str | None
+    hours: float
+    util_p995: float | None
+    util_max: float | None
+    cost_usd: float | None
+    assumed: bool
+    unseen: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unobserved:
+    """GPUs of one node that exist and of which nothing was observed in the window, for one reason.
+
+    `gpus`: their ids; ``unnamed-N`` for those that no series names. `reason`: a sentence; `code`: the same for programs
+    (not-named, no-samples, no-exporter, or an absence's reason). `gpu_hours`, `cost_usd`: of the window, as far as the
+    node is accounted for; None: not told, or no price is known.
+    """
+
+    node: str
+    gpus: tuple[str, ...]
+    reason: str
+    code: str
+    gpu_hours: float | None = None
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Sums over the window. Recoverable counts cash only: the p50, with its interval from joint draws beside it.
+
+    `gpu_count`: physical GPUs known to exist, `unobserved` those among them of which nothing was observed.
+    `observed_hours`: hours of the window in which telemetry of any GPU exists, of `window_hours`; `observed_gpu_hours`:
+    of `gpu_hours`, what was observed. `judged_gpu_count`: GPUs observed long enough to judge waste, which takes
+    `floor_hours` of each; where it is 0, `wasted_usd` and `recoverable_usd_per_month` are None and not 0.
+    `judged_from`: when more can be judged (Unix seconds); None: nothing is waiting, or only another window tells more.
+    None: not told (advice of an earlier version).
+    """
+
+    gpu_count: int
+    gpu_hours: float
+    cost_usd: float | None
+    wasted_usd: float | None
+    recoverable_usd_per_month: float | None
+    reconciliation: Reconciliation
+    recoverable_interval_usd_per_month: Interval | None = None
+    unobserved: tuple[Unobserved, ...] = ()
+    window_hours: float | None = None
+    observed_hours: float | None = None
+    observed_gpu_hours: float | None = None
+    judged_gpu_count: int | None = None
+    judged_from: float | None = None
+    floor_hours: float | None = None
+
+    @property
+    def unobserved_gpu_count(self) -> int:
+        return sum(len(one.gpus) for one in self.unobserved)
+
+    @property
+    def nothing_judged(self) -> bool:
+        """Whether no GPU was observed long enough for any verdict on waste."""
+        return self.judged_gpu_count == 0
+
+    @property
+    def partly_judged(self) -> bool:
+        """Whether some GPUs were observed long enough for a verdict on waste, and others were not."""
+        return self.judged_gpu_count is not None and 0 < self.judged_gpu_count < self.gpu_count
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Everything that was found in one window. `generated_at`, `start`, `end`: Unix seconds (UTC).
+
+    `market`: what other providers would charge, apart from the recommendations and in no sum; None: it was not asked.
+    `nodes`: every node that was looked at, by name, so that advice of shards can be joined and no node counted twice.
+    `fabrics`: of each node that has one, by its name. `standings`: the nodes with what the ledger needs of them; empty
+    in advice that was read back from JSON. `fleet`: whose ledger is its; None likewise, or where nobody told.
+    """
+
+    generated_at: float
+    start: float
+    end: float
+    source: Mapping[str, object]
+    summary: Summary
+    prices: tuple[Price, ...]
+    workloads: tuple[WorkloadVerdict, ...]
+    findings: tuple[Finding, ...]
+    recommendations: tuple[Recommendation, ...]
+    notes: tuple[str, ...] = ()
+    market: tuple[Recommendation, ...] | None = None
+    nodes: tuple[str, ...] = ()
+    fabrics: tuple[FabricUse, ...] = ()
+    standings: tuple[NodeStanding, ...] = ()
+    fleet: Fleet | None = None

@@ -1,0 +1,288 @@
+"""How figures are written for people: every number with its unit, every dollar with its source and date."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from ...rules.base.sanitize import clean
+from ...rules.catalog.types import NodeSku, Price
+from .advice_types import (
+    INFERRED,
+    UNUSED_RULES,
+    Decision,
+    Evidence,
+    Finding,
+    Interval,
+    Owner,
+    Recommendation,
+    Reconciliation,
+    Scheduled,
+    Summary,
+    WorkloadVerdict,
+)
+from .timestamps import day
+
+NONE = "-"
+MARKET = "Other providers, shown apart and counted nowhere"
+NO_MARKET = "No other provider that the catalog knows would be cheaper."
+NO_PRICE = "No price for"  # how the note begins that says how to get dollars
+LISTED = 4  # names in one sentence; the rest is counted
+
+
+def usd(value: float | None, per: str = "") -> str:
+    """Dollars; cents only below 100."""
+    if value is None or not math.isfinite(value):
+        return "unknown"
+    sign = "-" if value < 0 else ""
+    return f"{sign}${abs(value):,.2f}{per}" if 0 < abs(value) < 100 else f"{sign}${abs(value):,.0f}{per}"
+
+
+def hours(value: float | None, unit: str = "GPU-hours") -> str:
+    if value is None or not math.isfinite(value):
+        return "unknown"
+    if 0 < abs(value) < 1:
+        return f"{value:.3f} {unit}"
+    return f"{value:,.1f} {unit}" if abs(value) < 100 else f"{value:,.0f} {unit}"
+
+
+def figure(value: float | str | None) -> str:
+    """A measured value, to four digits, never in powers of ten: what is tiny is written out."""
+    if value is None or isinstance(value, str):
+        return value or NONE
+    if 0 < abs(value) < 1e-4:
+        return f"{value:.6f}"
+    return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:,.4g}"
+
+
+def percent(value: float | None) -> str:
+    """Whole percents: what it says is an estimate."""
+    return "unknown" if value is None or not math.isfinite(value) else f"{value * 100:.0f} %"
+
+
+def time_words(ratio: Interval | None) -> str:
+    """A predicted time ratio, as a person would read it."""
+    if ratio is None:
+        return NONE
+    spread = f"x{ratio.p50:.2f} ({ratio.p10:.2f} to {ratio.p90:.2f})"
+    if abs(ratio.p50 - 1) < 0.005 and ratio.p90 - ratio.p10 < 0.05:
+        return "same time (x1.00)"
+    return f"{spread}, {'slower' if ratio.p50 > 1 else 'faster'}"
+
+
+def saving_words(saving: Interval | None, freed: float, realisation: str) -> str:
+    """What a recommendation brings: cash a month, or GPU-hours freed."""
+    if saving is not None:
+        if saving.p90 <= 0:
+            return f"nothing: {usd(-saving.p50)} a month dearer" if saving.p50 < 0 else "nothing"
+        return f"{usd(saving.p50)} a month{spread(saving)}, {realisation}"
+    return f"{hours(freed)} a month, {realisation}" if freed > 0 else "no cash, no GPU-hours"
+
+
+def claim_words(r: Recommendation) -> str:
+    """What a recommendation brings; one that is blocked before it claims anything is no zero."""
+    if _unclaimed(r):
+        return "not claimed"
+    return saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)
+
+
+def freed_words(r: Recommendation, unit: str = "GPU-hours") -> str:
+    """GPU-hours a month that a recommendation frees."""
+    return NONE if _unclaimed(r) else hours(r.freed_gpu_hours_per_month, unit)
+
+
+def _unclaimed(r: Recommendation) -> bool:
+    return bool(r.blocked_by) and r.saving_usd_per_month is None and r.freed_gpu_hours_per_month <= 0
+
+
+def _basis(price: Price) -> str:
+    return "list price" if price.basis == "list" else f"{clean(price.basis)} price"
+
+
+def _assumed(price: Price) -> str:
+    return f", region assumed ({clean(price.region)})" if price.region_assumed else ""
+
+
+def price_words(price: Price) -> str:
+    """``$98.32 per node-hour at list price, 2026-09-19 (source)``; a team's price says its own basis."""
+    basis = f"at {_basis(price)}" if price.basis == "list" else _basis(price)
+    until = f", committed until {clean(price.committed_until)}" if price.committed_until else ""
+    assumed = ", region assumed" if price.region_assumed else ""
+    when = f"{clean(price.as_of)}{until}{assumed}"
+    return f"{usd(price.usd_per_hour)} per node-hour {basis}, {when} ({clean(price.source)})"
+
+
+def dated(prices: Iterable[Price | None]) -> str:
+    """``at list price, 2026-09-19``, for a sentence; the price itself, with its source, is listed beside it."""
+    told = {
+        f"at {'' if p.basis == 'list' else 'the '}{_basis(p)}, {clean(p.as_of)}{_assumed(p)}": None
+        for p in prices
+        if p is not None
+    }
+    return "; ".join(told) or "no price known"
+
+
+def price_note(prices: Iterable[Price]) -> str:
+    """What all dollars of a text rest on, in a few words."""
+    known = list(prices)
+    if not known:
+        return "no price known"
+    bases = sorted({_basis(p) for p in known})
+    said = {clean(p.as_of) for p in known}
+    days = sorted(as_of for as_of in said if not as_of.startswith("commit "))
+    # A catalog read at a commit of its source names that, not a day: it is no end of a range of days.
+    when = [f"{days[0]} to {days[-1]}" if len(days) > 1 else days[0]] if days else []
+    assumed = [p.region_assumed for p in known]
+    region = "" if not any(assumed) else ", region assumed" if all(assumed) else ", region assumed for some"
+    return f"at {', '.join(bases)}, {' and '.join([*when, *sorted(said.difference(days))])}{region}"
+
+
+def has_prices(summary: Summary) -> bool:
+    """Whether any dollar is stated; else its costs are told in GPU-hours."""
+    return summary.cost_usd is not None
+
+
+def cost(usd_known: float | None, gpu_hours: float, priced: bool) -> str:
+    """One cell of a column of costs: dollars; GPU-hours where no price is known, with their unit unless the column has
+    it in its head (not `priced`)."""
+    if usd_known is not None:
+        return usd(usd_known)
+    return hours(gpu_hours) if priced else hours(gpu_hours, "").rstrip()
+
+
+def cost_head(text: str, priced: bool) -> str:
+    """The head of such a column: ``cost so far``, or ``GPU-hours so far``."""
+    return text if priced else text.replace("cost", "GPU-hours").replace("Cost", "GPU-hours")
+
+
+def about_prices(note: str) -> bool:
+    """Whether a note says which nodes have no price, and what to write to get dollars."""
+    return note.startswith(NO_PRICE)
+
+
+def wasted_hours(findings: Iterable[Finding]) -> float:
+    """GPU-hours that nobody used, where no price says what they cost."""
+    return sum(f.gpu_hours for f in findings if f.rule in UNUSED_RULES)
+
+
+def counted(number: int, what: str) -> str:
+    """``1 GPU``, ``8 GPUs``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b, c and 5 more``."""
+    if len(names) > LISTED:
+        return f"{', '.join(names[: LISTED - 1])} and {len(names) - LISTED + 1} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+
+
+def action_words(r: Recommendation) -> str:
+    """What a recommendation comes to, in words."""
+    if r.action == "move-sku":
+        return "same GPU, other node" if r.target.gpu_sku == r.source.gpu_sku else "another GPU"
+    told = {
+        "reduce-gpus": "fewer GPUs", "swap-placement": "swap with training", "release": "release",
+        "mig-slice": "a slice of a GPU", "consolidate": "fewer nodes", "schedule-off": "off at night",
+        "lower-clock": "a lower clock", "power-cap": "a power cap", "fix-first": "mend it first",
+    }  # fmt: skip
+    return told.get(r.action, r.action)
+
+
+def decision_words(decision: Decision) -> str:
+    """``dismissed by ann on 2026-11-02: a warm standby``."""
+    until = f" until {day(decision.until)}" if decision.until is not None else ""
+    by = f" by {decision.by}" if decision.by else ""
+    why = f": {decision.why}" if decision.why else ""
+    return f"{decision.state}{until}{by} on {day(decision.since)}{why}"
+
+
+def target_words(r: Recommendation) -> str:
+    """Where a recommendation leads, in words."""
+    if r.target.gpu_count == 0:
+        return "nothing held"
+    name = r.target.node_sku or r.target.gpu_sku
+    return f"{r.target.gpu_count} GPUs on {name.rpartition('/')[2]}" if name else "nothing found"
+
+
+def fabric_words(node: NodeSku) -> str:
+    """``InfiniBand 3200 Gb/s``; the kind alone where the rate is not known."""
+    rate = node.fabric.bytes_per_second
+    return f"{node.fabric.kind} {rate * 8 / 1e9:g} Gb/s" if rate is not None else node.fabric.kind
+
+
+def owner_words(owner: Owner) -> str:
+    """``team search, user ann``; empty where nothing is known."""
+    known = (("team", owner.team), ("user", owner.user), ("account", owner.account), ("namespace", owner.namespace))
+    return ", ".join(f"{what} {value}" for what, value in known if value)
+
+
+def whose_words(w: WorkloadVerdict) -> str:
+    """Whose work it is; of work that nobody is named for, whom to ask."""
+    if w.basis == INFERRED:
+        return f"owner unknown, inferred from activity: ask who uses {listed(w.nodes) or 'its nodes'}"
+    return owner_words(w.owner) or "owner unknown"
+
+
+def basis_words(w: WorkloadVerdict) -> str:
+    """How its hold on the GPUs is known."""
+    how = {"allocation": "given by a scheduler", "process": "held by processes", INFERRED: "inferred from activity"}
+    return how.get(w.basis, w.basis)
+
+
+def scheduled_words(s: Scheduled) -> str:
+    """``Slurm job 1234 (array 1200_7), partition gpu, QOS normal, COMPLETED, requeued 2 times``, or ``Kubernetes
+    Deployment, image vllm/vllm-openai:v0.11.0``; empty where no scheduler told anything."""
+    title = {"slurm": "Slurm", "kubernetes": "Kubernetes", "docker": "Docker"}.get(s.name)
+    if title is None:
+        return ""
+    array = f" (array {s.array_job_id}_{s.array_task_id})" if s.array_job_id and s.array_task_id else ""
+    job = f" job {s.job_id}{array}" if s.job_id and s.name == "slurm" else ""
+    parts = (
+        f"{title}{job}{f' {s.controller_kind}' if s.controller_kind else ''}",
+        f"partition {s.partition}" if s.partition else "", f"QOS {s.qos}" if s.qos else "", s.state or "",
+        f"requeued {counted(s.restarts, 'time')}" if s.restarts else "", f"image {s.image}" if s.image else "",
+    )  # fmt: skip
+    told = ", ".join(part for part in parts if part)
+    return "" if told == title else told
+
+
+def money_parts(r: Reconciliation) -> tuple[tuple[str, float], ...]:
+    """Where the money went, named; parts of nothing are left out. Empty: no price is known."""
+    parts = (
+        ("workloads", r.workloads), ("shared", r.shared), ("allocated but idle", r.allocated_idle),
+        ("unallocated", r.unallocated), ("drained", r.drained), ("not observed", r.unobserved),
+    )  # fmt: skip
+    return tuple((name, value) for name, value in parts if value)
+
+
+def evidence_words(e: Evidence) -> str:
+    """``util_p995 0.05 % (threshold 1 %)``."""
+    told = f"{e.metric} {figure(e.value)} {e.unit}".rstrip()
+    return told if e.threshold is None else told + f" (threshold {figure(e.threshold)} {e.unit}".rstrip() + ")"
+
+
+def clause(text: str) -> str:
+    """A sentence made part of a longer one: no full stop, no capital unless it is an abbreviation or a name."""
+    bare = text.strip().rstrip(".")
+    return bare[:1].lower() + bare[1:] if bare[1:2].islower() or bare[1:2] == " " else bare
+
+
+def nothing_found(notes: Iterable[str]) -> str:
+    """No finding, in a sentence that does not claim more than was judged."""
+    if any(True for _ in notes):
+        return "No waste was found; the notes say what could not be judged."
+    return "No waste was found in this window."
+
+
+def recoverable(summary: Summary) -> str:
+    """``$1,000 a month ($900 to $1,100)``: cash, with the spread of its joint draws."""
+    told = usd(summary.recoverable_usd_per_month)
+    return f"{told} a month{spread(summary.recoverable_interval_usd_per_month)}" if told != "unknown" else told
+
+
+def spread(interval: Interval | None) -> str:
+    """`` ($1 to $2)``; nothing where there is no spread to tell."""
+    if interval is None or abs(interval.p90 - interval.p10) < 0.005 * max(abs(interval.p50), 1.0):
+        return ""
+    return f" ({usd(interval.p10)} to {usd(interval.p90)})"

@@ -1,0 +1,102 @@
+"""Seconds in bins as a column of a table: one matrix, with a row of the table for each of its rows.
+
+A column of separate arrays would cost three times the memory, and an object a cell whenever it is read, sorted or cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from pandas.api.extensions import ExtensionArray, ExtensionDtype, take
+
+from ...agent.model import BIN_EDGES
+
+WIDTH = len(BIN_EDGES)
+Matrix = npt.NDArray[np.float32]
+
+
+class BinsDtype(ExtensionDtype):
+    """Seconds in each bin of ``BIN_EDGES``; None where there are none."""
+
+    name = "bins"
+    type = np.ndarray
+    na_value = None  # type: ignore[assignment] - pandas itself sets a plain attribute here
+
+    @classmethod
+    def construct_array_type(cls) -> type[BinsArray]:  # type: ignore[override] - a class method before pandas 3
+        return BinsArray
+
+
+class BinsArray(ExtensionArray):
+    """Cells are float arrays of seconds, or None. `matrix`: rows x bins, NaN all along a row that is missing.
+
+    Seconds of an hour are kept as float32, which holds them to less than a thousandth.
+    """
+
+    def __init__(self, matrix: Matrix) -> None:
+        self.matrix = matrix
+
+    @classmethod
+    def missing(cls, count: int) -> BinsArray:
+        return cls(np.full((count, WIDTH), np.nan, dtype=np.float32))
+
+    @classmethod
+    def absent(cls, count: int) -> BinsArray:
+        """As `missing`, for a column that is never filled: one cell stands for all and takes no room."""
+        return cls(np.broadcast_to(np.float32(np.nan), (count, WIDTH)))
+
+    @classmethod
+    def of(cls, values: Iterable[object]) -> Self:
+        """From arrays of seconds, one a row; what is no array of `WIDTH` counts as missing."""
+        cells = list(values)
+        matrix = np.full((len(cells), WIDTH), np.nan, dtype=np.float32)
+        for n, cell in enumerate(cells):
+            if isinstance(cell, np.ndarray) and cell.shape == (WIDTH,):
+                matrix[n] = cell
+        return cls(matrix)
+
+    @classmethod
+    def _from_sequence(cls, scalars: Iterable[object], *, dtype: object = None, copy: bool = False) -> Self:  # noqa: ARG003
+        return cls.of(scalars)
+
+    @classmethod
+    def _concat_same_type(cls, to_concat: Sequence[Self]) -> Self:
+        return cls(np.concatenate([part.matrix for part in to_concat]))
+
+    @property
+    def dtype(self) -> BinsDtype:
+        return BinsDtype()
+
+    @property
+    def nbytes(self) -> int:
+        return self.matrix.nbytes
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    def __getitem__(self, item: Any) -> Any:  # noqa: ANN401 - as pandas has it
+        if isinstance(item, (int, np.integer)):
+            row = self.matrix[item]
+            return None if np.isnan(row[0]) else row
+        return type(self)(self.matrix[pd.api.indexers.check_array_indexer(self, item)])
+
+    def __eq__(self, other: object) -> Any:  # noqa: ANN401
+        if not isinstance(other, BinsArray):
+            return NotImplemented
+        return (self.matrix == other.matrix).all(axis=1)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def isna(self) -> npt.NDArray[np.bool_]:
+        return np.isnan(self.matrix[:, 0])
+
+    def take(self, indexer: Any, *, allow_fill: bool = False, fill_value: object = None) -> Self:  # noqa: ANN401, ARG002
+        rows = take(self.matrix, np.asarray(indexer), allow_fill=allow_fill, fill_value=np.nan)
+        return type(self)(np.asarray(rows, dtype=np.float32))
+
+    def copy(self) -> Self:
+        return type(self)(self.matrix.copy())

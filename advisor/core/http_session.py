@@ -1,0 +1,132 @@
+"""requests with a limit for a request as a whole: names, connecting, TLS, the proxy, sending, head and body.
+
+`requests` has a timeout for each wait only. The adapter here gives urllib3 connections of ours, which put every socket
+under the deadline of the thread that asks. The session reads nothing that nobody asked for: `requests` would read a
+redirect's body to its end, whatever its size, and take its address apart even where it is not followed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from socket import gaierror, socket
+from typing import Any
+
+import requests
+import requests.cookies
+from requests.adapters import HTTPAdapter
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
+from urllib3.util.retry import Retry
+
+from ...agent.base.deadline import Deadline
+from ...agent.base.http_head import BoundedResponse
+
+# A connection that is not made by then will not be: it is tried again where there is time left.
+CONNECT_SECONDS = 10.0
+_Current = Callable[[], Deadline | None]
+
+
+class DeadlineAdapter(HTTPAdapter):
+    """Mount it on a session, and ask within `within`. Usable from several threads at once; it retries nothing."""
+
+    def __init__(self) -> None:
+        self._asking = threading.local()
+        self._pools = _pools(self._current)
+        super().__init__(max_retries=Retry(0, redirect=0, read=False))
+
+    def serve(self, session: requests.Session) -> None:
+        """Take all that is asked of a session, in place of other adapters."""
+        for prefix in list(session.adapters):
+            session.mount(prefix, self)
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[Deadline]:
+        """What this thread asks in the block ends after so many seconds, with the error that urllib3 makes of it."""
+        with Deadline(seconds) as deadline:
+            self._asking.deadline = deadline
+            try:
+                yield deadline
+            finally:
+                self._asking.deadline = None
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as requests has it
+        super().init_poolmanager(*args, **kwargs)
+        self.poolmanager.pool_classes_by_scheme = self._pools
+
+    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:  # noqa: ANN401 - as requests has it
+        if not proxy.lower().startswith(("http://", "https://")):
+            raise requests.exceptions.InvalidProxyURL("only http and https proxies are used")
+        manager = super().proxy_manager_for(proxy, **kwargs)
+        manager.pool_classes_by_scheme = self._pools
+        return manager
+
+    def _current(self) -> Deadline | None:
+        return getattr(self._asking, "deadline", None)
+
+
+class QuietSession(requests.Session):
+    """Follows nothing, keeps no cookies, and takes neither proxy nor password from the environment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trust_env = False
+        self.cookies = _NoCookies()
+
+    def get_redirect_target(self, resp: requests.Response) -> str | None:  # noqa: ARG002 - as requests has it
+        return None
+
+
+class _NoCookies(requests.cookies.RequestsCookieJar):
+    def extract_cookies(self, response: object, request: object) -> None:  # type: ignore[override]
+        """Keep none."""
+
+
+def _pools(current: _Current) -> dict[str, Any]:
+    """urllib3's pools, of connections under the deadline of whoever asks."""
+
+    class _Plain(HTTPConnection):
+        response_class = BoundedResponse
+
+        def _new_conn(self) -> socket:
+            return _connected(self, current())
+
+        def request(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as urllib3 has it
+            _guard(self, current())
+            super().request(*args, **kwargs)
+
+    class _Secure(_Plain, HTTPSConnection):
+        """What is plain comes first: TLS is put around the socket that it makes."""
+
+    class _PlainPool(HTTPConnectionPool):
+        ConnectionCls = _Plain  # type: ignore[assignment] - as urllib3's own do
+
+    class _SecurePool(HTTPSConnectionPool):
+        ConnectionCls = _Secure  # type: ignore[assignment] - as urllib3's own do
+
+    return {"http": _PlainPool, "https": _SecurePool}
+
+
+def _guard(connection: HTTPConnection, deadline: Deadline | None) -> None:
+    """A connection that was kept from an earlier request falls under this one's deadline."""
+    if deadline is not None and connection.sock is not None:
+        deadline.guard(connection.sock)
+
+
+def _connected(connection: HTTPConnection, deadline: Deadline | None) -> socket:
+    if deadline is None:
+        raise NewConnectionError(connection, "asked without a deadline")
+    host = connection._dns_host
+    try:
+        made = deadline.connect(host, connection.port or connection.default_port, most_seconds=CONNECT_SECONDS)
+    except gaierror as error:
+        raise NameResolutionError(host, connection, error) from error
+    except TimeoutError as error:
+        raise ConnectTimeoutError(connection, f"Connection to {host} timed out.") from error
+    except OSError as error:
+        raise NewConnectionError(connection, f"Failed to establish a new connection: {error}") from error
+    for option in connection.socket_options or ():
+        made.setsockopt(*option)
+    return made

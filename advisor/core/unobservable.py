@@ -1,0 +1,67 @@
+"""Nodes whose GPUs cannot be read at all: why, and what to do about it. No other window would tell more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from ...rules.base.errors import NothingToDo
+from .formatting import clause, listed
+
+# The agent's sources of whole GPUs, as its absences name them.
+GPU_SOURCES = ("nvml", "recording")
+
+
+@dataclass(frozen=True, slots=True)
+class Blind:
+    """`reason`: a stable code (agent/model.py, `Absence`); `detail`: a sentence; `remedy`: what to do."""
+
+    reason: str
+    detail: str
+    remedy: str
+
+    @property
+    def words(self) -> str:
+        return f"{self.detail} {self.remedy}".strip()
+
+
+def blind_nodes(absences: pd.DataFrame) -> Mapping[str, Blind]:
+    """Node -> why its agent reads no GPU; of several reasons the one that lasted longest."""
+    if absences.empty:
+        return {}
+    whole = absences[
+        (absences["scope"] == "source") & (absences["metric"] == "*") & absences["device"].isin(GPU_SOURCES)
+    ]
+    found: dict[str, tuple[float, Blind]] = {}
+    for row in whole.to_dict("records"):
+        since, until = float(row["since"]), float(row["until"])
+        lasted = math.inf if math.isnan(until) else until - since
+        node, detail = str(row["node"]), row["detail"]
+        if isinstance(detail, str) and detail and lasted > found.get(node, (-math.inf,))[0]:
+            remedy = row["remedy"]
+            found[node] = lasted, Blind(str(row["reason"]), detail, remedy if isinstance(remedy, str) else "")
+    return {node: why for node, (_, why) in found.items()}
+
+
+def of_reason(reason: str) -> Blind:
+    """What is known where only the reason's code is: the agent's page carries no sentences."""
+    if reason == "no-driver":
+        remedy = "Install or load the NVIDIA driver; nvidia-smi shows whether it works."
+        return Blind(reason, "The agent found no working NVIDIA driver.", remedy)
+    return Blind(reason, f"The agent reports {reason}.", "")
+
+
+def unreadable(nodes: Mapping[str, Blind]) -> NothingToDo:
+    """The error for telemetry in which no GPU of any node can be read. `nodes`: one at least."""
+    by_reason: dict[Blind, list[str]] = {}
+    for node, why in nodes.items():
+        by_reason.setdefault(why, []).append(node)
+    told = "; ".join(
+        f"the GPUs of {listed(sorted(names))} cannot be read: {clause(why.detail)}" for why, names in by_reason.items()
+    )
+    remedies = dict.fromkeys(why.remedy for why in by_reason if why.remedy)
+    doctor = "'skuwise agent doctor' on the node tells more."
+    return NothingToDo(f"{told[:1].upper()}{told[1:]}.", " ".join((*remedies, doctor)))

@@ -1,0 +1,1 @@
+"""The ledger's file: its rows, its place, its locks, and the bounds it is read within."""

@@ -1,0 +1,208 @@
+"""What stands in a ledger's tables: their form, and how recommendations, events and mails are written and read back."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from sqlite_utils import Database
+
+from ..entries import EXPIRES_AFTER_SECONDS, Entry, Event, Proposal
+from ..identity import FLEETS_FORM, begin_fleets
+from ..records import NO_FIGURES, Figures, Ground, from_json, to_json
+from .guard import (
+    FLAG,
+    MOMENT,
+    NUMBER,
+    OPTIONAL_MOMENT,
+    OPTIONAL_NUMBER,
+    OPTIONAL_TEXT,
+    TEXT,
+    WHOLE,
+    Column,
+    Form,
+    Guarded,
+)
+
+APPLICATION_ID = 0x736B756C  # "skul"
+VERSION = 1003  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
+
+T = TypeVar("T")
+
+_RECOMMENDATIONS = {
+    "id": str, "action": str, "about": str, "source_config": str, "target_config": str, "saving_usd_per_month": float,
+    "freed_gpu_hours_per_month": float, "realisation": str, "risk": str, "blocked": int, "text": str, "source": str,
+    "first_proposed": float, "last_proposed": float, "ground": str,
+}  # fmt: skip
+_MAILED = {"seq": int, "recipient": str, "recommendation": str, "at": float, "week": float, "event": int}
+_EVENTS = {
+    "seq": int,
+    "recommendation": str,
+    "act": str,
+    "at": float,
+    "by": str,
+    "until": float,
+    "why": str,
+    "figures": str,
+}
+# What minor version 1 added: columns of JSON (kept.py), and the table of what was mailed. Version 2: whose it is.
+# Version 3: the week that a mail told of, and the newest event then, which no clock can move.
+_ADDED = {
+    "recommendations": {"ground": "TEXT"},
+    "events": {"figures": "TEXT"},
+    "mailed": {"week": "REAL", "event": "INTEGER"},
+}
+# What is dated so much later than now was dated by a clock that ran ahead, or now is told by one that is behind.
+CLOCK_DOUBT_SECONDS = 86400.0
+_ONLY_ADDED = (
+    "CREATE TRIGGER events_are_not_{past} BEFORE {verb} ON events "
+    "BEGIN SELECT RAISE(ABORT, 'events are only ever added'); END"
+)
+
+
+FORM = Form(
+    {
+        "recommendations": {
+            "id": TEXT, "action": TEXT, "about": TEXT, "source_config": TEXT, "target_config": TEXT,
+            "saving_usd_per_month": OPTIONAL_NUMBER, "freed_gpu_hours_per_month": NUMBER, "realisation": TEXT,
+            "risk": TEXT, "blocked": FLAG, "text": TEXT, "source": TEXT, "first_proposed": MOMENT,
+            "last_proposed": MOMENT, "ground": OPTIONAL_TEXT,
+        },
+        "events": {
+            "seq": WHOLE, "recommendation": TEXT, "act": TEXT, "at": MOMENT, "by": TEXT, "until": OPTIONAL_MOMENT,
+            "why": OPTIONAL_TEXT, "figures": OPTIONAL_TEXT,
+        },
+        "mailed": {
+            "seq": WHOLE, "recipient": TEXT, "recommendation": TEXT, "at": MOMENT, "week": OPTIONAL_MOMENT,
+            "event": Column(int, optional=True),
+        },
+        **FLEETS_FORM,
+    },
+    later=frozenset({"mailed", *FLEETS_FORM}),
+    triggers={
+        f"events_are_not_{past}": _ONLY_ADDED.format(verb=verb, past=past)
+        for verb, past in (("UPDATE", "changed"), ("DELETE", "deleted"))
+    },
+)  # fmt: skip
+
+
+def begin_tables(db: Database) -> None:
+    db.table("recommendations").create(_RECOMMENDATIONS, pk="id")
+    db.table("events").create(
+        _EVENTS, pk="seq", foreign_keys=[("recommendation", "recommendations", "id")],
+        not_null={"recommendation", "act", "at", "by"},
+    )  # fmt: skip
+    _begin_mailed(db)
+    begin_fleets(db)
+    for verb, past in (("UPDATE", "changed"), ("DELETE", "deleted")):
+        db.execute(_ONLY_ADDED.format(verb=verb, past=past))
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def bring_up(db: Database) -> None:
+    """A ledger of an older minor version, with what was added since. Those who know only that version still read it."""
+    if not db.table("mailed").exists():
+        _begin_mailed(db)
+    for table, columns in _ADDED.items():
+        for column in columns.keys() - db.table(table).columns_dict.keys():
+            db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {columns[column]}")
+    begin_fleets(db)
+    db.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _begin_mailed(db: Database) -> None:
+    db.table("mailed").create(_MAILED, pk="seq", not_null={"recipient", "recommendation", "at"})
+
+
+def _keeps_its_ground(old: Entry, new: Proposal, now: float) -> bool:
+    """What was accepted is measured against what was accepted; what is blocked by now rests on nothing new."""
+    settled = old.decision(now).state in ("accepted", "done") and old.proposal.ground is not None
+    return settled or new.ground is None
+
+
+def read_entries(file: Guarded) -> tuple[Entry, ...]:
+    events = _histories(file)
+    names = [f.name for f in fields(Proposal)]
+    found = []
+    for row in file.rows("recommendations", "ORDER BY id"):
+        values: dict[str, Any] = {n: row[n] for n in names}
+        proposal = Proposal(
+            **{**values, "blocked": bool(values["blocked"]), "ground": _kept(Ground, values["ground"], "ground")}
+        )
+        history = tuple(events.get(proposal.id, ()))
+        found.append(Entry(proposal, row["first_proposed"], row["last_proposed"], history))
+    return tuple(found)
+
+
+def row_of(proposal: Proposal, old: Entry | None, now: float, seen_until: float | None) -> dict[str, Any]:
+    """What is proposed at `now`, over what was before (None: it is new)."""
+    values = {f.name: getattr(proposal, f.name) for f in fields(Proposal)}
+    ground = proposal.ground
+    first = last = now
+    if old is not None:
+        first, last = old.first_proposed, max(now, old.last_proposed)
+        if last > now + CLOCK_DOUBT_SECONDS and not is_behind(now, seen_until):
+            first, last = min(first, now), now
+        ground = old.proposal.ground if _keeps_its_ground(old, proposal, now) else ground
+    kept = to_json(ground) if ground is not None else None
+    return {**values, "blocked": int(proposal.blocked), "ground": kept, "first_proposed": first, "last_proposed": last}
+
+
+def is_behind(now: float, seen_until: float | None) -> bool:
+    """Whether telemetry tells of a later time than the clock does: then it is not the ledger that is dated wrong."""
+    return seen_until is not None and seen_until > now + CLOCK_DOUBT_SECONDS
+
+
+def is_over(entry: Entry, now: float, seen_until: float | None) -> bool:
+    """Whether it is expired by the clock, and by what telemetry tells of the time since, as far as it does."""
+    if entry.decision(now).state != "expired":
+        return False
+    ground = entry.proposal.ground
+    if ground is None or seen_until is None or seen_until < ground.seen_until:
+        return True
+    return seen_until - ground.seen_until >= EXPIRES_AFTER_SECONDS
+
+
+def regressions(file: Guarded) -> list[dict[str, Any]]:
+    return file.rows("events", "WHERE act = 'regressed' ORDER BY seq")
+
+
+def is_later(regressed: tuple[int, float], mailed: dict[str, Any]) -> bool:
+    """Whether something regressed after it was mailed: by the order in which it was written, where that is known."""
+    seq, at = regressed
+    return at > mailed["at"] if mailed["event"] is None else seq > mailed["event"]
+
+
+def _kept(kind: type[T], text: str | None, what: str) -> T | None:
+    if text is None:
+        return None
+    try:
+        return from_json(kind, text)
+    except (ValueError, RecursionError) as error:
+        raise sqlite3.DataError(f"{what} holds what cannot be read") from error
+
+
+def _histories(file: Guarded) -> dict[str, list[Event]]:
+    found: dict[str, list[Event]] = {}
+    names = [f.name for f in fields(Event)]
+    for row in file.rows("events", "ORDER BY seq"):
+        values: dict[str, Any] = {n: row[n] for n in names}
+        figures = _kept(Figures, values["figures"], "figures") or NO_FIGURES
+        found.setdefault(row["recommendation"], []).append(Event(**{**values, "figures": figures}))
+    return found
+
+
+def add_events(db: Database, events: Iterable[tuple[str, Event]]) -> None:
+    """Add events, each to the recommendation it is of."""
+    names = [f.name for f in fields(Event)]
+    db.table("events").insert_all(
+        {
+            "recommendation": id_,
+            **{name: getattr(event, name) for name in names},
+            "figures": to_json(event.figures) if event.figures != NO_FIGURES else None,
+        }
+        for id_, event in events
+    )

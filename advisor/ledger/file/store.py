@@ -1,0 +1,306 @@
+"""The ledger's file: an SQLite database with one row a recommendation and a table of events that only grows.
+
+A rollback journal, not a write-ahead log: the file may lie on a read-only disk or be copied, and is written seldom.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sqlite_utils import Database
+
+from ....agent.store.reading.bounds import Bounds, bounds_of
+from ....rules.base.errors import NothingToDo, StoreError
+from ...core.advice_types import Fleet
+from ..entries import BY_ITSELF, Entry, Event, Proposal
+from ..identity import Known, fleets_in, note_fleet
+from .files import begin_file, check_place
+from .guard import UNREADABLE, Guarded, check_pages, guarded, reason
+from .rows import (
+    APPLICATION_ID,
+    CLOCK_DOUBT_SECONDS,
+    FORM,
+    VERSION,
+    add_events,
+    begin_tables,
+    bring_up,
+    is_behind,
+    is_later,
+    is_over,
+    read_entries,
+    regressions,
+    row_of,
+)
+
+_BUSY_SECONDS = 10.0
+# A thousand recommendations with a year of events are some 5 MB. A cell holds the names of all nodes of a series.
+_MOST_BYTES, _CELL_BYTES, _GIVEN_BYTES = 128 << 20, 4 << 20, 256 << 20
+
+# recipient, recommendation, at (Unix seconds); the end of the week that was told of (Unix seconds), where it is known
+Mailed = tuple[str, str, float, float | None]
+Happenings = Callable[[Sequence[Entry]], Sequence[tuple[str, Event]]]
+
+
+class DamagedError(StoreError):
+    """The file is damaged, or holds what no skuwise wrote: waiting or asking for more rights does not help."""
+
+
+class Ledger:
+    """One ledger. Each call opens the file for as long as it takes; nothing is held in between."""
+
+    def __init__(self, path: Path, *, busy_seconds: float = _BUSY_SECONDS) -> None:
+        self.path = path
+        self._busy_seconds = busy_seconds
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All that was ever proposed, by id. Raises NothingToDo (no such file, or nothing in it yet), StoreError."""
+        with self._reading() as file:
+            return read_entries(file)
+
+    def fleets(self) -> tuple[Known, ...]:
+        """Whose it is. Raises NothingToDo (no such file, or nothing in it yet), StoreError."""
+        with self._reading() as file:
+            return fleets_in(file)
+
+    def adopt(self, fleet: Fleet, entries: Sequence[Entry] = (), mailed: Sequence[Mailed] = ()) -> int:
+        """Begin the ledger of a fleet, or go on with it, and take over what another file holds of it, with its history.
+        Gives how many recommendations were new here. Raises StoreError."""
+        with self._writing(create=True) as (db, file):
+            note_fleet(db, file, fleet)
+            held = {row["id"] for row in file.rows("recommendations")}
+            new = [entry for entry in entries if entry.proposal.id not in held]
+            times = [{"first_proposed": e.first_proposed, "last_proposed": e.last_proposed} for e in new]
+            db.table("recommendations").insert_all(
+                {**row_of(entry.proposal, None, 0.0, None), **own} for entry, own in zip(new, times, strict=True)
+            )
+            add_events(db, [(entry.proposal.id, event) for entry in new for event in entry.events])
+            taken = {entry.proposal.id for entry in new}
+            # Events are numbered anew here, so that what came after a mail is told by its time.
+            db.table("mailed").insert_all(
+                {"recipient": to, "recommendation": id_, "at": at, "week": week, "event": None}
+                for to, id_, at, week in mailed if id_ in taken
+            )  # fmt: skip
+            return len(new)
+
+    def recover(self) -> None:
+        """Undo what a killed process left half written, which a reader may not. Raises NothingToDo, StoreError."""
+        if not self.path.exists():
+            raise self._nothing()
+        with self._told("written"):
+            check_place(self.path)
+            with guarded(self.path, mode="rw", busy_seconds=self._busy_seconds) as (connection, _):
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
+
+    def mailed(self) -> tuple[Mailed, ...]:
+        """All that was mailed. Raises NothingToDo, StoreError."""
+        with self._reading() as file:
+            rows = file.rows("mailed", "ORDER BY seq")
+            return tuple((row["recipient"], row["recommendation"], row["at"], row["week"]) for row in rows)
+
+    def propose(
+        self,
+        proposals: Sequence[Proposal],
+        now: float,
+        happened: Happenings | None = None,
+        *,
+        fleet: Fleet | None = None,
+    ) -> int:
+        """Note what was proposed at `now` (Unix seconds), and what expired meanwhile. Gives how many are new.
+
+        `happened` is given what stands in the ledger and gives the events that telemetry tells of it; `fleet`: whose
+        telemetry that was. A ledger that is not there is begun. Raises StoreError.
+        """
+        with self._writing(create=True) as (db, file):
+            if fleet is not None:
+                note_fleet(db, file, fleet)
+            seen_until = fleet.end if fleet is not None else None
+            known = {entry.proposal.id: entry for entry in read_entries(file)}
+            events = list(happened(tuple(known.values()))) if happened is not None else []
+            for id_, event in events:
+                known[id_] = replace(known[id_], events=(*known[id_].events, event))
+            given = {proposal.id: proposal for proposal in proposals}
+            rows = [row_of(proposal, known.get(id_), now, seen_until) for id_, proposal in given.items()]
+            for id_ in given:
+                if id_ not in known or is_over(known[id_], now, seen_until):
+                    events.append((id_, Event("proposed", now, BY_ITSELF)))
+            for id_, entry in known.items():
+                over = id_ not in given and is_over(entry, now, seen_until)
+                if over and (not entry.events or entry.events[-1].act != "expired"):
+                    events.append((id_, Event("expired", now, BY_ITSELF)))
+            db.table("recommendations").upsert_all(rows, pk="id")
+            if not is_behind(now, seen_until):
+                # By a clock that ran ahead they would stay open for as long again.
+                db.execute(
+                    "UPDATE recommendations SET last_proposed = ?, first_proposed = min(first_proposed, ?) "
+                    "WHERE last_proposed > ?",
+                    [now, now, now + CLOCK_DOUBT_SECONDS],
+                )
+            add_events(db, events)
+            return len(given.keys() - known.keys())
+
+    def add(self, recommendation: str, event: Event) -> None:
+        """Add an event to what was proposed before. Raises NothingToDo where there is no ledger, StoreError."""
+        with self._writing(create=False) as (db, _):
+            add_events(db, [(recommendation, event)])
+
+    def note_mailed(
+        self, recipient_key: str, ids: Collection[str], now: float, *, week_end: float | None = None
+    ) -> None:
+        """Note that these recommendations were told to a recipient at `now`, of the week up to `week_end` (both Unix
+        seconds; None: of no week). Raises StoreError."""
+        with self._writing(create=True) as (db, _):
+            newest = db.execute("SELECT max(seq) FROM events").fetchone()[0] or 0
+            db.table("mailed").insert_all(
+                {"recipient": recipient_key, "recommendation": one, "at": now, "week": week_end, "event": newest}
+                for one in sorted(set(ids))
+            )
+
+    def mailed_since(self, recipient_key: str, since: float, before: float = math.inf) -> frozenset[str]:
+        """What a recipient was told of weeks that ended from `since` until `before` (Unix seconds), and need not be
+        told again. What was told of no week counts by when it was told.
+
+        What regressed after it was told is not among them. Empty where there is no ledger. Raises StoreError.
+        """
+        try:
+            with self._reading() as file:
+                if not file.has("mailed"):
+                    return frozenset()
+                mailed = file.rows("mailed", "WHERE recipient = ?", [recipient_key])
+                seqs = {row["recommendation"]: (row["seq"], row["at"]) for row in regressions(file)}
+        except NothingToDo:
+            return frozenset()
+        told: dict[str, dict[str, Any]] = {}
+        for row in mailed:
+            if since <= (row["at"] if row["week"] is None else row["week"]) < before:
+                told[row["recommendation"]] = row
+        return frozenset(id_ for id_, row in told.items() if id_ not in seqs or not is_later(seqs[id_], row))
+
+    @contextmanager
+    def _reading(self) -> Iterator[Guarded]:
+        if not self.path.exists():
+            raise self._nothing()
+        with self._told("read"):
+            check_place(self.path)
+            try:
+                with self._opened("ro"):
+                    pass
+            except sqlite3.OperationalError as error:
+                if getattr(error, "sqlite_errorname", "") != "SQLITE_READONLY_ROLLBACK":
+                    raise
+                # A process was killed while it wrote: whoever may write undoes that.
+                self.recover()
+            with self._opened("ro") as file:
+                yield file
+
+    @contextmanager
+    def _opened(self, mode: str) -> Iterator[Guarded]:
+        with guarded(self.path, mode=mode, busy_seconds=self._busy_seconds, bounds=_bounds) as (connection, meter):
+            connection.execute("BEGIN")
+            if not self._is_ours(connection):
+                raise self._nothing()
+            yield Guarded(connection, FORM, meter)
+
+    @contextmanager
+    def _writing(self, *, create: bool) -> Iterator[tuple[Database, Guarded]]:
+        if not create and not self.path.exists():
+            raise self._nothing()
+        with self._told("written"):
+            if create:
+                # Who decided what, and why, is the user's own (XDG: a folder that is not there is made so).
+                begin_file(self.path)
+            check_place(self.path)
+            with guarded(self.path, mode="rw", busy_seconds=self._busy_seconds, bounds=_bounds) as (connection, meter):
+                db = Database(connection, recursive_triggers=False, execute_plugins=False)
+                # Before anything is written, and in one look: another process may be beginning the ledger just now.
+                db.execute("BEGIN")
+                self._is_ours(connection)
+                db.execute("ROLLBACK")
+                # The lock before the first look: what is decided on here must still be so when it is written.
+                db.execute("BEGIN IMMEDIATE")
+                if not self._is_ours(connection):
+                    if not create:
+                        raise self._nothing()
+                    begin_tables(db)
+                else:
+                    Guarded(connection, FORM, meter)
+                    check_pages(connection, meter)
+                    if int(connection.execute("PRAGMA user_version").fetchone()[0]) < VERSION:
+                        bring_up(db)
+                yield db, Guarded(connection, FORM, meter)
+                db.execute("COMMIT")  # without it, closing rolls back
+
+    def _is_ours(self, connection: sqlite3.Connection) -> bool:
+        """Whether the file is a ledger; False: it is empty. Raises StoreError for anything else, and for newer ones."""
+        number = int(connection.execute("PRAGMA application_id").fetchone()[0])
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        if number == APPLICATION_ID:
+            if version // 1000 > VERSION // 1000:
+                own = f"{version // 1000}.{version % 1000}"
+                raise StoreError(
+                    f"The ledger {self.path} was written by a newer skuwise (version {own}); this one knows "
+                    f"{VERSION // 1000}.x.",
+                    "Update skuwise here, or name another ledger with --ledger.",
+                )
+            return True
+        if number or version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise DamagedError(
+                f"{self.path} is a database, but not a ledger; it was left untouched.",
+                "Name another file with --ledger.",
+            )
+        return False
+
+    def _nothing(self) -> NothingToDo:
+        return NothingToDo(
+            f"There is no ledger at {self.path} yet.", "'skuwise advise' begins one and notes what it proposes."
+        )
+
+    @contextmanager
+    def _told(self, done: str) -> Iterator[None]:
+        """What SQLite and the file system raise, as one sentence with its remedy."""
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(
+                f"The ledger {self.path} cannot be {done}: {error.strerror}.", "Name another file with --ledger."
+            ) from error
+        except UNREADABLE as error:
+            raise _error(self.path, done, error) from error
+
+
+def _bounds(on_disk: int) -> Bounds:
+    """What one reading of a ledger may cost. Raises sqlite3.DataError where it is too large to be one."""
+    if on_disk > _MOST_BYTES:
+        raise sqlite3.DataError(f"it is larger than {_MOST_BYTES >> 20} MiB")
+    own = bounds_of(on_disk)
+    return replace(own, cell_bytes=_CELL_BYTES, given_bytes=min(own.given_bytes, _GIVEN_BYTES))
+
+
+def _error(path: Path, done: str, error: Exception) -> StoreError:
+    name, said = getattr(error, "sqlite_errorname", ""), reason(error)
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return DamagedError(
+            f"The ledger {path} is damaged or no database ({said}); it was left untouched.",
+            "Save what is left with: sqlite3 FILE .recover; or name another file with --ledger.",
+        )
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return StoreError(f"Another process holds the ledger {path}.", "Try again when it is done.")
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        why = "it, or its folder, may not be written here" if done == "written" else "it may not be opened here"
+        return StoreError(
+            f"The ledger {path} cannot be {done}: {why}.", "Name a file that you may write with --ledger."
+        )
+    if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+        return StoreError(f"The ledger {path} cannot be {done}: {said}.", "Look at the disk, then try again.")
+    if isinstance(error, sqlite3.DataError) or not isinstance(error, sqlite3.Error):
+        return DamagedError(
+            f"The ledger {path} cannot be {done}: {said}.",
+            "Name another file with --ledger; this one was left untouched (sqlite3 FILE .recover saves what is left).",
+        )
+    return StoreError(f"The ledger {path} cannot be {done}: {said}.", "Name another file with --ledger.")

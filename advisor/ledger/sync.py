@@ -1,0 +1,304 @@
+"""The ledger beside an advice: what was decided before is marked in it, and what it proposes is noted afterwards.
+
+Advice is read wherever it can be read. A ledger at the default path that cannot be read or written is said and done
+without; one that was named with ``--ledger`` must be readable, and where it cannot be written that is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...rules.base.errors import NothingToDo, StoreError, UsageError
+from ...rules.base.sanitize import clean
+from ..core.advice_types import Advice, Configuration, Decision, Fleet, Interval, Recommendation, WorkloadVerdict
+from ..core.formatting import price_note
+from ..moves.predict.calibration import NO_SITE, Case, Site, site_factor
+from .entries import Entry, Event, Proposal
+from .file.files import close_to_others
+from .file.paths import ledger_of, one_at_a_time, put_aside, set_aside
+from .file.store import DamagedError, Ledger, Mailed
+from .identity import belonging, is_foreign, is_part_of_same_server, is_same, names_of
+from .observation import Seen, measure, seen_in, serves, source_words
+from .realised_savings import LOAD_CHANGED
+from .records import Ground
+from .transitions import happenings
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A ledger beside one advice. `path` None: none, or the fleet's own, which is known when its telemetry is read.
+
+    `named`: the user asked for this one. `home`: the folder with every fleet's ledger is beside it (`default_path`).
+    `fleet`: whose it is; `old`: ledgers for all fleets, of an older version, that may hold some of it.
+    """
+
+    path: Path | None
+    named: bool
+    say: Say
+    home: Path | None = None
+    fleet: Fleet | None = None
+    old: tuple[Path, ...] = ()
+
+    def check(self) -> None:
+        """Raises StoreError where a ledger that was asked for cannot be read: before telemetry is, which takes time."""
+        if self.named:
+            self._own()
+
+    def of(self, fleet: Fleet | None) -> Beside:
+        """The ledger of a fleet; as it is where its fleet is known already. Raises UsageError where the ledger that was
+        named is another fleet's, StoreError where it cannot be read."""
+        if fleet is None or self.fleet is not None:
+            return self
+        if self.home is None:
+            if self.path is not None:
+                self._refuse_others(self.path, fleet)
+            return replace(self, fleet=fleet)
+        try:
+            path, left_out = ledger_of(self.home, fleet)
+            for sentence in left_out:
+                self.say(sentence)
+            old = () if path.exists() else set_aside(self.home)
+            return replace(self, path=path, fleet=fleet, old=(*old, *([self.home] if self.home.exists() else [])))
+        except StoreError as error:
+            self.say(f"no ledger: {error}")
+        except OSError as error:
+            self.say(f"no ledger: {error.filename} cannot be read: {error.strerror}.")
+        return replace(self, path=None, home=None, fleet=fleet)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """What stands in the ledger, with what older ledgers hold of this fleet. Raises StoreError if it was named."""
+        try:
+            own = self._own()
+        except StoreError as error:
+            if self.named:
+                raise
+            self.say(f"no ledger: {error}")
+            return ()
+        known = {entry.proposal.id for entry in own}
+        for path in self.old:
+            found = self._of_old(path, patient=True)
+            more = [entry for entry in found[0] if entry.proposal.id not in known] if found is not None else []
+            known |= {entry.proposal.id for entry in more}
+            own = (*own, *more)
+        return own
+
+    def decisions(self, now: float) -> Mapping[str, Decision]:
+        """What somebody decided, by recommendation, as far as it holds at `now`. Raises StoreError if it was named."""
+        told = {entry.proposal.id: entry.decision(now) for entry in self.entries()}
+        return {id_: decision for id_, decision in told.items() if decision.state not in ("proposed", "expired")}
+
+    def site(self, now: float) -> Site:
+        """What the moves that were done here say of predictions; nothing where there is no ledger to read."""
+        try:
+            # What cannot be read was said when decisions were asked for.
+            return site_of(replace(self, named=True, say=_nothing).entries(), now)
+        except StoreError:
+            return NO_SITE
+
+    def note(self, advice: Advice, now: float) -> None:
+        """Note what the advice proposes and what became of what stands there, and say so."""
+        beside = replace(replace(self, say=_nothing).of(advice.fleet), say=self.say)
+        if beside.path is None or not (advice.recommendations or beside.path.exists() or beside.old):
+            return
+        seen = seen_in(advice)
+        told: list[tuple[str, Event]] = []
+
+        def happened(entries: Iterable[Entry]) -> list[tuple[str, Event]]:
+            told[:] = happenings(entries, seen, now)
+            return told
+
+        try:
+            ledger = beside.written(now)
+            new = ledger.propose(proposals(advice), now, happened, fleet=advice.fleet)
+        except StoreError as error:
+            self.say(f"not noted in the ledger: {error}")
+            return
+        for id_, event in told:
+            if event.act in ("done", "regressed", "tried"):
+                self.say(f"{id_} is {event.act}: {clean(event.why or '')}")
+        count = len(advice.recommendations)
+        self.say(f"{count} {'recommendation' if count == 1 else 'recommendations'} noted in {ledger.path} ({new} new)")
+
+    def written(self, now: float) -> Ledger:
+        """The ledger to write to. That of a fleet is begun, with what older ledgers hold of it: the one for all fleets
+        is set aside then, and never deleted. Raises StoreError."""
+        assert self.path is not None
+        if self.home is None or self.fleet is None:
+            return Ledger(self.path)
+        with one_at_a_time(self.home):
+            # Another process may have begun or split it since it was looked for.
+            ledger, mixed = Ledger(ledger_of(self.home, self.fleet)[0]), self.home.exists()
+            # Older versions left it to the umask; a ledger that others are to use is one that is named.
+            close_to_others(ledger.path)
+            if mixed or not ledger.path.exists():
+                self._take_over(ledger, mixed, now)
+        return ledger
+
+    def _take_over(self, ledger: Ledger, mixed: bool, now: float) -> None:
+        assert self.home is not None and self.fleet is not None
+        try:
+            old = [*([] if ledger.path.exists() else set_aside(self.home)), *([self.home] if mixed else [])]
+            if not old:
+                ledger.adopt(self.fleet)
+            for path in old:
+                if path == self.home:
+                    with suppress(NothingToDo, StoreError):
+                        Ledger(path).recover()
+                found = self._of_old(path, patient=False)
+                taken = ledger.adopt(self.fleet, *found[:2]) if found is not None else ledger.adopt(self.fleet)
+                if path == self.home:
+                    kept = put_aside(self.home, now)
+                    told = (
+                        f"{taken} of its {found[2]} recommendations are surely of this one and stand in {ledger.path}"
+                        if found is not None
+                        else "it is damaged, or no ledger"
+                    )
+                    self.say(f"the ledger for all fleets, {self.home}, is kept as {kept}: {told}")
+        except OSError as error:
+            raise StoreError(
+                f"The ledger {self.home} cannot be set aside: {error.strerror}.", "Name another file with --ledger."
+            ) from error
+
+    def _own(self) -> tuple[Entry, ...]:
+        try:
+            return Ledger(self.path).entries() if self.path is not None else ()
+        except NothingToDo:
+            return ()
+
+    def _of_old(self, path: Path, *, patient: bool) -> tuple[tuple[Entry, ...], tuple[Mailed, ...], int] | None:
+        """What a ledger without an identity holds of this fleet, what was mailed, and how many recommendations it holds
+        in all; None: it is damaged.
+
+        `patient`: what cannot be read is said, and is None; else only what is damaged for good. Raises StoreError then.
+        """
+        assert self.fleet is not None
+        try:
+            every, mailed = Ledger(path).entries(), Ledger(path).mailed()
+        except NothingToDo:
+            return (), (), 0
+        except StoreError as error:
+            if patient:
+                self.say(f"decisions of before do not count: {error}")
+            elif not isinstance(error, DamagedError):
+                raise
+            return None
+        return belonging(every, self.fleet), mailed, len(every)
+
+    def _refuse_others(self, path: Path, fleet: Fleet) -> None:
+        """A ledger that was named belongs to whom it was written for; one that holds nothing, to whoever comes."""
+        try:
+            entries, fleets = Ledger(path).entries(), Ledger(path).fleets()
+        except NothingToDo:
+            return
+        except StoreError:
+            if self.named:
+                raise
+            return
+        if any(is_same(fleet, known) or is_part_of_same_server(fleet, known) for known in fleets):
+            return
+        if entries and (fleets or is_foreign(entries, fleet)):
+            whose = f" ({names_of(fleets)})" if fleets else ""
+            mixed = any(known.simulated != fleet.simulated for known in fleets)
+            why = "simulated and real telemetry do not mix" if mixed else "they have no GPU in common"
+            raise UsageError(
+                f"The ledger {path} belongs to another fleet{whose} than this source ({clean(fleet.name)}): {why}.",
+                "Leave out --ledger, or name another file.",
+            )
+
+
+def _nothing(text: str) -> None:
+    pass
+
+
+def site_of(entries: Iterable[Entry], now: float) -> Site:
+    """What the measured moves of a ledger say. Where the load changed, the time is not the move's alone: left out."""
+    cases: list[Case] = []
+    predicted = measured = 0.0
+    savings = 0
+    for entry in entries:
+        ground, told, state = entry.proposal.ground, entry.realised, entry.decision(now).state
+        if ground is None or told is None or state not in ("done", "regressed"):
+            continue
+        steady = told.load_ratio is None or abs(told.load_ratio - 1) <= LOAD_CHANGED
+        other = entry.proposal.action == "move-sku" and ground.source.gpu_sku != ground.target.gpu_sku
+        if other and steady and told.time_ratio is not None and told.predicted_time_ratio is not None:
+            cases.append(Case(told.predicted_time_ratio, told.time_ratio, ground.yardstick.site_factor))
+        if told.saving_usd_per_month is not None and told.predicted_saving_usd_per_month is not None:
+            predicted += told.predicted_saving_usd_per_month.p50
+            measured += told.saving_usd_per_month
+            savings += 1
+    factor, count = site_factor(cases)
+    return Site(factor, count, (predicted, measured), savings)
+
+
+def proposals(advice: Advice) -> tuple[Proposal, ...]:
+    """What an advice recommends, as the ledger keeps it."""
+    seen = seen_in(advice)
+    workloads = {w.id: w for w in advice.workloads}
+    nodes = {f.id: ", ".join(f.nodes) for f in advice.findings}
+
+    def about(r: Recommendation) -> str:
+        own = workloads.get(r.workload or "")
+        return (own.name if own else "") or next((nodes[f] for f in r.findings if nodes.get(f)), "") or "the fleet"
+
+    return tuple(
+        Proposal(
+            id=r.id,
+            action=r.action,
+            about=_storable(about(r)),
+            source_config=_storable(_configuration(r.source)),
+            target_config=_storable(_configuration(r.target)),
+            saving_usd_per_month=r.saving_usd_per_month.p50 if r.saving_usd_per_month else None,
+            freed_gpu_hours_per_month=r.freed_gpu_hours_per_month,
+            realisation=r.realisation,
+            risk=r.risk,
+            blocked=bool(r.blocked_by),
+            text=_storable(r.text),
+            source=_storable(source_words(advice)),
+            ground=None if r.blocked_by else _ground(advice, r, workloads.get(r.workload or ""), seen),
+        )
+        for r in advice.recommendations
+    )
+
+
+def _ground(advice: Advice, r: Recommendation, own: WorkloadVerdict | None, seen: Seen) -> Ground:
+    """What its prediction rests on, for whoever measures it later. `own`: the workload it names, if it names one."""
+    runs = [w for w in seen.series(own.series_id if own else None) if own and w.node_sku == own.node_sku]
+    now = [w for w in seen.now(own.series_id if own else None) if w in runs]
+    prices = [p for p in advice.prices if p.id in r.prices]
+    return Ground(
+        series_id=_storable(own.series_id) if own else None,
+        serving=serves(runs),
+        nodes=tuple(sorted({_storable(node) for w in now for node in w.nodes})),
+        source=r.source,
+        target=r.target,
+        saving_usd_per_month=_told(r.saving_usd_per_month),
+        # That of a swap is the training's, which is another series than the one it is told of.
+        time_ratio=_told(r.time_ratio) if r.action != "swap-placement" else None,
+        yardstick=replace(r.yardstick, nodes=tuple(map(_storable, r.yardstick.nodes))),
+        before=measure(runs, seen.start, seen.end),
+        usd_per_hour={p.sku: p.usd_per_hour for p in prices},
+        prices=price_note(prices),
+        seen_until=seen.end,
+        fleet=len(seen.nodes),
+    )
+
+
+def _told(interval: Interval | None) -> Interval | None:
+    """An interval of which every end is a number; None otherwise."""
+    return interval if interval and all(map(math.isfinite, (interval.p10, interval.p50, interval.p90))) else None
+
+
+def _configuration(c: Configuration) -> str:
+    return f"{c.gpu_count} x {c.gpu_sku or 'unknown GPU'} on {c.node_sku or 'a node not known'}" if c.gpu_count else "-"
+
+
+def _storable(text: str) -> str:
+    """Text that SQLite can keep: a lone surrogate (a name that is not UTF-8) becomes its escape."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

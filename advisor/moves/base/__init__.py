@@ -1,0 +1,1 @@
+"""What every kind of recommendation stands on: groups of workloads, prices, evidence and constraints."""

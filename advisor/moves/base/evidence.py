@@ -1,0 +1,231 @@
+"""The one gate between an option and its claim: what was not observed is claimed by nobody.
+
+Every option says what it rests on (`Claim`): nodes or GPUs, the measures that its reasons are made of, and whether
+whole nodes fall free, change hands or are switched off. The gate compares that with the inventory. Where something is
+missing the option is blocked, each reason by name, and it claims neither cash nor capacity. So ignorance only ever
+lowers a claim: what an option needs, its removal blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ...core.advice_types import Recommendation, Yardstick
+from ...core.timestamps import minute
+from ...verdicts.bottlenecks.links import PART
+from ...verdicts.types import BareGpu, Verdicts
+from ...verdicts.workloads.inventory import GpuCoverage, NodeInventory
+from .finding_context import listed
+
+# Share of the time that may be missing: of more than that nobody knows what the GPUs did in it.
+GAP_MAX = 0.01
+# Work that spans nodes sends something now and then: counters that do not move at all for longer may stand still.
+STILL_MAX = 0.05
+# Rows are up to an hour long, and nodes write them at moments of their own.
+END_TOLERANCE_SECONDS = 2 * 3600.0
+# What the words for a measure are, and how each is exported.
+NAMES: Mapping[str, str] = {
+    "activity": "engine or SM activity",
+    "engine_active": "engine activity",
+    "sm_active": "SM activity",
+    "tensor_active": "tensor activity",
+    "dram_active": "memory bandwidth (DRAM activity)",
+    "mem_used": "memory in use",
+    "power": "power",
+    "nvlink": "NVLink traffic",
+    "pcie": "PCIe traffic",
+}
+# What idleness rests on: three signals of different origin, so that no stuck one alone makes a GPU idle.
+REST = frozenset({"engine_active", "mem_used", "power"})
+# What every statement of use and demand rests on.
+WORK = REST | {"tensor_active", "dram_active"}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What an option rests on.
+
+    `nodes`: nodes it speaks of. `gpus`: those of their GPUs or instances that it is about; empty: all of them.
+    `whole`: whole nodes fall free, change hands or are switched off. `measures`: of `inventory.MEASURED`. `fabric`:
+    nodes of which it matters what their fabric carried. `host`: whether it matters how busy their hosts' cores are.
+    """
+
+    nodes: tuple[str, ...]
+    measures: frozenset[str]
+    gpus: frozenset[str] = frozenset()
+    whole: bool = False
+    fabric: frozenset[str] = frozenset()
+    host: bool = False
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The evidence of a window, with which claims are compared. `floor_hours`: least observed hours of a GPU."""
+
+    verdicts: Verdicts
+    floor_hours: float
+
+    @property
+    def _enough_hours(self) -> float:
+        """What must have been observed; the sum of many hours is not exact to the last digit."""
+        return (1.0 - GAP_MAX) * self.verdicts.inventory.hours - 1e-6
+
+    def missing(self, claim: Claim) -> tuple[str, ...]:
+        """Every reason why the claim does not stand, as clauses; empty: everything it needs was observed."""
+        reasons: list[str] = []
+        for name in claim.nodes:
+            node = self.verdicts.inventory.nodes.get(name)
+            if node is None:
+                reasons.append(f"nothing is known of {name}")
+                continue
+            reasons += self._node(node, claim)
+        return tuple(dict.fromkeys(reasons))
+
+    def gap(self, claim: Claim) -> float:
+        """Share of the window of which the claim's least observed GPU tells nothing."""
+        hours = self.verdicts.inventory.hours
+        seen = [gpu.hours for name in claim.nodes for gpu in self._gpus(name, claim)]
+        return max(1.0 - min(seen) / hours, 0.0) if seen and hours > 0 else 0.0
+
+    def _gpus(self, name: str, claim: Claim) -> Sequence[GpuCoverage]:
+        node = self.verdicts.inventory.nodes.get(name)
+        if node is None:
+            return ()
+        parents = self.verdicts.inventory.parents
+        asked = {parents.get((name, uuid), (name, uuid))[1] for uuid in claim.gpus}
+        all_ = claim.whole or not asked
+        return [gpu for gpu in node.gpus if gpu.hours > 0 and (all_ or gpu.gpu_uuid in asked)]
+
+    def _node(self, node: NodeInventory, claim: Claim) -> list[str]:
+        reasons = []
+        if claim.whole and node.unobserved:
+            one = node.unobserved[0]
+            reasons.append(
+                f"{node.unobserved_count} of {node.gpu_count} GPUs of {node.node} were not observed: "
+                f"{one.reason[:1].lower()}{one.reason[1:].rstrip('.')}"
+            )
+        if claim.whole and node.surplus:
+            reasons.append(f"{node.node} shows {node.surplus} more GPUs than its SKU has, so its SKU is in doubt")
+        reasons += self._observed(node, claim)
+        if claim.whole:
+            reasons += self._accounted(node)
+        if claim.host and node.host_hours < self._enough_hours:
+            reasons.append(f"how busy the cores of {node.node} are was not measured all along")
+        if node.node in claim.fabric:
+            reasons += self._fabric(node)
+        return reasons
+
+    def _observed(self, node: NodeInventory, claim: Claim) -> list[str]:
+        own, inventory = self._gpus(node.node, claim), self.verdicts.inventory
+        if not own:
+            return [f"none of the GPUs of {node.node} was observed"]
+        least = min(own, key=lambda gpu: gpu.hours)
+        if least.hours < self.floor_hours:
+            return [f"{node.node} was observed for {least.hours:.1f} h of the {self.floor_hours:g} h needed"]
+        last = min(gpu.last_ts for gpu in own)
+        if last < inventory.end - END_TOLERANCE_SECONDS:
+            return [f"{node.node} was not observed after {minute(last)}"]
+        if least.hours < self._enough_hours:
+            return [
+                f"{node.node} was observed in {least.hours:.0f} of {inventory.hours:.0f} h: what its GPUs did in the "
+                "rest is not known"
+            ]
+        reasons = []
+        for measure in sorted(claim.measures):
+            lacking = [gpu for gpu in own if gpu.known.get(measure, 0.0) < (1.0 - GAP_MAX) * gpu.hours]
+            if lacking:
+                which = "" if len(lacking) == len(own) else f"{len(lacking)} of {len(own)} GPUs of "
+                reasons.append(f"{NAMES[measure]} was not measured on {which}{node.node}")
+        return reasons
+
+    def _accounted(self, node: NodeInventory) -> list[str]:
+        """Whether every GPU of the node is the claim's or nobody's."""
+        reasons = []
+        if node.unaccounted_pods:
+            reasons.append(
+                f"{listed(list(node.unaccounted_pods))} requested GPUs of {node.node}, and no metric names "
+                f"{'it' if len(node.unaccounted_pods) == 1 else 'them'}"
+            )
+        inventory = self.verdicts.inventory
+        bare, most = self._bare.get(node.node, ()), GAP_MAX * inventory.hours
+        if any(one.busy_hours > most for one in bare):
+            reasons.append(f"GPUs of {node.node} worked for nobody that a label names")
+        held = [one for one in bare if one.held_hours > most]
+        if held:
+            reasons.append(f"memory of {len(held)} GPUs of {node.node} is held by work that no label names")
+        return reasons
+
+    def _fabric(self, node: NodeInventory) -> list[str]:
+        facts = self.verdicts.node(node.node)
+        if facts is None or facts.fabric is None:
+            return [f"the fabric of {node.node} was not observed"]
+        if not facts.fabric.readable:
+            return [
+                f"the fabric of {node.node} cannot be judged: {(facts.fabric.reason or 'not readable').rstrip('.')}"
+            ]
+        if facts.fabric.still_share > STILL_MAX and node.node in self._spanned:
+            return [
+                f"not a byte was counted on the fabric of {node.node} in {facts.fabric.still_share:.0%} of the time, "
+                "though work there spans nodes: its counters may stand still"
+            ]
+        if facts.fabric.hours < self._enough_hours:
+            return [
+                f"the fabric of {node.node} was observed in {facts.fabric.hours:.0f} of "
+                f"{self.verdicts.inventory.hours:.0f} h"
+            ]
+        return []
+
+    @cached_property
+    def _spanned(self) -> frozenset[str]:
+        """Nodes on which work spans nodes: by its allocation, or as a part of a job of several nodes."""
+        spanning = (w for w in self.verdicts.workloads if len(w.nodes) > 1 or PART.search(w.name) is not None)
+        return frozenset(node for w in spanning for node in w.nodes)
+
+    @cached_property
+    def _bare(self) -> Mapping[str, tuple[BareGpu, ...]]:
+        found: dict[str, list[BareGpu]] = {}
+        for one in self.verdicts.bare:
+            found.setdefault(one.node, []).append(one)
+        return {name: tuple(own) for name, own in found.items()}
+
+
+# What each action is called where it is not advised.
+_ACTIONS: Mapping[str, str] = {
+    "release": "Giving these GPUs back",
+    "reduce-gpus": "Fewer GPUs for the same work",
+    "move-sku": "A move to other nodes",
+    "consolidate": "Packing this work onto fewer nodes",
+    "schedule-off": "Switching the nodes off in quiet hours",
+    "swap-placement": "A change of places",
+    "mig-slice": "MIG instances instead of whole GPUs",
+    "lower-clock": "A lower SM clock",
+    "power-cap": "A power cap",
+}
+
+
+def gated(r: Recommendation, reasons: Iterable[str]) -> Recommendation:
+    """The recommendation without what it claims, and why. What was not observed leaves the risk open: it is high."""
+    why = tuple(reasons)
+    return replace(
+        r,
+        time_ratio=None,
+        saving_usd_per_month=None,
+        freed_gpu_hours_per_month=0.0,
+        realisation="capacity-freed",
+        risk="high",
+        blocked_by=(*r.blocked_by, *why),
+        prices=(),
+        break_even=None,
+        available_from=None,
+        yardstick=Yardstick(nodes=r.yardstick.nodes, site_factor=r.yardstick.site_factor),
+        text=f"{_ACTIONS[r.action]} is not advised: {'; '.join(why)}.",
+    )
+
+
+def with_gap(r: Recommendation, gap: float) -> Recommendation:
+    """The recommendation with the part of the window that nobody observed, where there is one."""
+    percent = math.ceil(gap * 1000 - 1e-9) / 10
+    return r if percent < 0.1 else replace(r, text=f"{r.text} {percent:g} % of the window was not observed.")

@@ -1,0 +1,118 @@
+"""A MIG instance instead of a whole GPU, for work that fits on one and leaves most of the GPU unused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....rules.catalog.types import GpuSku
+from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected, Yardstick
+from ...core.ids import stable_id
+from ..base.constraints import fewer_gpus_gates
+from ..base.finding_context import called
+from ..base.pricing import realisation
+from ..base.workload_groups import HOURS_PER_MONTH, Group
+from ..move_context import DRAWS, Baseline, Option, Scene, nodes_for, saving_sentence
+from ..predict.mig_model import SliceFit, weigh_slices
+from ..predict.prediction import percentiles
+
+
+def fitting(sku: GpuSku | None, group: Group, headroom: float) -> tuple[SliceFit, ...]:
+    """Every instance of its GPU for one replica, weighed, the smallest first. Empty: it cannot be asked.
+
+    Asked only of replicas that hold one whole GPU each.
+    """
+    if sku is None or group.shared or group.gpus_per_replica != 1:
+        return ()
+    share = group.mem_needed_max
+    needed = None if share is None else share * sku.mem_bytes
+    return weigh_slices(sku, group.use, group.phase, needed_bytes=needed, headroom=headroom)
+
+
+def chosen(fits: Sequence[SliceFit]) -> SliceFit | None:
+    """The smallest instance that nothing forbids and that is not too risky; else the one that slows it least."""
+    open_ = [f for f in fits if not f.blocked_by and f.prediction is not None and per_gpu(f) > 1]
+    sure = [f for f in open_ if f.prediction is not None and f.prediction.risk in COUNTED_RISKS]
+    return next(iter(sure or reversed(open_)), None)
+
+
+def per_gpu(fit: SliceFit) -> int:
+    """How many instances of this profile one GPU holds: seven compute slices, eight memory slices."""
+    return min(7 // fit.profile.compute_slices, 8 // fit.profile.memory_slices)
+
+
+def mig_slice(scene: Scene, base: Baseline, findings: tuple[str, ...]) -> Option | None:
+    """The instance to take for each replica of a group. None: its GPU has none, or a replica is no single GPU."""
+    group = base.group
+    sku = scene.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
+    fits = fitting(sku, group, scene.headroom)
+    if not fits:
+        return None
+    fit = chosen(fits)
+    # The bare GPUs that hold the instances of all replicas, packed: what is left of the last one is free as well.
+    gpus = base.gpus if fit is None else math.ceil(base.gpus / per_gpu(fit))
+    blocked = [] if fit is not None else ["no instance fits: " + _reason(fits)]
+    if base.mixed:
+        blocked.append("its nodes are of several kinds, so which of them to give up has to be weighed by hand")
+    blocked += [why for why in fewer_gpus_gates(group, gpus) if "shared" in why]
+    # Credited beyond the same GPU at its right-sized count, as every move is.
+    freed = 0.0 if fit is None else max(base.right_gpus - base.gpus / per_gpu(fit), 0.0)
+    nodes_freed = base.nodes - int(nodes_for(gpus, base.gpus_per_node)) if base.whole and not base.mixed else 0
+    realised, date = realisation(base.price, nodes_freed, scene.at)
+    draws = None
+    if realised in ("cash-now", "cash-at") and base.price is not None and nodes_freed > 0 and not blocked:
+        left = base.nodes - nodes_freed
+        draws = np.maximum(base.right_nodes_draws - left, 0.0) * base.price.usd_per_hour * HOURS_PER_MONTH
+        draws = np.broadcast_to(draws, (DRAWS,))
+    saving = percentiles(draws) if draws is not None else None
+    name = fit.name if fit is not None else "a MIG instance"
+    if blocked or fit is None or fit.prediction is None:
+        text = f"A MIG instance instead of a whole {group.lead.gpu_sku or 'GPU'} is not advised: {blocked[0]}."
+    else:
+        text = (
+            f"{called(group)} on {name} for each of its {base.gpus} GPUs: {per_gpu(fit)} fit on one, a step takes "
+            f"{fit.prediction.median:.2f} of the time, and the instance is busy in {fit.load * 100:.0f} % of it at the "
+            "95th percentile. "
+        )
+        text += (
+            saving_sentence(saving, [base.price], realised, date)
+            if saving is not None
+            else f"No whole node falls free by that alone: {freed:.1f} GPUs are freed for other work, no dollars."
+        )
+    return Option(
+        Recommendation(
+            id=stable_id("r", group.identity, "mig-slice", group.lead.node_sku),
+            findings=findings,
+            workload=group.lead.id,
+            action="mig-slice",
+            source=base.configuration,
+            target=Configuration(group.lead.gpu_sku, group.lead.node_sku, gpus),
+            time_ratio=fit.prediction.interval if fit is not None and fit.prediction is not None else None,
+            saving_usd_per_month=saving,
+            freed_gpu_hours_per_month=0.0 if blocked else freed * HOURS_PER_MONTH,
+            realisation=realised if saving is not None else "capacity-freed",
+            risk=fit.prediction.risk if fit is not None and fit.prediction is not None else "high",
+            blocked_by=tuple(blocked),
+            rejected=tuple(Rejected(f.name, "; ".join(f.blocked_by)) for f in fits if f.blocked_by),
+            would_change_if=(
+                "its demand or its memory grows beyond the instance",
+                "nobody else takes the rest of the GPU",
+            ),
+            prices=(base.price.id,) if base.price is not None and saving is not None else (),
+            text=text.strip(),
+            available_from=date if saving is not None else None,
+            yardstick=Yardstick(usd_per_month=base.month_usd(base.right_nodes) if saving is not None else None),
+        ),
+        draws,
+        exclusive=f"place:{group.series_id}",
+        claim=base.claim(whole=draws is not None, fabric=base.has_fabric),
+    )
+
+
+def _reason(fits: Sequence[SliceFit]) -> str:
+    """Why the largest instance that is less than the GPU does not do."""
+    parts = [f for f in fits if per_gpu(f) > 1]
+    last = parts[-1] if parts else fits[-1]
+    return f"{last.name}: {'; '.join(last.blocked_by) or 'it is the whole GPU'}"

@@ -1,0 +1,1 @@
+"""What a workload would take on other hardware: rates, clocks, MIG slices, counts, and what was measured here."""

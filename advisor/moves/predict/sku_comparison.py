@@ -1,0 +1,186 @@
+"""Two GPUs for the same work without telemetry: typical work, always an answer, and on what basis it stands."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from ....rules.catalog.types import GpuSku
+from ....rules.models.move_model import MoveModel, Residuals
+from ...core.advice_types import Interval
+from ..base.constraints import BF16_CAPABILITY, FP8_CAPABILITY, capability, room_bytes
+from .prediction import Z90
+from .sustained_rates import family, rates_of
+from .typical_work import Parts, Question, parts_of, profile_of
+
+FP4_CAPABILITY = (10, 0)
+# Tensor parallelism of 4 and more does not work over PCIe: 1 to 5 GB/s measured where NVLink has 330.
+PCIE_GROUP_MAX = 3
+# Llama-3.1-8B at batch 128 ran at 0.65x on B200 against H100, and 52 of 620 matched pairs were slower: below it the
+# host cannot launch steps as fast as the GPU ends them.
+HOST_BOUND_PARAMS = 13e9
+# Of the log of time, where neither GPU's rates are known to the catalog at this precision.
+SIGMA_NOTHING_KNOWN = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Time on the target over time on the source, what forbids the move, and what the answer rests on.
+
+    `group`: the group of moves whose residuals gave the interval; `assumed`: figures that nobody published.
+    """
+
+    time_ratio: Interval
+    blocked_by: tuple[str, ...]
+    basis: str
+    group: str
+    sigma: float
+    assumed: tuple[str, ...]
+
+
+def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSku, model: MoveModel) -> Comparison:
+    """Always answers. The same GPU takes the same time; what is assumed widens the interval and is named."""
+    blocked = blocks(question, source, target)
+    if source.name == target.name:
+        return Comparison(Interval(1.0, 1.0, 1.0), blocked, "same GPU", "same GPU", 0.0, ())
+    here = parts_of(question, source, reference, model.profiles)
+    there = parts_of(question, target, reference, model.profiles)
+    group = group_of(question, source, target)
+    if here is None or there is None:
+        ratio = source.mem_bandwidth_bytes_per_second / target.mem_bandwidth_bytes_per_second
+        missing = (source if here is None else target).name
+        basis = f"assumed: the catalog has no {question.precision.upper()} rate of {missing}; memory bandwidths alone"
+        return _answer(ratio, SIGMA_NOTHING_KNOWN, blocked, basis, "nothing known", (basis,))
+    kind = kind_of(question)
+    ratio = _total(there) / _total(here)
+    ratio *= math.exp(model.offset(kind, family(target)) - model.offset(kind, family(source)))
+    assumed = assumptions(question, source, target)
+    residuals = model.groups[group]
+    sigma = residuals.sigma
+    doubtful = assumed_group(question, source, target)
+    if doubtful is not None:
+        # Of two GPUs with unpublished figures either may be off.
+        unknown = sum(1 for sku in (source, target) if assumptions(question, sku))
+        sigma = max(sigma, model.groups[doubtful].sigma * math.sqrt(unknown))
+    return _answer(ratio, sigma, blocked, _basis(question, group, residuals, assumed), group, assumed)
+
+
+def kind_of(question: Question) -> str:
+    """The class of work, by which predictions are corrected and their errors grouped."""
+    return profile_of(question) or question.phase
+
+
+def group_of(question: Question, source: GpuSku, target: GpuSku) -> str:
+    """The group of moves whose published residuals tell how far this prediction may be off."""
+    kind = kind_of(question)
+    if question.gpus > 1 and kind in ("decode", "prefill", "mixed"):
+        links = [bool(sku.nvlink_bytes_per_second) for sku in (source, target)]
+        if not all(links):
+            return "tensor parallelism over PCIe"
+    if question.mixture_of_experts and kind == "training":
+        return "training of mixtures of experts"
+    relation = "within" if family(source) == family(target) else "across"
+    if kind == "decode" and question.batch is not None:
+        return f"decode at a batch, {relation} generations"
+    return f"{kind}, {relation} generations"
+
+
+def assumptions(question: Question, *skus: GpuSku) -> tuple[str, ...]:
+    """Figures behind the answer that nobody published, in words."""
+    found: list[str] = []
+    for sku in skus:
+        rates = rates_of(sku, question.precision)
+        found += rates.assumed if rates else ()
+    # INT8 rates of both sides were never measured anywhere: the residuals hold that already.
+    return tuple(a for a in dict.fromkeys(found) if not (question.precision == "int8" and "INT8" in a))
+
+
+def assumed_group(question: Question, source: GpuSku, target: GpuSku) -> str | None:
+    """The group of the assumptions behind the answer: those on Hopper parts were checked; None: nothing is assumed."""
+    doubtful = [family(sku) for sku in (source, target) if assumptions(question, sku)]
+    if not doubtful:
+        return None
+    return "assumed, hopper" if set(doubtful) == {"hopper"} else "assumed"
+
+
+def blocks(question: Question, source: GpuSku, target: GpuSku) -> tuple[str, ...]:
+    """Everything that forbids the move, as far as the question tells."""
+    reasons = [
+        _other_stack(source, target),
+        _precision(question, target),
+        _memory(question, target),
+        _links(question, source, target),
+        _host_bound(question, source, target),
+    ]
+    return tuple(r for r in reasons if r)
+
+
+def _answer(  # noqa: PLR0917
+    ratio: float, sigma: float, blocked: tuple[str, ...], basis: str, group: str, assumed: tuple[str, ...]
+) -> Comparison:
+    spread = math.exp(Z90 * sigma)
+    return Comparison(Interval(ratio / spread, ratio, ratio * spread), blocked, basis, group, sigma, assumed)
+
+
+def _total(parts: Parts) -> float:
+    return sum(parts.values())
+
+
+def _basis(question: Question, group: str, residuals: Residuals, assumed: tuple[str, ...]) -> str:
+    if assumed:
+        return f"assumed: nobody published {' or '.join(assumed)}"
+    told = "typical work" if question.params is None else f"work of {question.params / 1e9:g} B parameters"
+    if residuals.pairs:
+        models = f"{residuals.models} model{'s' if residuals.models > 1 else ''}"
+        return f"{told}; interval from {residuals.pairs} published pairs of {models} ({group})"
+    return f"{told}; interval: {residuals.basis} ({group})"
+
+
+def _other_stack(source: GpuSku, target: GpuSku) -> str | None:
+    if source.vendor.lower() != target.vendor.lower():
+        return f"{target.name} needs another software stack ({target.vendor})"
+    if re.match(r"G[HB]\d", target.name) and not re.match(r"G[HB]\d", source.name):
+        return f"{target.name} comes with an Arm host, and software built for x86 does not run there"
+    return None
+
+
+def _precision(question: Question, target: GpuSku) -> str | None:
+    needed = {"bf16": BF16_CAPABILITY, "fp8": FP8_CAPABILITY, "fp4": FP4_CAPABILITY}.get(question.precision)
+    has = capability(target)
+    if needed is None or has is None or has >= needed:
+        return None
+    return f"{target.name} has no {question.precision.upper()} (compute capability {target.compute_capability})"
+
+
+def _memory(question: Question, target: GpuSku) -> str | None:
+    if question.params is None:
+        return None
+    if question.phase == "training":
+        return None  # how a training job shards its state is not told
+    each = question.weights_bytes / question.gpus
+    room = room_bytes(target.mem_bytes)
+    if each <= room:
+        return None
+    return (
+        f"the weights alone need {each / 1e9:.0f} GB per GPU, and {target.name} has room for {room / 1e9:.0f} GB: "
+        f"{math.ceil(question.weights_bytes / room)} GPUs at least"
+    )
+
+
+def _links(question: Question, source: GpuSku, target: GpuSku) -> str | None:
+    if question.gpus <= PCIE_GROUP_MAX or target.nvlink_bytes_per_second or not source.nvlink_bytes_per_second:
+        return None
+    return f"{question.gpus} GPUs that work on one model talk over NVLink, and {target.name} has PCIe only"
+
+
+def _host_bound(question: Question, source: GpuSku, target: GpuSku) -> str | None:
+    if question.phase == "training" or question.params is None or question.params > HOST_BOUND_PARAMS:
+        return None
+    newer = family(target) == "blackwell" and family(source) != "blackwell"
+    if not newer or target.nvlink_bytes_per_second is None:
+        return None
+    return (
+        f"a model of {question.params / 1e9:g} B is bound by its host on {target.name}: a published one ran at 0.65x "
+        "the speed of H100; benchmark first"
+    )

@@ -1,0 +1,143 @@
+"""One run of the report: what is read, for whom, what the settings say. It reads; it knows no clock and no mail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...rules.base.errors import NothingToDo, StoreError
+from ...rules.catalog.hour_prices import SaidPrices
+from ..advise import no_garbage_collection, read_and_advise
+from ..core.advice_types import Advice, Decision, Fleet
+from ..core.timestamps import minute
+from ..ledger.file.store import Ledger
+from ..ledger.outcomes import outcomes
+from ..ledger.sync import Beside
+from ..mail.routes import Routes, Team
+from ..mail.settings import ReportSettings
+from ..pipeline import WINDOW_IS, about_window
+from ..telemetry.source import Source
+from .weekly import FLEET, Making, Report
+from .weeks import WEEK_SECONDS, Week, check_over
+
+
+@dataclass(frozen=True)
+class Job:
+    """`only`: one team's name; None: all. `now`: Unix seconds; `beside`: the ledger. `hourly`: prices by the hour, as
+    somebody wrote them. `named`: somebody asked for this week; else it is the last one by the clock."""
+
+    settings: ReportSettings
+    routes: Routes
+    source: Source
+    rules: Path | None
+    prices: Path | None
+    beside: Beside
+    week: Week
+    now: float
+    only: str | None
+    say: Callable[[str], None]
+    hourly: SaidPrices | None = None
+    named: bool = True
+
+    @property
+    def fleet(self) -> Team:
+        """Who is told of the whole fleet."""
+        to = self.routes.administrators or self.settings.administrators
+        return replace(FLEET, to=to, webhook_url_file=self.settings.webhook_url_file)
+
+    @property
+    def teams(self) -> tuple[Team, ...]:
+        """Who is told anything in this run, the fleet's administrators first."""
+        return tuple(team for team in (self.fleet, *self.routes.teams) if self.only in (None, team.name))
+
+    @property
+    def list_unsubscribe(self) -> str:
+        """Whom to ask to be left out: what the settings say, or the first administrator."""
+        to = self.fleet.to
+        return self.settings.list_unsubscribe or (f"mailto:{to[0]}?subject=unsubscribe" if to else "")
+
+    def reports(self, teams: tuple[Team, ...], *, noting: bool = False) -> Iterator[Report]:
+        """Read the week and the one before, and make the letters of `teams`. `noting`: the ledger notes what they
+        propose, so that whoever reads of a move can decide on it."""
+        self.say(f"reading the week of {self.week.name} (Monday 00:00 to Monday 00:00, UTC) ...")
+        self.beside.check()
+        advice = self._read(self.week, self.beside)
+        if self.week.end > self.now:
+            self.say(f"the week is not over: it is told up to {minute(self.now)}")
+            sentence = f"{WINDOW_IS} a week that is not over: it is told up to {minute(self.now)}."
+            advice = replace(advice, notes=(sentence, *advice.notes))
+        self.say("reading the week before ...")
+        own = self._quiet(advice.fleet)
+        before = self._before(own)
+        if noting:
+            self.beside.note(advice, self.now)
+            own = self._quiet(advice.fleet)  # it may have been begun just now
+        if noting:
+            advice = _marked(advice, own.decisions(self.now))
+        making = Making(
+            advice, before, outcomes(own.entries(), self.now), self.routes, lambda team: self._was_told(own, team),
+            with_empty=self.settings.no_data == "short",
+        )  # fmt: skip
+        return making.reports(teams)
+
+    def check_over(self) -> None:
+        """Raises NotOverError where the last week by the clock is not over by the telemetry."""
+        if not self.named:
+            check_over(self.week, self.source.newest(self.now))
+
+    def note_told(self, report: Report, now: float) -> None:
+        """Note what a team was told of: within the cooldown it is not told again at length."""
+        own = self._quiet(report.fleet)
+        if own.path is None or not report.told:
+            return
+        try:
+            own.written(now).note_mailed(_key(report.team.name), report.told, now, week_end=self.week.end)
+        except StoreError as error:
+            self.say(f"not noted in the ledger: {error}")
+
+    def _read(self, week: Week, beside: Beside) -> Advice:
+        until = min(week.end, self.now)
+        with no_garbage_collection():
+            return read_and_advise(
+                self.source, since=until - week.start, until=until, rules_dir=self.rules, prices=self.prices,
+                hourly=self.hourly, now=self.now, ledger=beside,
+            )[1]  # fmt: skip
+
+    def _before(self, own: Beside) -> Advice | None:
+        """The week before, by the ledger of this one; None where nothing of it is known, or its beginning is not: that
+        compares with no week."""
+        try:
+            before = self._read(Week(self.week.start - WEEK_SECONDS), own)
+        except NothingToDo:
+            self.say("there is no week before to compare with")
+            return None
+        if any(about_window(note) for note in before.notes):
+            self.say("the week before is not known as a whole: nothing is compared with it")
+            return None
+        return before
+
+    def _quiet(self, fleet: Fleet | None) -> Beside:
+        """The fleet's ledger. What cannot be read of it was said when the week was read."""
+        return replace(self.beside, named=False, say=lambda _: None).of(fleet)
+
+    def _was_told(self, own: Beside, team: str) -> frozenset[str]:
+        """What it was told before. What this week's own letter told is new to whoever is yet to receive it."""
+        if own.path is None:
+            return frozenset()
+        try:
+            # By weeks, not by the clock: what was told exactly a cooldown ago is told again.
+            since = self.week.end - self.settings.cooldown_seconds + 1.0
+            return Ledger(own.path).mailed_since(_key(team), since, self.week.end)
+        except StoreError:
+            return frozenset()
+
+
+def _marked(advice: Advice, decisions: Mapping[str, Decision]) -> Advice:
+    """The advice with what the ledger says now: what was noted may have shown that a move was done, or went back."""
+    ways = tuple(replace(r, decision=decisions.get(r.id)) for r in advice.recommendations)
+    return replace(advice, recommendations=ways)
+
+
+def _key(team: str) -> str:
+    return f"team {team}" if team else "the fleet"

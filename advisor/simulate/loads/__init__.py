@@ -1,0 +1,1 @@
+"""What workloads ask of the hardware over time, one kind a file."""

@@ -1,0 +1,1 @@
+"""Where simulated signals go: the store, Prometheus series, pages of exporters."""

@@ -1,0 +1,157 @@
+"""The scenarios: which nodes there are and what runs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ....rules.base.errors import UsageError
+from ..fleet_builder import Builder
+from ..fleet_plan import Fleet
+from ..signals.seeded_rng import stream
+from ..skus import A100_IB, H100_ETHERNET, H100_IB, H200_IB, L40S_EFA, L40S_PCIE
+from . import mixed as mixed_scenes
+from . import serving as serving_scenes
+from . import training as training_scenes
+from .kind_model_fleet import assorted
+
+SCENARIOS: Mapping[str, str] = {
+    "training": "multi-node training over InfiniBand, bound by compute, with checkpoints, stalls and restarts",
+    "fine-tuning": "jobs of hours on one node, one after the other: NVLink busy, no traffic between nodes",
+    "decode": "online serving with daily load on preallocated memory, bound by HBM bandwidth",
+    "idle": "GPUs that nobody used, and GPUs held by a process after its job",
+    "founding": "online serving on 8xH100 InfiniBand nodes whose fabric is silent",
+    "moved": "the service of `founding` after its move to nodes without the fabric, for a window after that one",
+    "small": "the commonest kinds together on 13 H100, H200, A100 and L40S nodes: what skuwise demo shows",
+    "single-gpu": "training on one GPU each: A10G, T4, L4 and A100",
+    "input-bound": "days of training that waits for its loaders: slow storage, or decoding that takes all cores",
+    "ethernet": "data-parallel training on PCIe nodes whose network is too slow for it",
+    "nvlink-bound": "tensor- and expert-parallel training within a node, bound by NVLink, on A100 and B200",
+    "pcie-bound": "models larger than their GPU, read over PCIe for every step",
+    "launch-bound": "small models in eager mode: kernels too short to fill anything",
+    "straggler": "training in which one rank is late and all others wait for it",
+    "throttled": "training on GPUs slowed down by a low power limit, warm air or a power brake",
+    "checkpoints": "training that writes long synchronous checkpoints over the storage network",
+    "prefill-heavy": "long prompts with short answers, bound by compute",
+    "light": "services with a request now and then: never idle, never full",
+    "standby": "warm replicas that answer probes, and a group that is tried every few days",
+    "experts": "mixture-of-experts serving across nodes: every token crosses the fabric",
+    "disaggregated": "prefill on one node and decode on another, caches sent over the fabric",
+    "rdma-storage": "training and serving whose storage is reached over the compute fabric",
+    "batch": "batch inference: generation, embedding, and media that host cores decode",
+    "notebooks": "interactive work in working hours on A100, T4 and A10G",
+    "mig": "GPUs cut into instances: notebooks, small services and small training",
+    "telemetry-fault": "work that goes on while the profiling counters stand at zero",
+    "phases": "training by day and serving at night, and a training job that evaluates",
+    "mixed": "sixteen nodes among which every kind of move pays",
+    "assorted": "kinds, GPUs and sizes drawn apart from one another: what the model of kinds learns from",
+    "fleet": "every kind and every node type together (allow a minute)",
+}
+
+
+def plan(scenario: str, builder: Builder) -> Fleet:
+    """The fleet of a scenario. Raises UsageError for a name that is not in SCENARIOS."""
+    layout = _LAYOUTS.get(scenario)
+    if layout is None:
+        raise UsageError(f"There is no scenario {scenario!r}.", f"Choose one of: {', '.join(SCENARIOS)}.")
+    layout(builder)
+    return builder.fleet()
+
+
+def _training(b: Builder) -> None:
+    b.pretraining(b.nodes("train", _count(b, "training", 2, 3), H100_IB), "compute")
+
+
+def _tuning(b: Builder) -> None:
+    (node,) = b.nodes("tune", 1, H100_ETHERNET)
+    b.tuning(node, tuple(range(8)))
+
+
+def _decode(b: Builder) -> None:
+    b.service(b.nodes("serve", 1, H200_IB))
+
+
+def _idle(b: Builder) -> None:
+    b.bare(b.nodes("spare", 1, A100_IB))
+    (node,) = b.nodes("left", 1, H100_ETHERNET)
+    b.held(node, tuple(range(8)))
+
+
+def _founding(b: Builder) -> None:
+    b.service(b.nodes("serve", _count(b, "founding", 2, 4), H100_IB), replicas_per_node=_count(b, "replicas", 1, 2))
+
+
+def _moved(b: Builder) -> None:
+    nodes = b.nodes("plain", _count(b, "founding", 2, 4), H100_ETHERNET)
+    b.service(nodes, replicas_per_node=_count(b, "replicas", 1, 2), moved_from="serve-01")
+
+
+def _small(b: Builder) -> None:
+    # Azure, eastus: a service on the fabric beside training that lacks it, so that the two could swap.
+    b.service(b.nodes("h100-ib-serve", 2, H100_IB), replicas_per_node=_count(b, "replicas", 1, 2))
+    b.pretraining(b.nodes("h100-ib-train", 2, H100_IB), "compute")
+    b.pretraining(b.nodes("h100-eth-train", 2, H100_ETHERNET, tcp_port_counted=True), "network")
+    (tune,) = b.nodes("h100-eth-tune", 1, H100_ETHERNET)
+    b.tuning(tune, (0, 1, 2, 3))
+    b.held(tune, (4, 5, 6, 7))
+    b.service(b.nodes("h200-ib-serve", 1, H200_IB))
+    b.pretraining(b.nodes("a100-ib-train", 2, A100_IB), "network")
+    b.bare(b.nodes("a100-ib-spare", 1, A100_IB))
+    b.pretraining(b.nodes("l40s-train", 1, L40S_PCIE), "pcie")
+    b.service(b.nodes("l40s-serve", 1, L40S_EFA), over_provisioned=True)
+
+
+def _rdma(b: Builder) -> None:
+    training_scenes.rdma_storage(b)
+    serving_scenes.cache_over_rdma(b)
+
+
+def _phases(b: Builder) -> None:
+    serving_scenes.turns(b)
+    training_scenes.evaluating(b)
+    training_scenes.day_and_night(b)
+
+
+def _fleet(b: Builder) -> None:
+    for name, layout in _LAYOUTS.items():
+        if name not in _WITHIN_SMALL and layout is not _fleet:
+            layout(b)
+
+
+def _count(b: Builder, what: str, least: int, most: int) -> int:
+    return int(stream(b.seed, "layout", what).integers(least, most + 1))
+
+
+_LAYOUTS: Mapping[str, Callable[[Builder], None]] = {
+    "training": _training,
+    "fine-tuning": _tuning,
+    "decode": _decode,
+    "idle": _idle,
+    "founding": _founding,
+    "moved": _moved,
+    "small": _small,
+    "single-gpu": training_scenes.single_gpu,
+    "input-bound": training_scenes.input_bound,
+    "ethernet": training_scenes.ethernet,
+    "nvlink-bound": training_scenes.nvlink_bound,
+    "pcie-bound": serving_scenes.pcie_bound,
+    "launch-bound": training_scenes.launch_bound,
+    "straggler": training_scenes.straggler,
+    "throttled": training_scenes.throttled,
+    "checkpoints": training_scenes.checkpoints,
+    "prefill-heavy": serving_scenes.prefill_heavy,
+    "light": serving_scenes.lightly_loaded,
+    "standby": serving_scenes.standby,
+    "experts": serving_scenes.mixture_of_experts,
+    "disaggregated": serving_scenes.disaggregated,
+    "rdma-storage": _rdma,
+    "batch": serving_scenes.batch_inference,
+    "notebooks": serving_scenes.interactive,
+    "mig": serving_scenes.sliced,
+    "telemetry-fault": training_scenes.telemetry_fault,
+    "phases": _phases,
+    "mixed": mixed_scenes.mixed,
+    "assorted": assorted,
+    "fleet": _fleet,
+}
+# What `small` already holds, and what is no part of any fleet.
+_WITHIN_SMALL = frozenset({"training", "fine-tuning", "decode", "idle", "founding", "moved", "mixed", "assorted"})

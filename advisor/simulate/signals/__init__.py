@@ -1,0 +1,1 @@
+"""What counters show of a load: noise, disturbances, and what each exporter can tell."""

@@ -1,0 +1,1 @@
+"""Talking to the server: bounds, deadlines, plans of ranges, the cache of answers."""

@@ -1,0 +1,1 @@
+"""Whose work ran, as kube-state-metrics and Slurm's exporters tell it."""

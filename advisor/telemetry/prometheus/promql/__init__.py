@@ -1,0 +1,1 @@
+"""The queries, and the names of metrics and labels they use."""

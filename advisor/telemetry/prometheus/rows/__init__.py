@@ -1,0 +1,1 @@
+"""From series to the frame's rows: GPUs, nodes, fabric, identities."""

@@ -1,0 +1,234 @@
+"""Which telemetry a command reads: node databases, or a server of Prometheus' API; exactly one of the two."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...rules.base.errors import SkuwiseError, UsageError
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+    from ...agent.base.slurm_job import SlurmJob
+    from ...rules.catalog.loader import Catalog
+    from ..core.frame import Frame
+
+_MATCHER = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*\s*(=|!=|=~|!~)\s*"([^"\\\n]|\\.)*"', re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class JobTable:
+    """Slurm's job table beside the telemetry. `path`: None: there is none but the databases' own. `optional`: it comes
+    from the settings, and where it is not there yet, advice goes on without it."""
+
+    path: Path | None = None
+    time_zone: ZoneInfo | None = None
+    cluster: str | None = None
+    say: Callable[[str], None] = lambda _: None
+    optional: bool = False
+
+    def join(self, frame: Frame) -> Frame:
+        """The frame with names, owners and exact times of its Slurm jobs. Raises SkuwiseError where the file that was
+        named is none."""
+        from .job_table import numbers_in, numbers_of, with_jobs  # noqa: PLC0415
+
+        wanted, window = numbers_of(frame), frame.window
+
+        def is_wanted(job: SlurmJob) -> bool:
+            return (
+                job.started < window.end
+                and (job.ended is None or job.ended > window.start)
+                and not wanted.isdisjoint(numbers_in(job))
+            )
+
+        return with_jobs(frame, self.read(is_wanted), cluster=self.cluster)
+
+    def read(self, keep: Callable[[SlurmJob], bool]) -> list[SlurmJob]:
+        """The runs of the file that are to be kept; what cannot be read is said. Raises as `join` does."""
+        from ...agent.slurm_jobs.table_file import read_table  # noqa: PLC0415
+
+        if self.path is None:
+            return []
+        try:
+            found = read_table(self.path, zone=self.time_zone, keep=keep)
+        except SkuwiseError as error:
+            if not self.optional:
+                raise
+            self.say(f"Slurm's job table is not used: {error}")
+            return []
+        for line in found.warnings():
+            self.say(line)
+        return list(found.jobs.values())
+
+
+@dataclass(frozen=True)
+class Databases:
+    """Files, or folders of them. `processes`: how many may read many files side by side."""
+
+    paths: tuple[Path, ...]
+    processes: int = 1
+    jobs: JobTable = field(default_factory=JobTable)
+
+    def read(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Frame:  # noqa: ARG002
+        """The frame of a window: `since` seconds up to `until` (None: the newest data)."""
+        from .sqlite.reading_process import Apart  # noqa: PLC0415
+
+        with Apart() as apart:
+            apart.start()
+            from .sqlite.reader import read_frame  # noqa: PLC0415 - it takes as long as the process to be ready
+
+            frame = read_frame(
+                self.paths, since_seconds=since, until=until, now=now, processes=self.processes, apart=apart
+            )
+        return self.jobs.join(frame)
+
+    def newest(self, now: float) -> float | None:
+        """The end of the newest data by the clocks of the nodes (Unix seconds); None: there is none, or all of it is
+        later than `now`. A node whose clock is ahead tells nothing."""
+        from .sqlite.reader import CLOCK_TOLERANCE_SECONDS, database_files, spans_of  # noqa: PLC0415
+        from .sqlite.reading_process import Apart  # noqa: PLC0415
+
+        with Apart() as apart:
+            spans = spans_of(database_files(self.paths), [], apart)
+        ends = (span[1] for span in spans.values() if span is not None)
+        return max((end for end in ends if end <= now + CLOCK_TOLERANCE_SECONDS), default=None)
+
+    def has_jobs(self) -> bool:
+        """Whether a job table is joined: a file's, or one that was imported into any of the databases."""
+        from ...agent.store.writing.slurm_rows import SLURM_JOBS_SINCE  # noqa: PLC0415
+        from .sqlite.reader import database_files  # noqa: PLC0415
+        from .sqlite.reading_process import Apart  # noqa: PLC0415
+
+        def imported(path: Path) -> bool:
+            try:
+                with apart.open(path) as reader:
+                    kept = reader.version >= SLURM_JOBS_SINCE
+                    return kept and bool(reader.fetch("SELECT 1 FROM slurm_jobs LIMIT 1"))
+            except SkuwiseError:
+                return False
+
+        if self.jobs.path is not None:
+            return True
+        with Apart() as apart:
+            return any(map(imported, database_files(self.paths)))
+
+
+@dataclass(frozen=True)
+class PrometheusServer:
+    """A server. `matches`: label matchers of every query; `environ`: where settings and credentials are named.
+    `cached`: whether answers of earlier runs are used, and this run's kept."""
+
+    url: str
+    matches: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+    progress: Callable[[str], None] = lambda _: None
+    cached: bool = True
+    jobs: JobTable = field(default_factory=JobTable)
+
+    def read(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Frame:
+        """The frame of a window: `since` seconds up to `until` (None: the newest data)."""
+        from ...agent.config import load_config  # noqa: PLC0415
+        from .prometheus.client.cache import Cache, cache_folder  # noqa: PLC0415
+        from .prometheus.client.client import Client  # noqa: PLC0415
+        from .prometheus.reader import Reading, read_frame  # noqa: PLC0415
+        from .prometheus.settings import load_settings  # noqa: PLC0415
+        from .teams import load_team_labels  # noqa: PLC0415
+
+        settings = load_settings(self.environ)
+        client = Client(self.url, settings, self.environ)
+        try:
+            scope = f"{client.url}\n{settings.identity!r}"
+            folder = cache_folder(settings.cache, self.environ) if self.cached else None
+            reading = Reading(
+                client, Cache(folder, scope), self.matches, now,
+                concurrency=settings.concurrency, max_series=settings.max_series,
+                fabric_roles=load_config({}, self.environ).fabric_roles, team_labels=load_team_labels(self.environ),
+                progress=self.progress,
+            )  # fmt: skip
+            return self.jobs.join(read_frame(reading, catalog, since_seconds=since, until=until))
+        finally:
+            client.close()
+
+    def newest(self, now: float) -> float | None:  # noqa: ARG002 - the server has a clock of its own
+        """What time it is by the server's clock (Unix seconds); None: it does not tell."""
+        from .prometheus.client.client import Client  # noqa: PLC0415
+        from .prometheus.settings import load_settings  # noqa: PLC0415
+
+        client = Client(self.url, load_settings(self.environ), self.environ)
+        try:
+            return client.clock()
+        finally:
+            client.close()
+
+
+Source = Databases | PrometheusServer
+
+
+def add_source_choice(parser: argparse.ArgumentParser, *, required: bool = True) -> argparse._MutuallyExclusiveGroup:
+    """The options --db and --prometheus, of which one is needed, and --match and --no-cache. Gives the choice, for
+    others to join.
+
+    `required` False: where neither is given, something else says what is read.
+    """
+    choice = parser.add_mutually_exclusive_group(required=required)
+    choice.add_argument(
+        "--db", action="append", type=Path, metavar="PATH",
+        help="a database, or a folder of node databases; may be given more than once",
+    )  # fmt: skip
+    choice.add_argument(
+        "--prometheus", metavar="URL",
+        help="a server of Prometheus' API; how it is reached stands in [prometheus] of the settings",
+    )  # fmt: skip
+    parser.add_argument(
+        "--match", action="append", default=[], metavar="LABEL=\"V\"",
+        help='with --prometheus: only series with this label, as in cluster="eu"; may be given more than once',
+    )  # fmt: skip
+    parser.add_argument(
+        "--no-cache", action="store_true",
+        help="with --prometheus: use no answers kept from earlier runs, and keep none",
+    )  # fmt: skip
+    parser.add_argument(
+        "--jobs", type=Path, metavar="FILE",
+        help="Slurm's job table, as sacct --parsable2 writes it, for names, owners and times (default: slurm.jobs of "
+        "the settings)",
+    )  # fmt: skip
+    return choice
+
+
+def source_of(options: argparse.Namespace, progress: Callable[[str], None], processes: int = 1) -> Source:
+    """The source that the options name. Raises UsageError for a matcher that is none."""
+    jobs = job_table(options.jobs, os.environ, progress)
+    if options.prometheus is None:
+        if options.match:
+            raise UsageError("--match narrows what a server is asked for.", "Use it with --prometheus.")
+        return Databases(tuple(options.db), processes, jobs)
+    for match in options.match:
+        if not _MATCHER.fullmatch(match):
+            raise UsageError(f"{match!r} is no label matcher.", 'Write LABEL="VALUE", or with !=, =~, !~.')
+    return PrometheusServer(
+        options.prometheus, tuple(options.match), dict(os.environ), progress, cached=not options.no_cache, jobs=jobs
+    )
+
+
+def job_table(named: Path | None, environ: Mapping[str, str], say: Callable[[str], None]) -> JobTable:
+    """The job table that --jobs names, else the settings. Raises UsageError for settings that cannot be."""
+    from ...agent.slurm_jobs.settings import load_slurm_settings  # noqa: PLC0415
+
+    settings = load_slurm_settings(environ)
+    return JobTable(named or settings.jobs, settings.time_zone, settings.cluster, say, optional=named is None)
+
+
+def source_arguments(options: argparse.Namespace) -> str:
+    """The options that name the source again, for a command line that somebody may copy."""
+    jobs = [] if options.jobs is None else [f"--jobs {shlex.quote(str(options.jobs))}"]
+    if options.prometheus is None:
+        return " ".join([*(f"--db {shlex.quote(str(path))}" for path in options.db), *jobs])
+    matches = [f"--match {shlex.quote(match)}" for match in options.match]
+    return " ".join([f"--prometheus {shlex.quote(options.prometheus)}", *matches, *jobs])

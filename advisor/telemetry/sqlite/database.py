@@ -1,0 +1,111 @@
+"""One database: the span it holds data for, and its tables of a window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from ....agent.store.reading import queries
+from ....agent.store.reading.queries import Query
+from ....agent.store.writing.slurm_rows import SLURM_JOBS_SINCE
+from ....rules.base.errors import SkuwiseError
+from ...core.frame import Window
+from .. import resolution as resolve
+from ..plausible import LAST_DAY, Lost
+from .reading_process import Apart, Reading
+
+# A port that exceeds this share of its line rate in some second of an hour was in use in that hour (advice.md: the
+# silence of a fabric is judged at 1 % of the line rate).
+FABRIC_ACTIVE_LEVEL = 0.01
+
+
+@dataclass(slots=True)
+class Parts:
+    """The tables of one file or of several, before they are joined."""
+
+    tables: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, name: str, table: pd.DataFrame) -> None:
+        self.tables.setdefault(name, []).append(table)
+
+    def take(self, other: Parts) -> None:
+        for name, tables in other.tables.items():
+            self.tables.setdefault(name, []).extend(tables)
+        self.notes.extend(other.notes)
+
+
+def span_of(connection: Reading) -> tuple[float, float] | None:
+    """Start and end of all the data in a database, Unix seconds; None where it has none."""
+    spans = [
+        row for sql in queries.spans(connection.version) for row in connection.fetch(sql, {}) if row[0] is not None
+    ]
+    if not spans:
+        return None
+    values = [
+        float(value) for row in spans for value in row if isinstance(value, (int, float)) and 0 < value < LAST_DAY
+    ]
+    if not values:
+        return None
+    first, last = min(values), max(values)
+    seen = connection.fetch(queries.LAST_SEEN, {})[0][0]
+    if isinstance(seen, (int, float)) and seen > first:
+        last = min(last, float(seen))
+    return first, last
+
+
+def read_each(paths: Sequence[Path], window: Window, refined: int, apart: Apart) -> dict[Path, Parts | SkuwiseError]:
+    """Each database by itself: its tables, or why it cannot be read."""
+    told: dict[Path, Parts | SkuwiseError] = {}
+    for path in paths:
+        try:
+            with apart.open(path) as reader:
+                told[path] = read_database(reader, window, refined)
+        except SkuwiseError as error:
+            told[path] = error
+    return told
+
+
+def read_database(connection: Reading, window: Window, refined: int) -> Parts:
+    """The tables of one database. `refined`: hours that may be read by the minute. Raises StoreError."""
+    parts = Parts()
+    bounds = {"start": window.start, "end": window.end}
+    lost = Lost()
+
+    def fetch(query: Query, start: float, end: float) -> pd.DataFrame:
+        return connection.table(query, {"start": start, "end": end}, lost)
+
+    def listing(query: Query, parameters: dict[str, float]) -> pd.DataFrame:
+        return connection.table(query, parameters, lost)
+
+    nodes = listing(queries.NODES, {})
+    # The agent always writes both; where somebody took one out, the window is all that is known.
+    nodes = nodes.fillna({"first_seen": window.start, "last_seen": window.end})
+    last_seen: dict[str, float] = dict(zip(nodes["node"], nodes["last_seen"], strict=True))
+    uses = listing(queries.USES, bounds)
+    gpu = resolve.read_family(fetch, resolve.GPU, window, last_seen)
+    begin = connection.fetch(queries.minutes_begin(connection.version), {})[0][0]
+    minutes_from = float(begin) if isinstance(begin, (int, float)) else None
+    most = min(refined, resolve.MAX_REFINED_HOURS * len(nodes))
+    gpu, note = resolve.refine(fetch, gpu, uses, window, minutes_from, most=most)
+    if note:
+        parts.notes.append(note)
+    parts.add("gpu", gpu)
+    parts.add("fabric", resolve.read_family(fetch, resolve.FABRIC, window, last_seen))
+    parts.add("host", resolve.read_family(fetch, resolve.HOST, window, last_seen))
+    parts.add("nodes", nodes)
+    parts.add("gpus", listing(queries.GPUS, bounds))
+    parts.add("workloads", listing(queries.workloads_query(connection.version), bounds))
+    parts.add("uses", uses)
+    parts.add("absences", listing(queries.ABSENCES, bounds))
+    if connection.version >= queries.SERVING_SINCE:
+        parts.add("serving", listing(queries.SERVING, bounds))
+    if connection.version >= SLURM_JOBS_SINCE:
+        parts.add("jobs", listing(queries.SLURM_JOBS, bounds))
+    history = {"level": FABRIC_ACTIVE_LEVEL, "end": window.end}
+    parts.add("fabric_history", listing(queries.FABRIC_HISTORY, history))
+    parts.add("lost", lost.table())
+    return parts

@@ -1,0 +1,194 @@
+"""A frame from SQLite databases: a file, or a folder of them, live, stopped or copied."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ....agent.store.reading import queries
+from ....rules.base.errors import NothingToDo, SkuwiseError, UsageError
+from ...core.formatting import listed
+from ...core.frame import Frame, Window
+from ...core.timestamps import minute
+from ...core.unobservable import blind_nodes, unreadable
+from .. import resolution as resolve
+from ..activity.databases import with_unnamed_work
+from ..trust.joining import join
+from .database import Parts, span_of
+from .parallel_read import read_beside
+from .reading_process import Apart
+
+# A node's clock may be off by so much before its newest rows are taken for a fault of the clock.
+CLOCK_TOLERANCE_SECONDS = 3600.0
+# Files that end within so long of the newest one are as new as it is.
+_NEW_SECONDS = 2 * 3600.0
+
+
+def read_frame(
+    paths: Sequence[Path],
+    window: Window | None = None,
+    since_seconds: float = 14 * 86400.0,
+    until: float | None = None,
+    *,
+    now: float | None = None,
+    processes: int = 1,
+    apart: Apart | None = None,
+) -> Frame:
+    """The telemetry of a window from one or more databases.
+
+    Without a `window` it is the last `since_seconds` up to `until`, and `until` is the newest data there is (of files
+    that end within two hours, what half of them have); its start is moved back to the full hour, because the past is
+    kept in hours. `now` (Unix seconds) guards against nodes whose clock runs ahead: rows from the future do not move
+    the window. `processes`: how many may read many files side by side. `apart`: who reads the files, if somebody does
+    already. Raises `NothingToDo` where the window holds no data.
+    """
+    with apart or Apart() as reading:
+        files = database_files(paths)
+        return _read_frame(
+            files, reading, window=window, since_seconds=since_seconds, until=until, now=now, processes=processes
+        )
+
+
+def _read_frame(
+    files: list[Path],
+    apart: Apart,
+    *,
+    window: Window | None,
+    since_seconds: float,
+    until: float | None,
+    now: float | None,
+    processes: int,
+) -> Frame:
+    notes: list[str] = []
+    nodes: dict[Path, frozenset[str]] = {}
+    spans = spans_of(files, notes, apart, nodes)
+    while True:
+        known = [span for span in spans.values() if span is not None]
+        if not known:
+            raise NothingToDo(
+                f"{_names(files)} holds no samples yet.", "Let the agent run for a while, or name another database."
+            )
+        said: list[str] = []
+        chosen = window or _default_window(_ends(spans, nodes), since_seconds, until, now, said)
+        wanted = [path for path, span in spans.items() if span and span[0] < chosen.end and span[1] > chosen.start]
+        refined = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(wanted), 1)
+        told = read_beside(wanted, chosen, refined, processes, apart)
+        lost = {path: error for path, error in told.items() if isinstance(error, SkuwiseError)}
+        if lost and len(lost) == sum(span is not None for span in spans.values()):
+            raise next(iter(lost.values()))
+        for path, error in lost.items():
+            notes.append(left_out(path, error))
+            del spans[path]
+        # A file that cannot be read to its end does not move the window of the others.
+        rest = _ends(spans, nodes)
+        if not lost or window is not None or _default_window(rest, since_seconds, until, now, []) == chosen:
+            break
+    notes += said
+    notes.extend(f"{path} holds no samples." for path, span in spans.items() if span is None)
+    parts = {path: read for path, read in told.items() if isinstance(read, Parts)}
+    wanted = [path for path in wanted if path in spans]
+    frame = join(parts, chosen, [path for path in files if path in spans], notes)
+    if frame.gpu.empty:
+        first, last = min(s[0] for s in known), max(s[1] for s in known)
+        blind = blind_nodes(frame.absences)
+        if blind:
+            raise unreadable(blind)
+        if chosen.start <= first and chosen.end >= last:
+            raise NothingToDo(
+                f"{_names(files)} holds no data of GPUs: it has data of {_nodes(frame)} from {minute(first)} to "
+                f"{minute(last)}, and none of a GPU.",
+                "Run 'skuwise agent doctor' on the node: it says why its GPUs cannot be read.",
+            )
+        raise NothingToDo(
+            f"There is no GPU data between {minute(chosen.start)} and {minute(chosen.end)}: {_names(files)} holds data "
+            f"from {minute(first)} to {minute(last)}.",
+            "Choose another window with --since and --until.",
+        )
+    return with_unnamed_work(frame, wanted, apart)
+
+
+def database_files(paths: Sequence[Path]) -> list[Path]:
+    """The databases that `paths` name: files as they are, folders as the ``*.db`` in them."""
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            # A pipe or a link to nothing is left out with a note, like any other file that cannot be read.
+            inside = sorted(p for p in path.glob("*.db") if not p.is_dir())
+            if not inside:
+                raise UsageError(f"The folder {path} holds no *.db file.", "Name a folder of node databases.")
+            files.extend(inside)
+        else:
+            files.append(path)
+    unique = list(dict.fromkeys(files))
+    if not unique:
+        raise UsageError("No database is named.", "Give one with --db PATH.")
+    return unique
+
+
+def spans_of(
+    files: Sequence[Path], notes: list[str], apart: Apart, nodes: dict[Path, frozenset[str]] | None = None
+) -> dict[Path, tuple[float, float] | None]:
+    """What each file holds data for; of several, those that cannot be read are left out and named. `nodes` is given
+    those that each file tells of."""
+    spans: dict[Path, tuple[float, float] | None] = {}
+    problem: SkuwiseError | None = None
+    for path in files:
+        try:
+            with apart.open(path) as reader:
+                span = span_of(reader)
+                if nodes is not None:
+                    nodes[path] = frozenset(str(row[0]) for row in reader.fetch(queries.NODES_SEEN))
+                spans[path] = span
+        except SkuwiseError as error:
+            if len(files) == 1:
+                raise
+            problem = problem or error
+            notes.append(left_out(path, error))
+    if not spans and problem is not None:
+        raise problem
+    return spans
+
+
+def left_out(path: Path, error: SkuwiseError) -> str:
+    """The note on a file of several that cannot be read."""
+    return f"Left out: {error}" if str(path) in str(error) else f"Left out: {path}. {error}"
+
+
+def _ends(spans: Mapping[Path, tuple[float, float] | None], nodes: Mapping[Path, frozenset[str]]) -> list[float]:
+    """When what is told of the same nodes ends: a file and its copies count once."""
+    ends: dict[frozenset[str], float] = {}
+    for path, span in spans.items():
+        if span is not None:
+            ends[nodes[path]] = max(span[1], ends.get(nodes[path], span[1]))
+    return list(ends.values())
+
+
+def _default_window(
+    known: Sequence[float], since_seconds: float, until: float | None, now: float | None, notes: list[str]
+) -> Window:
+    end = until
+    if end is None:
+        latest = max(known)
+        if now is not None and latest > now + CLOCK_TOLERANCE_SECONDS:
+            # A clock that is ahead must not move the window of the others either.
+            sound = [end for end in known if end <= now + CLOCK_TOLERANCE_SECONDS]
+            until_then = f"with the newest row that is not, {minute(max(sound))}" if sound else "now"
+            notes.append(
+                f"Some rows are dated {minute(latest)}, later than now ({minute(now)}): a node's clock is ahead; the "
+                f"window ends {until_then}."
+            )
+            latest = max(sound, default=now)
+        # Snapshots are made one after another: the end is what half of those have that are as new as the newest. One
+        # file alone would make hours of its own into hours that all others lack.
+        ends = sorted(end for end in known if latest - _NEW_SECONDS <= end <= latest)
+        end = math.ceil((ends[len(ends) // 2] if ends else latest) / 60.0) * 60.0
+    return Window(math.floor((end - since_seconds) / resolve.HOUR) * resolve.HOUR, float(end))
+
+
+def _nodes(frame: Frame) -> str:
+    return listed(sorted(map(str, frame.nodes["node"]))) or "no node"
+
+
+def _names(files: list[Path]) -> str:
+    return str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"

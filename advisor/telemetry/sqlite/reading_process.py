@@ -1,0 +1,272 @@
+"""Databases read in a process apart: what its maker put into a file can end that process, and nothing else.
+
+`Apart` keeps one such process for as many files as are read one after the other, and begins another when a file has
+ended it. That file is named, its reading fails with a sentence, and it is not opened again by this `Apart`: what all
+readings of a file may take together is bounded, in time (`bounds_of`, by the file's bytes on the disk) and in what they
+give. The answers are measured and checked like those of a stranger.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ....agent.base.self_command import child_command
+from ....agent.store.reading.bounds import Bounds, bounds_of, disk_bytes
+from ....agent.store.reading.packing import FRAME
+from ....rules.base.errors import NothingToDo, SkuwiseError, StoreError, UsageError
+
+if TYPE_CHECKING:  # it begins before pandas is there, and is ready when that is
+    import pandas as pd
+
+    from ....agent.store.reading.queries import Query
+    from ..plausible import Lost
+    from .ipc_checks import Unpacked
+
+_MODULE = "skuwise.agent.store.reading.reading_child"
+# A machine that is overloaded takes seconds to start a program; one that takes longer starts none.
+_START_SECONDS = 60.0
+# The process ends a reading by itself, with a better sentence, before it is ended from outside.
+_OWN_SHARE = 0.9
+_MOST_HEAD_BYTES = 1 << 20
+_MOST_TOLD = 4096
+_END_SECONDS = 1.0
+_LEFT_OUT = "Take a snapshot of it, or leave the file out."
+
+_ERRORS = {kind.__name__: kind for kind in (NothingToDo, StoreError, UsageError)}
+Parameters = Mapping[str, object]
+
+
+class Reading:
+    """One open database. Raises StoreError from every method once something is wrong with it."""
+
+    def __init__(self, apart: Apart, path: Path, version: int) -> None:
+        self._apart, self.path, self.version = apart, path, version
+
+    def fetch(self, sql: str, parameters: Parameters | None = None) -> list[tuple[object, ...]]:
+        """All rows of a SELECT of ours. What is no valid UTF-8 is shown as such."""
+        return self._ask(sql, parameters, "").rows()
+
+    def table(self, query: Query, parameters: Parameters, lost: Lost | None = None) -> pd.DataFrame:
+        """All rows of a query of ours, as `to_table` gives them; `lost` counts what was not believed."""
+        from .tables import columns_to_table  # noqa: PLC0415
+
+        forms = "t" * len(query.text) + "n" * len(query.numbers) + "t" * len(query.bins)
+        told = self._ask(query.sql, parameters, forms)
+        try:
+            return columns_to_table(told, query, lost)
+        except (ValueError, IndexError) as error:
+            raise self._apart.gave_up(self.path, "what was read of it makes no sense") from error
+
+    def _ask(self, sql: str, parameters: Parameters | None, forms: str) -> Unpacked:
+        from .ipc_checks import Unpacked  # noqa: PLC0415
+
+        head, body = self._apart.ask(
+            self.path, {"do": "fetch", "sql": sql, "parameters": dict(parameters or {}), "forms": forms}
+        )
+        try:
+            return Unpacked.of(head, body, forms)
+        except ValueError as error:
+            raise self._apart.gave_up(self.path, "what was read of it makes no sense") from error
+
+
+class Apart:
+    """Reads databases in a process apart. As a context the process is ended at its end.
+
+    `bounds_for`: what reading a file of so many bytes on the disk may cost. `now`: a monotonic clock, s. For one
+    thread.
+    """
+
+    def __init__(
+        self,
+        bounds_for: Callable[[int], Bounds] = bounds_of,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        command: tuple[str, ...] | None = None,
+    ) -> None:
+        self._bounds_for, self._now = bounds_for, now
+        self._command = command or child_command(_MODULE)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_ready = False
+        self._bounds: dict[Path, Bounds] = {}
+        self._spent: dict[Path, float] = {}
+        self._given_up: dict[Path, StoreError] = {}
+
+    def __enter__(self) -> Apart:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Begin the process, so that it is ready when it is asked. Raises StoreError."""
+        if self._process is not None:
+            return
+        try:
+            process = subprocess.Popen(  # noqa: S603 - our own module
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
+            )
+        except OSError as error:
+            raise _no_process(error.strerror or str(error)) from error
+        self._process, self._is_ready = process, False
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+
+    def close(self) -> None:
+        """End the process, whatever it is doing."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        for stream in (process.stdin, process.stdout):
+            with contextlib.suppress(OSError):
+                stream.close()  # type: ignore[union-attr]
+        # What waits for a disk that never answers cannot be ended; nobody waits for it.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_END_SECONDS)
+
+    def renew(self) -> None:
+        """Begin anew: what earlier readings took, and files that were given up, no longer count."""
+        self._bounds.clear()
+        self._spent.clear()
+        self._given_up.clear()
+
+    @contextmanager
+    def open(self, path: Path) -> Iterator[Reading]:
+        """A database, open as long as the context lasts. One at a time.
+
+        Raises UsageError (no such file), NothingToDo (nothing in it yet), StoreError.
+        """
+        path = Path(path)
+        there = disk_bytes(path)
+        bounds = self._bounds.setdefault(path, self._bounds_for(there))
+        share = asdict(replace(bounds, seconds=self._left(path) * _OWN_SHARE))
+        task = {"do": "open", "path": str(path), "on_disk": there, "bounds": share}
+        head, _ = self.ask(path, task)
+        version = head.get("version")
+        if not isinstance(version, int):
+            raise self.gave_up(path, "what was read of it makes no sense")
+        try:
+            yield Reading(self, path, version)
+        finally:
+            if self._process is not None and path not in self._given_up:
+                with contextlib.suppress(OSError):
+                    self._tell({"do": "close"})
+
+    def ask(self, path: Path, task: Mapping[str, object]) -> tuple[Mapping[str, Any], memoryview]:
+        """The answer to a task about a file, from whoever reads it. Raises what it tells, or StoreError."""
+        if path in self._given_up:
+            raise self._given_up[path]
+        self._be_ready()
+        begin = self._now()
+        try:
+            head, body = self._exchange(task, begin + self._left(path), self._most_bytes(path))
+        except TimeoutError:
+            raise self.gave_up(path, f"reading it takes longer than {self._bounds[path].seconds:.0f} s") from None
+        except (OSError, EOFError):
+            raise self.gave_up(path, f"the process that read it {self._ending()}") from None
+        except ValueError as error:
+            raise self.gave_up(path, f"what was read of it {error}") from error
+        except BaseException:  # half an answer would be taken for the next one's
+            self.close()
+            raise
+        finally:
+            self._spent[path] = self._spent.get(path, 0.0) + self._now() - begin
+        if "error" in head:
+            raise _told(path, head["error"])
+        return head, body
+
+    def gave_up(self, path: Path, why: str) -> StoreError:
+        """Note that a file is not to be opened again, and end the process that read it."""
+        self.close()
+        self._given_up[path] = error = StoreError(f"{path} cannot be read: {why}.", _LEFT_OUT)
+        return error
+
+    def _left(self, path: Path) -> float:
+        return self._bounds[path].seconds - self._spent.get(path, 0.0)
+
+    def _most_bytes(self, path: Path) -> int:
+        return self._bounds[path].given_bytes
+
+    def _be_ready(self) -> None:
+        self.start()
+        if self._is_ready:
+            return
+        try:
+            head, _ = self._receive(self._now() + _START_SECONDS, 0)
+        except (OSError, EOFError, ValueError) as error:
+            self.close()
+            raise _no_process("it does not answer") from error
+        self._is_ready = "ready" in head
+
+    def _exchange(self, task: Mapping[str, object], until: float, most: int) -> tuple[Mapping[str, Any], memoryview]:
+        self._tell(task)
+        return self._receive(until, most)
+
+    def _tell(self, task: Mapping[str, object]) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.write(json.dumps(task).encode() + b"\n")
+
+    def _receive(self, until: float, most: int) -> tuple[Mapping[str, Any], memoryview]:
+        """A frame. Raises TimeoutError, EOFError, OSError, ValueError (it is none, or too large)."""
+        head_bytes, body_bytes = FRAME.unpack(self._take(FRAME.size, until))
+        if head_bytes > _MOST_HEAD_BYTES or body_bytes > most:
+            raise ValueError("is more than its size can hold")
+        try:
+            head = json.loads(bytes(self._take(head_bytes, until)))
+        except (ValueError, RecursionError) as error:
+            raise ValueError("makes no sense") from error
+        if not isinstance(head, dict):
+            raise ValueError("makes no sense")
+        return head, self._take(body_bytes, until)
+
+    def _take(self, count: int, until: float) -> memoryview:
+        assert self._process is not None and self._process.stdout is not None
+        stream = self._process.stdout.fileno()
+        taken, into = 0, memoryview(bytearray(count))
+        waiting = select.poll()
+        waiting.register(stream, select.POLLIN)
+        while taken < count:
+            left = until - self._now()
+            if left <= 0 or not waiting.poll(left * 1000):
+                raise TimeoutError
+            try:
+                part = os.readv(stream, [into[taken:]])
+            except BlockingIOError:
+                continue
+            if part == 0:
+                raise EOFError
+            taken += part
+        return into
+
+    def _ending(self) -> str:
+        """How the process ended, as words."""
+        status = None
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = self._process.wait(_END_SECONDS)
+        if status is not None and status < 0:
+            with contextlib.suppress(ValueError):
+                return f"was ended ({signal.Signals(-status).name})"
+        return "ended"
+
+
+def _told(path: Path, error: object) -> SkuwiseError:
+    match error:
+        case [str(kind), str(message), str(remedy)] if kind in _ERRORS:
+            return _ERRORS[kind](message[:_MOST_TOLD], remedy[:_MOST_TOLD])
+    return StoreError(f"{path} cannot be read: what was read of it makes no sense.", _LEFT_OUT)
+
+
+def _no_process(why: str) -> StoreError:
+    return StoreError(f"The process that reads databases cannot be started: {why}.", "Try again; look at the machine.")

@@ -1,0 +1,1 @@
+"""Which file speaks for which node where several tell of it."""

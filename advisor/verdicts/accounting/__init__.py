@@ -1,0 +1,1 @@
+"""Where the GPU-hours of each node went."""

@@ -1,0 +1,122 @@
+"""Where every GPU-hour of the window went, so that money can be held to account.
+
+A node is accounted for from max(window start, first seen) to the window's end: hours before a node existed are no money
+spent. What the agent did not see in that span is unobserved, also the hours of a GPU that a node should have and nobody
+ever saw. An hour that a workload held without using it is allocated idle, and still carries the workload's id. An hour
+that nobody held while the node was marked as out of service is drained: it was nobody's to use, so it is no waste.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...core.frame import Frame, parents
+from ..workloads.attribution import Attribution
+from ..workloads.inventory import Inventory
+from ..workloads.mig import whole_gpus
+
+COLUMNS = ["node", "gpu_uuid", "class", "workload_id", "gpu_hours"]
+
+
+def node_spans(frame: Frame, inventory: Inventory) -> pd.DataFrame:
+    """Per node: GPUs known to exist and the hours it is accounted for (columns ``gpu_count, span_hours``)."""
+    nodes = frame.nodes.set_index("node")
+    begin = np.maximum(frame.window.start, nodes["first_seen"].to_numpy(float))
+    known = [inventory.nodes[str(node)] for node in nodes.index]
+    # A node that was renamed goes on under its other name.
+    end = np.array([frame.window.end if one.end is None else min(one.end, frame.window.end) for one in known])
+    span = np.clip(end - begin, 0.0, None) / 3600
+    count = [float(one.gpu_count) for one in known]
+    return pd.DataFrame({"gpu_count": count, "span_hours": span}, index=nodes.index)
+
+
+def occupancy(
+    frame: Frame,
+    inventory: Inventory,
+    attribution: Attribution,
+    idle: pd.Series,
+    parts: npt.NDArray[np.float64] | None = None,
+) -> pd.DataFrame:
+    """Columns ``node, gpu_uuid, class, workload_id, gpu_hours``; a node's rows sum to GPU count x span hours.
+
+    `idle`: for every row of the frame's `gpu`, whether the GPU stood idle in it; `parts`: the part of a GPU whose hours
+    it stands for (`mig.row_parts`; None: all are whole): an instance's hours count as that part, under its GPU. Where
+    more was observed than the span holds (a clock that is off, a GPU that was replaced) the observed hours are scaled
+    down to it.
+    """
+    spans = node_spans(frame, inventory)
+    physical = whole_gpus(frame)
+    parts = np.ones(len(frame.gpu)) if parts is None else parts
+    observed = _observed(frame, attribution, idle, physical, parts=parts)
+    tables = [observed]
+    totals = observed.groupby("node")["gpu_hours"].sum() if not observed.empty else pd.Series(dtype=float)
+    per_gpu = (
+        observed.groupby(["node", "gpu_uuid"])["gpu_hours"].sum() if not observed.empty else pd.Series(dtype=float)
+    )
+    rest: list[dict[str, object]] = []
+    scale: dict[str, float] = {}
+    for node, row in spans.iterrows():
+        expected = float(row["gpu_count"]) * float(row["span_hours"])
+        total = float(totals.get(node, 0.0))
+        if total > expected:
+            scale[str(node)] = expected / total
+            continue
+        missing = expected - total
+        uuids = physical.loc[physical["node"] == node, "gpu_uuid"]
+        for uuid in uuids:
+            gap = min(max(float(row["span_hours"]) - float(per_gpu.get((node, uuid), 0.0)), 0.0), missing)
+            if gap > 0:
+                rest.append(_unobserved(str(node), uuid, gap))
+                missing -= gap
+        if missing > 1e-9:
+            rest.append(_unobserved(str(node), "", missing))
+    if scale and not observed.empty:
+        observed["gpu_hours"] *= observed["node"].map(scale).fillna(1.0)
+    if rest:
+        tables.append(pd.DataFrame(rest, columns=COLUMNS))
+    filled = [part for part in tables if not part.empty]
+    return pd.concat(filled, ignore_index=True)[COLUMNS] if filled else pd.DataFrame(columns=COLUMNS)
+
+
+def _unobserved(node: str, gpu_uuid: str, hours: float) -> dict[str, object]:
+    return {"node": node, "gpu_uuid": gpu_uuid, "class": "unobserved", "workload_id": None, "gpu_hours": hours}
+
+
+def _observed(
+    frame: Frame,
+    attribution: Attribution,
+    idle: pd.Series,
+    physical: pd.DataFrame,
+    *,
+    parts: npt.NDArray[np.float64],
+) -> pd.DataFrame:
+    places = attribution.places
+    if places.empty or frame.gpu.empty:
+        return pd.DataFrame(columns=COLUMNS)
+    at = places["row"].to_numpy(int)
+    table = pd.DataFrame(
+        {
+            "node": frame.gpu["node"].to_numpy()[at],
+            "gpu_uuid": frame.gpu["gpu_uuid"].to_numpy()[at],
+            "workload_id": places["workload_id"].to_numpy(),
+            "gpu_hours": places["seconds"].to_numpy(float) * parts[at] / 3600,
+        }
+    )
+    parent_of = parents(frame)
+    if parent_of:
+        keys = zip(table["node"], table["gpu_uuid"], strict=True)
+        table["gpu_uuid"] = [parent_of.get((str(n), str(u)), (n, u))[1] for n, u in keys]
+    owned = places["workload_id"].notna().to_numpy()
+    shared = places["shared"].to_numpy(bool)
+    drained = places["drained"].to_numpy(bool)
+    still = idle.to_numpy(bool)[at]
+    table["class"] = np.select(
+        [shared, drained, owned & still, owned],
+        ["shared", "drained", "allocated_idle", "workload"],
+        default="unallocated",
+    )
+    table = table[table["gpu_hours"] > 0].merge(physical, on=["node", "gpu_uuid"])
+    keys = ["node", "gpu_uuid", "class", "workload_id"]
+    return table.groupby(keys, dropna=False, sort=True)["gpu_hours"].sum().reset_index()[COLUMNS]

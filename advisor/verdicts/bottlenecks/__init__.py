@@ -1,0 +1,1 @@
+"""What holds a workload back, from its counters."""

@@ -1,0 +1,236 @@
+"""What holds a workload back: a question per row, in order, then shares of time.
+
+The order matters (a throttled GPU looks latency-bound, one that waits for the network looks idle), and the numbers
+are rules/bottlenecks.yaml's. Rows are hours or minutes, whose means blur what happened within. Three things bring it
+back: seconds counted in bins (how long a link was busy), correlations taken at 1 s (whether compute fell while it was),
+and the share of time the engine was active, by which means are scaled to the busy part. Where samples are longer than
+the parts of a step none of the three can tell, and levels are compared instead: the link's with compute's and memory's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ....rules.policy.thresholds import Threshold
+from ..hysteresis import courses, latched, settled
+from ..workloads.stragglers import Lateness, lateness
+from .links import Links
+
+Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Numbers = Mapping[str, Floats]
+
+# What each row is asked about. `label_c`, `label_m`: use over what the SKU sustains, assumed where nobody measured it.
+_MEASURES = (
+    "g", "sm", "o", "c", "v", "m", "n", "i", "p", "q", "u_n", "label_c", "label_m", "i_share", "n_share", "p_share",
+    "p_p95", "q_rank", "throttled", "clock_ratio", "tensor_fabric_correlation", "tensor_nvlink_correlation",
+    "period_strength", "rated_power", "cpu", "io_wait", "sample_seconds",
+)  # fmt: skip
+# Thresholds that are left upwards, not downwards; the rest of the levels are left downwards.
+_UPPER = frozenset({"throttled_clock_ratio"})
+# Rows with these labels are what they are, however short.
+_LOOSE = ("idle", "unknown")
+
+
+def label_rows(
+    gpu: pd.DataFrame, measures: pd.DataFrame, mine: pd.DataFrame, links: Links, thresholds: Mapping[str, Threshold]
+) -> tuple[pd.Series, pd.DataFrame]:
+    """The bottleneck of every row of the frame's `gpu`, ``unknown`` where too little is measured.
+
+    With it the measures, and what the judge of a workload needs beside them: `late`, `waiting` (flags) and `lost`
+    (share of time) of its rank beside the others, `starved` (an engine that rests although no link is in use),
+    `hostless` (the label were it not for the host), `coarse` (samples too long for correlations), `wire`, `wire_bytes`
+    (of the node's busiest port), `exchange` (`i`, of Ethernet where the job uses that), `lacks` (what is unknown of its
+    links where that keeps it from a label), and which GPU it is.
+
+    `mine`: which rows are whose (`Attribution.mine`).
+    """
+    t = {name: threshold.value for name, threshold in thresholds.items()}
+    r = {name: measures[name].to_numpy(float) for name in _MEASURES}
+    # A node without RDMA communicates over Ethernet, and so does a job anywhere whose collectives fell back to TCP.
+    r["i"] = np.where(links.apart, np.fmax(r["i"], links.ethernet), r["i"])
+    idle, fault = measures["idle"].to_numpy(bool), measures["fault"].to_numpy(bool)
+    ranks = lateness(gpu, measures, mine, t)
+    along = courses(gpu)
+    entering, leaving = (_answers(r, levels, fault, idle, ranks, links) for levels in (t, _leaving(t)))
+    masks = [latched(enter, stay, along) for (_, enter), (_, stay) in zip(entering, leaving, strict=True)]
+    names = [name for name, _ in entering]
+    chosen = np.select(masks, names, default="unknown").astype(object)
+    loose = np.isin(chosen.astype(str), _LOOSE)
+    label = settled(chosen, along, hold_seconds=t["hold_seconds"], loose=loose)
+    rest = [(mask, name) for mask, name in zip(masks, names, strict=True) if name != "host-input"]
+    hostless = np.select([mask for mask, _ in rest], [name for _, name in rest], default="unknown").astype(object)
+    about = {
+        "late": ranks.late, "waiting": ranks.waiting, "lost": ranks.lost, "hostless": hostless,
+        "starved": _starved(r, t, links), "wire": links.wire, "wire_bytes": links.wire_bytes, "exchange": r["i"],
+        "lacks": np.where(_works_thinly(r, t) & (label == "unknown") & ~fault, links.lacks, ""),
+        "coarse": r["sample_seconds"] > t["correlation_sample_max"],
+        **{name: gpu[name].to_numpy() for name in ("node", "gpu_uuid", "gpu_index")},
+    }  # fmt: skip
+    return pd.Series(label, index=measures.index), measures.assign(**about)
+
+
+def _leaving(t: Mapping[str, float]) -> dict[str, float]:
+    """The levels at which an answer that was yes becomes no: each easier to meet than the level that made it yes."""
+    share = t["leave_share"]
+    out = {}
+    for name, value in t.items():
+        if name in _UPPER:
+            out[name] = min(1.0, value / share)
+        elif name.endswith("_max"):
+            out[name] = value / share
+        else:
+            out[name] = value * share
+    # Resolution is no level: a correlation is as good at leaving as at entering.
+    out["correlation_sample_max"] = t["correlation_sample_max"]
+    return out
+
+
+def _answers(  # noqa: PLR0917
+    r: Numbers, t: Mapping[str, float], fault: Mask, idle: Mask, ranks: Lateness, links: Links
+) -> list[tuple[str, Mask]]:
+    """Every question with its answer per row; the first yes is the label."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        busy_share, compute, memory = _busy_use(r)
+        most = np.fmax(compute, memory)
+        # Coarse: what the link and the tensor cores do within a sample cannot be told apart by a correlation.
+        coarse = r["sample_seconds"] > t["correlation_sample_max"]
+        # A link that leads neither way and whose share of the waiting nobody saw: the data cannot tell who waits.
+        rival = np.fmax(np.nan_to_num(r["i"]), np.nan_to_num(r["u_n"]))
+        blurred = coarse & ranks.several & (r["sm"] >= t["spin_sm_min"])
+        clear = ~(coarse & (rival >= t["link_level"]) & (most < t["link_dominance"] * rival))
+        return [
+            ("unknown", fault),
+            ("idle", idle),
+            ("straggler", ranks.waiting),
+            ("throttled", (r["throttled"] / busy_share >= t["throttled_share"])
+             & (r["clock_ratio"] < t["throttled_clock_ratio"])
+             # At its rated power a GPU gives all it has, and its clock is what that power allows.
+             & ~(r["rated_power"] >= t["throttled_power_max"])),
+            ("network", _network(r, t, most, coarse)),
+            ("nvlink", _nvlink(r, t, most, coarse)),
+            ("pcie", _pcie(r, t, most, coarse)),
+            ("host-input", _host(r, t, links)),
+            ("straggler", _spin(r, t, links)),
+            ("hbm-bandwidth", clear & (memory >= t["hbm_util"]) & ~(memory < t["hbm_dominance"] * compute)),
+            ("compute", clear & (compute >= t["compute_util"]) & ~(compute < t["compute_dominance"] * memory)),
+            ("mixed", clear & (compute >= t["mixed_util"]) & (memory >= t["mixed_util"])),
+            ("network", _waits_on_wire(r, t, links, coarse)),
+            ("latency", _latency(r, t, links)),
+            # What is used most by a clear margin, though below the level at which it surely is the limit.
+            ("hbm-bandwidth", clear & (memory >= t["mixed_util"]) & (memory >= t["hbm_dominance"] * compute)),
+            # SMs that are full at half the work may poll for another rank: only short samples tell that from work.
+            ("compute", clear & ~blurred & (compute >= t["mixed_util"]) & (compute >= t["compute_dominance"] * memory)),
+        ]  # fmt: skip
+
+
+def _network(r: Numbers, t: Mapping[str, float], most: Floats, coarse: Mask) -> Mask:
+    often = (r["i_share"] >= t["network_share"]) | (
+        (r["q_rank"] >= t["network_wait_decile"]) & (r["q"] > 0) & (r["i"] >= t["network_share"])
+    )
+    return _link(
+        (r["i"], r["i_share"], r["tensor_fabric_correlation"]), often, t["network_correlation"], t, most, coarse
+    )
+
+
+def _nvlink(r: Numbers, t: Mapping[str, float], most: Floats, coarse: Mask) -> Mask:
+    often = r["n_share"] >= t["nvlink_share"]
+    link = (r["u_n"], r["n_share"], r["tensor_nvlink_correlation"])
+    return _link(link, often, t["nvlink_correlation"], t, most, coarse)
+
+
+def _link(  # noqa: PLR0917
+    link: tuple[Floats, Floats, Floats],
+    often: Mask,
+    falls: float,
+    t: Mapping[str, float],
+    most: Floats,
+    coarse: Mask,
+) -> Mask:
+    """A link binds where compute falls while it is busy, or, where nobody could see that, where it leads all else.
+
+    `link`: its level, the share of busy seconds, and the correlation of tensor activity with it, which `falls` bounds.
+    """
+    level, share, correlation = link
+    # The seconds it waits must outweigh those in which it computes: else the wait costs a little and binds nothing.
+    seen = often & (correlation < falls) & ~(most > np.fmax(share, level))
+    # Steps shorter than the sampling show no correlation, and means over many steps a false one.
+    blind = coarse | np.isnan(correlation)
+    return (seen & ~coarse) | (blind & _leads(level, t, most))
+
+
+def _leads(level: Floats, t: Mapping[str, float], most: Floats) -> Mask:
+    return (level >= t["link_level"]) & ~(level < t["link_dominance"] * most)
+
+
+def _pcie(r: Numbers, t: Mapping[str, float], most: Floats, coarse: Mask) -> Mask:
+    # The mean of an hour blurs copies that alternate with work: bursts at the limit, and enough of them.
+    bursts = (r["p_p95"] >= t["pcie_util"]) & (r["p_share"] >= t["pcie_share"])
+    often = ((r["p"] >= t["pcie_util"]) | bursts) & ~(most > np.fmax(r["p_share"], r["p"]))
+    return (often | (coarse & _leads(r["p"], t, most))) & ~(r["sm"] >= t["pcie_sm_max"])
+
+
+def _busy_use(r: Numbers) -> tuple[Floats, Floats, Floats]:
+    """The share of time at work, and the use of compute and memory meanwhile: an hour that served for half of its time
+    used the memory twice as hard in that half."""
+    busy = np.clip(np.where(np.isnan(r["g"]), 1.0, r["g"]), 0.05, 1.0)
+    return busy, np.fmax(r["label_c"], r["v"]) / busy, r["label_m"] / busy
+
+
+def _busiest(*levels: Floats) -> Floats:
+    """The highest level that is known; NaN where none is. Whether one that is not known matters, `Links` says."""
+    return np.fmax.reduce(levels)
+
+
+def _starved(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
+    busy = _busiest(r["n"], r["i"], r["p"]) >= t["host_link_max"]
+    return (r["g"] < t["host_engine_max"]) & ~busy & links.measured
+
+
+def _host(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
+    # A rhythm that carries most of what varies is a step's; a weaker one is found among any requests.
+    rhythm = r["period_strength"] >= t["host_period_min"]
+    cause = rhythm | (r["cpu"] >= t["host_cpu_min"]) | (r["io_wait"] >= t["host_io_wait_min"])
+    return _starved(r, t, links) & cause
+
+
+def _spin(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
+    busy = _busiest(r["n"], r["i"]) >= t["spin_link_max"]
+    return (
+        (r["sm"] >= t["spin_sm_min"])
+        & (r["c"] < t["spin_tensor_max"])
+        & ~(r["v"] >= t["spin_dram_max"])
+        & (r["m"] < t["spin_dram_max"])
+        & ~busy
+        # A rank that polls for another waits on a link that is silent, and that must have been seen.
+        & links.quiet(t["latency_link_max"])
+    )
+
+
+def _works_thinly(r: Numbers, t: Mapping[str, float], *, filled: bool = False) -> Mask:
+    """The engine is active and nothing that was measured on the GPU is used: launches, or a collective, take the time.
+
+    `filled`: whatever the SMs say, for a collective may fill them, and few exporters tell.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        _, compute, memory = _busy_use(r)
+        low = (compute < t["latency_util_max"]) & (memory < t["latency_util_max"])
+        # Large matrix products fill the SMs with few warps: occupancy speaks only where SM activity does not.
+        thin = (r["sm"] < t["latency_sm_max"]) | (np.isnan(r["sm"]) & (r["o"] < t["latency_occupancy_max"]))
+        return (r["g"] >= t["latency_engine_min"]) & low & (thin | filled)
+
+
+def _waits_on_wire(r: Numbers, t: Mapping[str, float], links: Links, coarse: Mask) -> Mask:
+    """Nothing on the GPU is used, and the wire is: where nobody could see compute fall meanwhile, that is the wait."""
+    blind = coarse | np.isnan(r["tensor_fabric_correlation"])
+    return _works_thinly(r, t, filled=True) & links.spans & blind & (links.wire >= t["network_wait_min"])
+
+
+def _latency(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
+    # A link used as much as that may be what it waits for, and so may one that nobody saw.
+    busy = _busiest(r["n"], r["i"], r["p"], r["u_n"]) >= t["latency_util_max"]
+    return _works_thinly(r, t) & ~busy & links.quiet(t["latency_link_max"])

@@ -1,0 +1,69 @@
+"""What inference servers say of their KV cache: whether a workload is short of memory, whatever limits its time.
+
+Capacity is no label of its own: an engine whose cache is full still spends its time on memory bandwidth or compute. It
+is an overlay, a sentence in the evidence, and tells that more memory would let more requests in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ...core.advice_types import BottleneckVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """`kv_p95`: 95th percentile of the KV cache in use (0..1, to a percent; None: no server told), over all servers of
+    the workload; `preemptions`: requests thrown out for want of room (None: not told)."""
+
+    kv_p95: float | None
+    preemptions: float | None
+    hours: float
+
+
+def capacity_of(serving: pd.DataFrame, workload_id: str) -> Capacity | None:
+    """What the servers of a workload told (`Frame.serving`); None where none did."""
+    if serving.empty:
+        return None
+    own = serving[serving["workload_id"] == workload_id]
+    if own.empty:
+        return None
+    # A page that answers may be read twice, a usage above all cannot be: such rows tell nothing.
+    known = own[(own["kv_percent"] >= 0) & (own["kv_percent"] <= 100) & (own["samples"] > 0)].sort_values("kv_percent")
+    level: float | None = None
+    if not known.empty:
+        passed = known["samples"].cumsum().to_numpy(float)
+        level = float(known["kv_percent"].to_numpy(float)[np.searchsorted(passed, 0.95 * passed[-1])]) / 100
+    preempted = own["preemptions"].dropna()
+    return Capacity(level, float(preempted.sum()) if len(preempted) else None, float(own["seconds"].sum()) / 3600)
+
+
+def tokens_of(serving: pd.DataFrame, workload_id: str) -> float | None:
+    """Tokens that the servers of a workload generated in the window; None where none told."""
+    if serving.empty or "generated_tokens" not in serving:
+        return None
+    told = serving.loc[serving["workload_id"] == workload_id, "generated_tokens"].dropna()
+    return float(told.sum()) if len(told) else None
+
+
+def with_capacity(verdict: BottleneckVerdict, capacity: Capacity | None, kv_p95_min: float) -> BottleneckVerdict:
+    """The verdict with the overlay ``hbm-capacity`` in its evidence, where the cache is full or requests were thrown
+    out of it; unchanged otherwise."""
+    if capacity is None:
+        return verdict
+    said = []
+    if capacity.kv_p95 is not None and capacity.kv_p95 > kv_p95_min:
+        said.append(
+            f"hbm-capacity: its KV cache is {capacity.kv_p95:.0%} full at the 95th percentile of "
+            f"{capacity.hours:.0f} h."
+        )
+    if capacity.preemptions is not None and capacity.preemptions >= 1:
+        said.append(
+            f"hbm-capacity: {capacity.preemptions:.0f} requests lost their place in the KV cache in "
+            f"{capacity.hours:.0f} h."
+        )
+    return dataclasses.replace(verdict, evidence=(*verdict.evidence, *said)) if said else verdict

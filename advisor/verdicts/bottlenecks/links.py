@@ -1,0 +1,266 @@
+"""What work may wait for beside its GPU: the links inside its node and the ports between nodes, and what is known of
+them.
+
+A collective's kernel keeps the engine busy and a few SMs active while tensor cores and memory rest. In a mean over many
+steps that looks exactly like work that waits for launches, except for the bytes on the links. So silence must be seen:
+a link that nobody measured is neither quiet nor busy. A node's wires are known where every port was read, its RDMA
+ports among them, or where it is known to have none.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...core.frame import Frame
+from ..utilization import at_rows
+from ..workloads.attribution import Attribution, Session
+from ..workloads.mig import whole_gpus
+from ..workloads.sku_lookup import GpuCatalog, GpuIndex
+
+Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+Texts = npt.NDArray[np.object_]
+
+# Schedulers that name all nodes of a job. A pod or a process may be one of several that work together.
+_WHOLE_JOBS = frozenset({"slurm"})
+# What operators of distributed jobs append to the job's name, by the pod's part in it.
+PART = re.compile(r"-(master|worker|launcher|chief|leader|ps)$")
+# Workloads of one series whose lives begin within this time of one another may be parts of one job.
+_TOGETHER_SECONDS = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Per row of the frame's `gpu`.
+
+    `inside`: its workload has several GPUs of this node; `spans`: it is on several nodes, or has its node to itself and
+    may be a part of a job on several, which only some schedulers rule out; `apart`: it is on several. `wire`: the
+    busiest port of the node, its mean rate over what an exchange can reach at most (NaN: no port was read);
+    `wire_bytes`: bytes per second of the one that carries most; `ethernet`: the busiest of plain Ethernet, over its
+    line rate. `wire_known`, `wire_quiet`: whether every port was read, and carried next to nothing. `within`: NVLink
+    where the GPU has it, else PCIe, as a share of what it sustains (NaN: not measured). `lacks`: what is not known that
+    would tell (keys of `SETTLES`, with commas), empty for nothing.
+    """
+
+    inside: Mask
+    spans: Mask
+    apart: Mask
+    wire: Floats
+    wire_bytes: Floats
+    ethernet: Floats
+    wire_known: Mask
+    wire_quiet: Mask
+    within: Floats
+    lacks: Texts
+
+    @property
+    def measured(self) -> Mask:
+        """Whether nothing that its work could wait for is unknown. A resting engine runs no collective, so a job that
+        only may span nodes needs no more than its own."""
+        return (~self.inside | ~np.isnan(self.within)) & (~self.apart | self.wire_known)
+
+    def quiet(self, within_max: float) -> Mask:
+        """Whether everything that its work could wait for is known and next to unused."""
+        inside = ~self.inside | (self.within < within_max)
+        return inside & (~self.spans | self.wire_quiet)
+
+
+@dataclass(frozen=True, slots=True)
+class WireRule:
+    """When a wire is quiet (rules/bottlenecks.yaml): ratios of the line rate, bytes per second."""
+
+    quiet_max: float
+    quiet_bytes_max: float
+    tcp_bytes_max: float
+    used_min: float
+
+
+def links_of(  # noqa: PLR0917
+    frame: Frame, index: GpuIndex, rows: pd.DataFrame, attribution: Attribution, catalog: GpuCatalog, rule: WireRule
+) -> Links:
+    """`rows`: the frame's measures. Linear in the rows of the frame."""
+    gpu = frame.gpu
+    inside, spans, apart, job = _works(frame, attribution)
+    rdma = _rdma(frame, catalog)
+    wires = _wires(frame, rdma, rule)
+    at = at_rows(gpu, wires) if not wires.empty else wires.reindex(range(len(gpu)))
+    found = {name: at[name].to_numpy(float) for name in _WIRES}
+    known = found["known"] == 1.0
+    # RDMA ports that carry nothing of a job on several nodes are not the ones it uses; then Ethernet must be seen.
+    used = (found["rdma"] >= rule.used_min) | (found["has_ethernet"] == 1.0)
+    known &= used | ~spans
+    quiet = known & (found["loud"] == 0.0)
+    # What one node of a job does not tell, the others' silence does not either.
+    known, quiet = (_all_of(mask, gpu, job) for mask in (known, quiet))
+    sku = index.per_row(gpu)
+    has_nvlink = sku["nvlink"].notna().to_numpy(bool)
+    named = sku["pcie"].notna().to_numpy(bool)
+    nvlink, pcie = rows["u_n"].to_numpy(float), rows["p"].to_numpy(float)
+    within = np.where(has_nvlink, nvlink, np.where(named, pcie, np.nan))
+    lacks = np.full(len(gpu), "", dtype=object)
+    told = (
+        ("nvlink", inside & has_nvlink & np.isnan(nvlink)),
+        ("pcie", inside & ~has_nvlink & np.isnan(within)),
+        ("ports", spans & ~(found["ports"] > 0)),
+        ("rdma", spans & (found["ports"] > 0) & (found["sure"] != 1.0)),
+        ("ethernet", spans & (found["sure"] == 1.0) & ~used),
+        ("gap", spans & (found["sure"] == 1.0) & used & ~known),
+    )
+    for name, mask in told:
+        lacks = np.where(mask & (lacks != ""), lacks + "," + name, np.where(mask, name, lacks))
+    return Links(
+        inside=inside, spans=spans, apart=apart, wire=found["wire"], wire_bytes=found["bytes"],
+        ethernet=found["ethernet"],
+        wire_known=known, wire_quiet=quiet, within=within, lacks=lacks,
+    )  # fmt: skip
+
+
+_WIRES = ("wire", "bytes", "ethernet", "rdma", "ports", "known", "loud", "has_ethernet", "sure")
+
+
+def _wires(frame: Frame, rdma: Mapping[str, bool], rule: WireRule) -> pd.DataFrame:
+    """By node, moment and length of row: what its ports carried, and whether all of them were read."""
+    keys = ["node", "ts", "interval_seconds"]
+    # What is told to be storage's carries no exchange.
+    ports = frame.fabric[frame.fabric["role"] != "storage"] if not frame.fabric.empty else frame.fabric
+    if ports.empty:
+        return pd.DataFrame(columns=list(_WIRES), dtype=float)
+    plain = (ports["link_layer"] == "Ethernet") & (ports["role"] != "compute")
+    line = ports["line_rate_bytes_per_second"]
+    line = line.where(line > 0)
+    used = ports["util_mean"]
+    bytes_ = ports[["tx_bytes_per_second_mean", "rx_bytes_per_second_mean"]]
+    # One direction alone may be the quiet one.
+    rate = bytes_.max(axis=1, skipna=False).fillna(used * line)
+    reach = line.where(~plain, line.fillna(np.inf).clip(upper=rule.tcp_bytes_max))
+    use = (rate / reach).fillna(used.where(~plain))
+    # Of a port whose speed nobody tells, the share is the least that it can be; only few bytes are surely quiet.
+    quiet = (use <= rule.quiet_max) & (line.notna() | (rate <= rule.quiet_bytes_max))
+    read, down = use.notna(), ports["active_fraction"] == 0.0
+    port = ports["device"].astype(str) + "/" + ports["port"].astype(str)
+    ever = (read | ~down).groupby([ports["node"], port]).transform("any")
+    table = pd.DataFrame(
+        {
+            **{key: ports[key] for key in keys},
+            "wire": use, "bytes": rate,
+            "ethernet": (rate / line).fillna(use).where(plain).clip(upper=1.0), "rdma": use.where(~plain),
+            "ports": read.astype(float), "settled": (read | down).where(ever, False).astype(float),
+            "loud": (read & ~quiet).astype(float), "has_ethernet": (plain & read).astype(float),
+            "is_rdma": (~plain & read).astype(float),
+        }
+    )  # fmt: skip
+    by = table.groupby(keys)
+    out = by[["wire", "bytes", "ethernet", "rdma", "loud", "has_ethernet", "is_rdma"]].max()
+    out["ports"] = by["ports"].sum()
+    count = port[ever].groupby(ports["node"][ever]).nunique()
+    node = out.index.get_level_values("node")
+    expected = pd.Series(node.map(count.to_dict()), index=out.index).fillna(0.0)
+    has = pd.Series(node.map(rdma), index=out.index, dtype=object)
+    sure = (out["is_rdma"] == 1.0) | (has == False)  # noqa: E712 - None: not known
+    # Where it is said to have none and shows one, or the other way round, what is seen counts.
+    out["sure"] = sure.astype(float)
+    out["known"] = (sure & (out["ports"] > 0) & (by["settled"].sum() >= expected)).astype(float)
+    return out[list(_WIRES)]
+
+
+def _rdma(frame: Frame, catalog: GpuCatalog) -> dict[str, bool]:
+    """Whether a node has RDMA ports: by the catalog, else where a source looked for them and found none."""
+    out: dict[str, bool] = {}
+    absences = frame.absences
+    if not absences.empty:
+        out |= dict.fromkeys(absences.loc[absences["reason"] == "no-fabric", "node"].astype(str), False)
+    for node, name in zip(frame.nodes["node"], frame.nodes["node_sku"], strict=True):
+        sku = catalog.node(name) if isinstance(name, str) and name else None
+        if sku is not None and sku.fabric.rdma is not None:
+            out[str(node)] = sku.fabric.rdma
+    return out
+
+
+def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, Ints]:
+    """Per row, whether its workload has several GPUs of this node, may span nodes, surely does, and then the number of
+    its job (-1: none)."""
+    count = len(frame.gpu)
+    inside, spans, surely = (np.zeros(count, dtype=np.bool_) for _ in range(3))
+    sessions = {one.workload_id: one for one in attribution.sessions}
+    mates = _mates(attribution.sessions)
+    job, numbers = np.full(count, -1, dtype=np.intp), {}
+    per_node = whole_gpus(frame).groupby("node").size().to_dict()
+    node = frame.gpu["node"].to_numpy()
+    for key, own in attribution.mine.groupby("workload_id", sort=False):
+        session = sessions.get(str(key))
+        if session is None:
+            continue
+        at = own["row"].to_numpy(int)
+        held: dict[str, int] = {}
+        for name, _ in session.gpus:
+            held[name] = held.get(name, 0) + 1
+        apart = len(session.nodes) > 1 or session.workload_id in mates
+        whole = session.scheduler in _WHOLE_JOBS
+        here = node[at]
+        several = np.array([held.get(str(one), 0) > 1 for one in here], dtype=np.bool_)
+        filled = np.array([held.get(str(one), 0) >= per_node.get(one, 1) for one in here], dtype=np.bool_)
+        inside[at] |= several
+        spans[at] |= apart | (several & filled & (not whole))
+        surely[at] |= apart
+        if apart:
+            name = mates.get(session.workload_id, session.workload_id)
+            job[at] = numbers.setdefault(name, len(numbers))
+    return inside, spans, surely, job
+
+
+def _all_of(mask: Mask, gpu: pd.DataFrame, job: Ints) -> Mask:
+    """Whether it holds in all rows of the same job and moment; a row without a job speaks for itself."""
+    at = np.nonzero(job >= 0)[0]
+    if not len(at):
+        return mask
+    own = gpu.iloc[at]
+    keys = [job[at], own["ts"].to_numpy(float), own["interval_seconds"].to_numpy(float)]
+    out = mask.copy()
+    out[at] = pd.Series(mask[at]).groupby(keys).transform("min").to_numpy(bool)
+    return out
+
+
+def _mates(sessions: Sequence[Session]) -> dict[str, str]:
+    """Workloads that may be parts of one job, with the job's name: of one name (but for their part in it), and begun
+    together on several nodes.
+
+    Schedulers that name all nodes of a job need no such guess.
+    """
+    by_name: dict[tuple[str | None, str], list[Session]] = {}
+    for one in sessions:
+        if one.scheduler not in _WHOLE_JOBS:
+            by_name.setdefault((one.namespace, PART.sub("", one.name)), []).append(one)
+    found: dict[str, str] = {}
+    for key, group in by_name.items():
+        if len({one.nodes for one in group}) < 2:
+            continue
+        group.sort(key=lambda one: one.first_seen)
+        for before, after in itertools.pairwise(group):
+            if after.first_seen - before.first_seen <= _TOGETHER_SECONDS and set(before.nodes) != set(after.nodes):
+                found |= dict.fromkeys((before.workload_id, after.workload_id), f"{key[0]}/{key[1]}")
+    return found
+
+
+# What would settle it, by what is lacking. The names are those of the exporters' own options and counters.
+SETTLES = {
+    "nvlink": "NVLink traffic is not measured: add the lines of DCGM_FI_PROF_NVLINK_TX_BYTES and "
+    "DCGM_FI_PROF_NVLINK_RX_BYTES to dcgm-exporter's CSV of counters (-f), or run the agent.",
+    "pcie": "PCIe traffic is not measured: add the lines of DCGM_FI_PROF_PCIE_TX_BYTES and "
+    "DCGM_FI_PROF_PCIE_RX_BYTES to dcgm-exporter's CSV of counters (-f), or run the agent.",
+    "ports": "No network port of its nodes is measured: run node_exporter with --collector.netdev, "
+    "--collector.netclass and --collector.infiniband, or the agent.",
+    "rdma": "Nothing tells whether its nodes have InfiniBand: run node_exporter with --collector.infiniband (and keep "
+    "node_scrape_collector_success), or label the nodes with their instance type.",
+    "ethernet": "Its InfiniBand ports carry nothing, so it may exchange over Ethernet, which is not measured: run "
+    "node_exporter with --collector.netdev and --collector.netclass.",
+    "gap": "A network port of its nodes was not read for part of the time: see that node_exporter is scraped "
+    "throughout.",
+}

@@ -1,0 +1,1 @@
+"""What a workload is: training, serving, idle and the others."""

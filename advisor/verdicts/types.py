@@ -1,0 +1,180 @@
+"""What the telemetry of a window says: every workload's verdict, every node's facts, every GPU-hour's place.
+
+This is what `advisor/moves` reads. Nothing here knows a price: each workload's `cost_usd` is None until money fills it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..core.advice_types import WorkloadVerdict
+from ..core.frame import Window
+from .soundness import Doubt
+from .workloads.inventory import Inventory
+
+
+@dataclass(frozen=True, slots=True)
+class FabricFacts:
+    """What a node's compute fabric carried in the window.
+
+    `ports_compute`, `ports_other`: ports as ``device/port``; only the compute ports count in the figures below
+    (storage and management traffic hides nothing). `readable`: whether the compute fabric could be judged at all; if
+    not, `reason` is the sentence that says why (no compute port, no counters, a port not ACTIVE: down is not silent).
+    `util_p995`: the 99.5th percentile of seconds of max(tx, rx) over line rate, the largest of the compute ports, an
+    upper bound (the upper edge of its bin); `util_max`: the highest second seen. `hours`: hours of the window in which
+    the fabric was observed (the least observed compute port). `last_active_ts`: end (Unix seconds) of the last
+    interval in which any compute port exceeded 1 % of its line rate, looked up beyond the window as far as the hours
+    reach; None: never seen active. `line_rate_bytes_per_second`: one way, the sum over the compute ports.
+    `hours_known`: hours of data of the fabric there are at all, for "silent since records began". `still_share`: share
+    of the observed time in which not a byte was counted on some compute port.
+    """
+
+    ports_compute: tuple[str, ...]
+    ports_other: tuple[str, ...]
+    readable: bool
+    reason: str | None
+    util_p995: float | None
+    util_max: float | None
+    hours: float
+    last_active_ts: float | None
+    line_rate_bytes_per_second: float | None
+    link_layer: str | None = None
+    hours_known: float = 0.0
+    still_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """One node in the window. `gpu_sku`: the catalog's name, None where it has none (`gpu_name`: the driver's).
+
+    `hours_observed`: observed GPU-hours over its GPU count. `span_hours`: hours the node is accounted for, from
+    max(window start, first seen) to the window's end: hours before a node existed are not money.
+    `fabric` None: the node shows no fabric port at all.
+    """
+
+    node: str
+    cluster: str
+    provider: str | None
+    region: str | None
+    node_sku: str | None
+    node_sku_source: str | None
+    gpu_sku: str | None
+    gpu_count: int
+    first_seen: float
+    last_seen: float
+    hours_observed: float
+    fabric: FabricFacts | None
+    span_hours: float = 0.0
+    gpu_name: str | None = None
+    nvlink_util_p995: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BareGpu:
+    """A GPU's hours of the window that no workload accounts for, or a MIG instance's.
+
+    `part`: the part of a GPU that it is, 1 for a whole one; its hours are that part of its time. `parent_uuid`,
+    `profile`: of an instance. `hours`: observed GPU-hours without a workload. `idle_hours`: those in which it met the
+    definition of idle.
+    `engine_mean`, `engine_max`, `dram_mean`: over those hours, ratios; None: not measured.
+    `power_mean_watts`, `idle_power_watts`: drawn, and the idle power it is held against.
+    `mem_used_ratio`: mean memory in use over the total. `busy_hours`: those in which it worked for somebody whom
+    nothing names, of intervals that no workload was on at any time and of work that was inferred from its activity.
+    `held_hours`: of the former, those in which somebody's memory lay on it. `telemetry_fault`: why
+    the signals contradict one another, if they do; then no verdict of idleness holds.
+    """
+
+    node: str
+    gpu_uuid: str
+    gpu_sku: str | None
+    hours: float
+    idle_hours: float
+    engine_mean: float | None
+    engine_max: float | None
+    dram_mean: float | None
+    power_mean_watts: float | None
+    idle_power_watts: float | None
+    mem_used_ratio: float | None
+    first_ts: float
+    last_ts: float
+    telemetry_fault: str | None = None
+    busy_hours: float = 0.0
+    held_hours: float = 0.0
+    part: float = 1.0
+    parent_uuid: str | None = None
+    profile: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MigInstance:
+    """One MIG instance that was there at the window's end. `compute`, `memory`: its slices; None: not known.
+
+    `held`: ids of the workloads that held it then.
+    """
+
+    node: str
+    gpu_uuid: str
+    parent_uuid: str
+    profile: str
+    compute: int | None
+    memory: int | None
+    held: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """All that is known of a window before any move is thought of.
+
+    `workloads`: one each (restarts of a series stay apart; `series_id` joins them), the largest first.
+    `occupancy`: columns ``node, gpu_uuid, class, workload_id, gpu_hours`` (`accounting`); class is
+    workload, shared, allocated_idle, unallocated, drained or unobserved, and a node's rows sum to GPU count x
+    `span_hours`.
+    `usage`: one row per workload, GPU and interval, for predictions: ``workload_id, node, gpu_uuid, ts, seconds``
+    (observed by this workload), ``u_c, u_m, u_n, u_i, u_p`` (use relative to what the SKU sustains, NaN: unknown),
+    ``c, m, n, i, p`` (relative to the peak), ``g, g_max`` (engine active, mean and highest), ``sm``, ``clock_ratio``,
+    ``lost`` (share of time its waiting ranks lose to a late one), ``duty``, ``tensor_nvlink_correlation``,
+    ``tensor_fabric_correlation``, ``bottleneck`` (label of that row), ``mem_used_ratio``, ``power_watts``.
+    `waste_ready`: workload id -> whether the hours of its series reach the coverage floor for waste verdicts (a service
+    that is started anew every day is still the same service); where not, the verdict's evidence says from when one will
+    be possible.
+    `inventory`: every GPU that exists, and what was observed of it. `instances`: the MIG instances at the window's end.
+    `doubts`: readings that were not believed, by GPU and metric (advisor/verdicts/soundness.py).
+    """
+
+    window: Window
+    workloads: tuple[WorkloadVerdict, ...]
+    nodes: tuple[NodeFacts, ...]
+    bare: tuple[BareGpu, ...]
+    occupancy: pd.DataFrame
+    usage: pd.DataFrame
+    waste_ready: Mapping[str, bool]
+    notes: tuple[str, ...] = ()
+    inventory: Inventory = field(default_factory=Inventory)
+    doubts: tuple[Doubt, ...] = ()
+    instances: tuple[MigInstance, ...] = ()
+
+    def node(self, name: str) -> NodeFacts | None:
+        return self._nodes.get(name)
+
+    def usage_of(self, ids: Iterable[str]) -> pd.DataFrame:
+        """The rows of `usage` of these workloads, in its order."""
+        parts = [self._usage_rows[key] for key in ids if key in self._usage_rows]
+        return self.usage.iloc[np.sort(np.concatenate(parts)) if parts else []]
+
+    @cached_property
+    def _nodes(self) -> dict[str, NodeFacts]:
+        return {n.node: n for n in reversed(self.nodes)}
+
+    @cached_property
+    def _usage_rows(self) -> dict[str, npt.NDArray[np.intp]]:
+        """Workload id -> positions of its rows: looked up for each workload, where a search would take all rows."""
+        if self.usage.empty:
+            return {}
+        found = self.usage.groupby("workload_id", sort=False).indices
+        return {str(key): np.asarray(at, dtype=np.intp) for key, at in found.items()}

@@ -1,0 +1,1 @@
+"""Which workloads there are, on which GPUs, in which phases."""

@@ -1,0 +1,99 @@
+"""Which catalog entry each GPU is, and the peaks its rows are held against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import pandas as pd
+
+from ....rules.catalog.types import GpuSku, NodeSku
+from ...core.frame import Frame
+from ...core.records import Record, records
+
+PEAKS = ("tensor_reference_hertz", "boost_hertz", "nvlink", "pcie", "power_limit", "tdp", "eta_c", "eta_m", "eta_link")
+
+
+class GpuCatalog(Protocol):
+    """What verdicts need of the catalog: all its GPUs, one by its name or an alias, a node, and how many GPUs that has;
+    None where it lacks it."""
+
+    @property
+    def gpus(self) -> Mapping[str, GpuSku]: ...
+
+    def gpu(self, name: str, /) -> GpuSku | None: ...
+
+    def node(self, name: str, /) -> NodeSku | None: ...
+
+    def node_gpu_count(self, name: str, /) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class GpuIndex:
+    """The GPUs of a frame: `table` is indexed by (node, gpu_uuid) with ``name`` (SKU, or the driver's name) and peaks.
+
+    `skus`: (node, gpu_uuid) -> catalog entry; `unknown`: driver names that the catalog lacks.
+    """
+
+    table: pd.DataFrame
+    skus: dict[tuple[str, str], GpuSku | None]
+    unknown: tuple[str, ...]
+
+    def sku(self, node: str, gpu_uuid: str) -> GpuSku | None:
+        return self.skus.get((node, gpu_uuid))
+
+    def per_row(self, gpu: pd.DataFrame) -> pd.DataFrame:
+        """Name and peaks at every row of `gpu`."""
+        keys = pd.MultiIndex.from_arrays([gpu["node"], gpu["gpu_uuid"]])
+        return self.table.reindex(keys).set_axis(gpu.index)
+
+
+def index_gpus(frame: Frame, catalog: GpuCatalog) -> GpuIndex:
+    """Look every GPU up once: by the SKU the agent found, else by the driver's name."""
+    found: dict[str, GpuSku | None] = {}
+    skus: dict[tuple[str, str], GpuSku | None] = {}
+    unknown: dict[str, None] = {}
+    rows = []
+    for gpu in records(frame.gpus):
+        words = [w for w in (gpu["sku"], gpu["name"]) if isinstance(w, str) and w]
+        sku = None
+        for word in words:
+            if word not in found:
+                found[word] = catalog.gpu(word)
+            sku = sku or found[word]
+        if sku is None and words:
+            unknown[words[-1]] = None
+        key = (str(gpu["node"]), str(gpu["gpu_uuid"]))
+        skus[key] = sku
+        rows.append((key, sku.name if sku else words[-1] if words else "unknown", *_peaks(sku, gpu)))
+    table = pd.DataFrame(
+        [row[1:] for row in rows],
+        columns=["name", *PEAKS],
+        index=pd.MultiIndex.from_tuples([row[0] for row in rows], names=["node", "gpu_uuid"]) if rows else None,
+    )
+    table[list(PEAKS)] = table[list(PEAKS)].astype(float)
+    if rows:
+        table = table[~table.index.duplicated(keep="last")]
+    return GpuIndex(table, skus, tuple(unknown))
+
+
+def _peaks(sku: GpuSku | None, gpu: Record) -> tuple[float | None, ...]:
+    achieved = sku.achieved if sku else None
+    limit = _number(gpu["power_limit_watts"]) or (sku.tdp_watts if sku else None)
+    return (
+        sku.tensor_reference_hertz if sku else None,
+        sku.boost_hertz if sku else None,
+        # The driver's own count of links is the truth of this node; a bridge may be missing that the SKU could have.
+        _number(gpu["nvlink_bytes_per_second"]) or (sku.nvlink_bytes_per_second if sku else None),
+        sku.pcie_bytes_per_second if sku else None,
+        limit,
+        sku.tdp_watts if sku else None,
+        achieved.bf16_gemm if achieved else None,
+        achieved.mem if achieved else None,
+        achieved.link_allreduce if achieved else None,
+    )
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and value > 0 else None

@@ -1,0 +1,1 @@
+"""What a screen, a page or a card shows, as values."""

@@ -1,0 +1,206 @@
+"""How much of a window was observed and judged, in words: what was not observed is named, and is no zero."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..core import formatting as words
+from ..core.advice_types import Advice, Summary, Unobserved
+from ..core.timestamps import day, minute
+
+NOT_OBSERVED = "Not observed"
+HEADS = ("node", "GPUs", "reason", "cost")
+# Below this share of the hours something is missing, and it is said; what is left is what clocks and scrapes differ by.
+WHOLE_MIN = 0.999
+_SHORT_HOURS = 48.0  # shorter windows are told in hours
+
+
+def window_words(advice: Advice) -> str:
+    """``2026-11-02 to 2026-11-16 UTC (7 of 14 days observed, 168 of 336 h)``."""
+    return f"{day(advice.start)} to {day(advice.end)} UTC ({observed_time(advice)})"
+
+
+def observed_time(advice: Advice) -> str:
+    """``14 of 14 days observed``; where hours are missing with the hours; the length alone where nothing is told."""
+    seen = advice.summary.observed_hours
+    window = (advice.end - advice.start) / 3600
+    short = window < _SHORT_HOURS
+    if seen is None:
+        return f"{_down(window, 1)} h" if short else f"{_down(window / 24, 1)} days"
+    if seen >= WHOLE_MIN * window:
+        seen = window
+    in_hours = f"{_down(seen, 1)} of {_down(window, 1)} h"
+    if short or seen < _SHORT_HOURS:
+        return f"{in_hours} observed"
+    told = f"{_down(seen / 24, 1)} of {_down(window / 24, 1)} days observed"
+    return told if seen >= window else f"{told}, {in_hours}"
+
+
+def sentences(advice: Advice) -> str:
+    """What was observed, and of how much of it waste was judged."""
+    s = advice.summary
+    told = f"{observed_time(advice)}; {size_words(s)}."
+    if s.nothing_judged and s.gpu_count:
+        return f"{told} {why_not_judged(s)}"
+    return f"{told} Waste was {judged_of(s)}." if s.partly_judged else told
+
+
+def size_words(summary: Summary, below: str = "") -> str:
+    """``70 GPUs, 62 observed, 8 not observed; 23,520 GPU-hours, 48 % observed``; ``all 16 GPUs, 5,376 GPU-hours`` where
+    nothing is missing. `below`: what follows the count of what was not observed."""
+    gpus, hours = gpus_words(summary), hours_words(summary)
+    if not summary.unobserved and "observed" not in hours:
+        return f"{gpus.removesuffix(' observed')}, {hours}"
+    return f"{gpus}{below if summary.unobserved else ''}; {hours}"
+
+
+def gpus_words(summary: Summary) -> str:
+    """``70 GPUs, 62 observed, 8 not observed``; ``all 16 GPUs observed``."""
+    count, dark = summary.gpu_count, summary.unobserved_gpu_count
+    gpus = "1 GPU" if count == 1 else f"{count:,} GPUs"
+    if summary.observed_hours is None or not count:
+        return gpus
+    if not dark:
+        return f"all {gpus} observed" if count > 1 else f"{gpus} observed"
+    return f"{gpus}, {max(count - dark, 0):,} observed, {dark:,} not observed"
+
+
+def hours_words(summary: Summary) -> str:
+    """``5,376 GPU-hours, 48 % observed``; the share only where some are missing."""
+    told = words.hours(summary.gpu_hours)
+    seen = summary.observed_gpu_hours
+    if seen is None or summary.gpu_hours <= 0 or seen >= 0.995 * summary.gpu_hours:
+        return told
+    share = seen / summary.gpu_hours
+    return f"{told}, {'under 1' if 0 < share < 0.01 else math.floor(share * 100)} % observed"
+
+
+def short_words(advice: Advice) -> str:
+    """What is missing, for a subject line; empty where everything was observed."""
+    s = advice.summary
+    parts = []
+    window = (advice.end - advice.start) / 3600
+    if s.observed_hours is not None and s.observed_hours < WHOLE_MIN * window:
+        parts.append(observed_time(advice).partition(",")[0])
+    if s.unobserved:
+        parts.append(f"{s.unobserved_gpu_count:,} of {s.gpu_count:,} GPUs not observed")
+    return ", ".join(parts)
+
+
+def wasted_words(summary: Summary) -> str:
+    """Dollars of waste, and of how many GPUs they are known; what was not judged is called so."""
+    if summary.wasted_usd is None and summary.nothing_judged:
+        return not_judged(summary)
+    told = words.usd(summary.wasted_usd)
+    return f"{told} ({judged_of(summary)})" if summary.partly_judged and summary.wasted_usd is not None else told
+
+
+def recoverable_words(summary: Summary) -> str:
+    """Cash a month with its spread, and of how many GPUs it is known; what was not judged is called so."""
+    if summary.recoverable_usd_per_month is None and summary.nothing_judged:
+        return not_judged(summary)
+    told = words.recoverable(summary)
+    known = summary.partly_judged and summary.recoverable_usd_per_month is not None
+    return f"{told}, {judged_of(summary)}" if known else told
+
+
+def not_judged(summary: Summary) -> str:
+    """``not judged yet; possible from 2026-11-10 09:00 UTC``."""
+    if summary.judged_from is None:
+        return "not judged"
+    return f"not judged yet; possible from {minute(summary.judged_from)}"
+
+
+def judged_of(summary: Summary) -> str:
+    """``judged on 12 of 40 GPUs``."""
+    return f"judged on {summary.judged_gpu_count:,} of {summary.gpu_count:,} GPUs"
+
+
+def why_not_judged(summary: Summary) -> str:
+    """A sentence: no GPU was observed for long enough, and when one will have been."""
+    floor = f" for the {summary.floor_hours:g} h that it takes" if summary.floor_hours is not None else " long enough"
+    later = f" A verdict is possible from {minute(summary.judged_from)}." if summary.judged_from is not None else ""
+    return f"Waste was not judged: no GPU was observed{floor}.{later}"
+
+
+def nothing_found(advice: Advice) -> str:
+    """No finding, in a sentence that does not claim more than was judged."""
+    s = advice.summary
+    if s.nothing_judged and s.gpu_count:
+        return why_not_judged(s)
+    if s.partly_judged:
+        return (
+            f"No waste was found on the {s.judged_gpu_count:,} of {s.gpu_count:,} GPUs that were judged; the others "
+            "were not observed long enough."
+        )
+    return words.nothing_found(advice.notes)
+
+
+def nothing_found_short(advice: Advice) -> str:
+    """`nothing_found` for a narrow place."""
+    s = advice.summary
+    if s.nothing_judged and s.gpu_count:
+        return not_judged_short(s)
+    return f"No waste was found ({judged_of(s)})." if s.partly_judged else words.nothing_found(advice.notes)
+
+
+def not_judged_short(summary: Summary) -> str:
+    """``Not judged yet; possible from 2026-11-10 09:00 UTC.``"""
+    told = not_judged(summary)
+    return f"{told[:1].upper()}{told[1:]}."
+
+
+def idleness(summary: Summary) -> str:
+    """No idle GPU was found, in a sentence that says of how many that is known."""
+    judged, count = summary.judged_gpu_count, summary.gpu_count
+    if judged is None or not count:
+        return "No GPU was found idle or held without use, among those that were observed long enough."
+    if judged == 0:
+        later = f"; it is possible from {minute(summary.judged_from)}" if summary.judged_from is not None else ""
+        return f"Idleness was not judged on any of the {count:,} GPUs{later}."
+    if judged < count:
+        return (
+            f"Idleness was judged on {judged:,} of {count:,} GPUs: none of these was idle or held without use. Of the "
+            "others it is not known."
+        )
+    return "No GPU was found idle, and none held without use."
+
+
+def unobserved_hours(advice: Advice) -> float:
+    """GPU-hours that nobody observed: those of workloads are observed hours, so that these stand beside them."""
+    seen = advice.summary.observed_gpu_hours
+    if seen is None:
+        return 0.0
+    return max(advice.summary.gpu_hours - seen, 0.0)
+
+
+def unobserved_rows(summary: Summary) -> tuple[tuple[str, ...], ...]:
+    """Rows under `HEADS`: nodes with the same reason together, the most GPUs first."""
+    groups: dict[str, list[Unobserved]] = {}
+    for one in summary.unobserved:
+        groups.setdefault(one.reason, []).append(one)
+    ordered = sorted(groups.items(), key=lambda item: (-_gpus(item[1]), item[1][0].node))
+    return tuple(
+        (words.listed(list(dict.fromkeys(u.node for u in same))), f"{_gpus(same):,}", reason, _cost(same))
+        for reason, same in ordered
+    )
+
+
+def _gpus(same: Sequence[Unobserved]) -> int:
+    return sum(len(one.gpus) for one in same)
+
+
+def _cost(same: Sequence[Unobserved]) -> str:
+    """Dollars where every price is known, else GPU-hours."""
+    costs = [one.cost_usd for one in same if one.cost_usd is not None]
+    if len(costs) == len(same):
+        return words.usd(sum(costs))
+    hours = [one.gpu_hours for one in same if one.gpu_hours is not None]
+    return words.hours(sum(hours)) if len(hours) == len(same) else words.usd(None)
+
+
+def _down(value: float, places: int) -> str:
+    """Rounded down: whoever rounds up to all of it hides that something is missing."""
+    scale = 10**places
+    return f"{math.floor(value * scale + 1e-6) / scale:,g}" if value < 1e5 else f"{value:,.0f}"

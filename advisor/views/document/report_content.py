@@ -1,0 +1,164 @@
+"""What one report tells, chosen from advice, the week before and the ledger, in the order in which people read it.
+
+Pure: advice in, one frozen `Story` of figures and outside text out. Words and lengths are `page.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...core.advice_types import Advice, Interval
+from ...ledger.outcomes import Outcome
+from .aggregates import (
+    NOT_OBSERVED,
+    Blind,
+    FabricSum,
+    Holding,
+    blind_spots,
+    fabric_sums,
+    holdings,
+    hours_by_kind,
+    observed_share,
+)
+from .select_moves import Move, moves_of
+
+TOLD_IN_FULL = 3  # moves of one report
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A figure of this week and of the week before. None: not known, or there is no such week."""
+
+    now: float | None
+    before: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """By which share it grew (negative: shrank); None: one of the two is not known or was nothing."""
+        if self.now is None or self.before is None or self.before <= 0:
+            return None
+        return self.now / self.before - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TeamRow:
+    """One team in the fleet's table. `team` None: workloads and nodes that are nobody's. `judged`: whether any of its
+    GPUs was observed long enough to judge waste."""
+
+    team: str | None
+    gpu_hours: Change
+    cost_usd: Change
+    wasted_usd: float | None
+    recoverable_usd_per_month: float | None
+    workloads: int
+    moves: int
+    judged: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One report. `team` None: the whole fleet.
+
+    `advice` is what it tells of, for sums, prices and the lists that go with it; `has_before`: whether there is a week
+    before. `hours_by_kind`: kind -> GPU-hours. `moves`: every open move, what is worth most first. `observed`: share of
+    the workloads' GPU time that was observed (None: no workload). `teams`: empty where the fleet is not divided.
+    """
+
+    team: str | None
+    advice: Advice
+    has_before: bool
+    gpu_hours: Change
+    cost_usd: Change
+    wasted_usd: Change
+    recoverable_usd_per_month: Change
+    recoverable_interval_usd_per_month: Interval | None
+    hours_by_kind: Mapping[str, Change]
+    moves: tuple[Move, ...]
+    holdings: tuple[Holding, ...]
+    fabrics: tuple[FabricSum, ...]
+    observed: float | None
+    blind_spots: tuple[Blind, ...]
+    outcomes: tuple[Outcome, ...]
+    teams: tuple[TeamRow, ...]
+
+    @property
+    def told_in_full(self) -> tuple[str, ...]:
+        """The ids of the moves that this report tells in full: for the reader they are told within the cooldown."""
+        return tuple(m.id for m in self.moves if not m.told)[:TOLD_IN_FULL]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing of it in the telemetry: no workload, no finding, no GPU."""
+        return not (self.advice.workloads or self.advice.findings or self.advice.summary.gpu_count)
+
+
+def story_of(
+    advice: Advice,
+    before: Advice | None,
+    outcomes: Sequence[Outcome] = (),
+    *,
+    team: str | None = None,
+    teams: Mapping[str | None, Advice] | None = None,
+    teams_before: Mapping[str | None, Advice] | None = None,
+    told: frozenset[str] = frozenset(),
+) -> Story:
+    """The report of `advice`: the fleet's, or one team's part of it (`shares.share_out`; then `before` is the same
+    team's part of the week before, and `outcomes` are its own: `shares.outcomes_of`).
+
+    `before` None: there is no week before, and that is said. `teams`, `teams_before`: the parts of all teams, for the
+    fleet's table; None: the fleet is not divided. `told`: ids of recommendations that the reader was told within the
+    cooldown; they are named, and not told again in full.
+    """
+    now, was = advice.summary, before.summary if before is not None else None
+
+    def change(name: str) -> Change:
+        return Change(getattr(now, name), getattr(was, name) if was is not None else None)
+
+    kinds, kinds_before = hours_by_kind(advice), hours_by_kind(before) if before is not None else {}
+    return Story(
+        team=team,
+        advice=advice,
+        has_before=before is not None,
+        gpu_hours=change("gpu_hours"),
+        cost_usd=change("cost_usd"),
+        wasted_usd=change("wasted_usd"),
+        recoverable_usd_per_month=change("recoverable_usd_per_month"),
+        recoverable_interval_usd_per_month=now.recoverable_interval_usd_per_month,
+        hours_by_kind={
+            kind: Change(kinds.get(kind, 0.0), kinds_before.get(kind, 0.0) if before is not None else None)
+            for kind in sorted(
+                {**kinds, **kinds_before}, key=lambda kind: (kind == NOT_OBSERVED, -kinds.get(kind, 0.0), kind)
+            )
+        },
+        moves=moves_of(advice, told),
+        holdings=holdings(advice),
+        fabrics=fabric_sums(advice),
+        observed=observed_share(advice),
+        blind_spots=blind_spots(advice),
+        outcomes=tuple(outcomes),
+        teams=team_rows(teams or {}, teams_before),
+    )
+
+
+def team_rows(
+    teams: Mapping[str | None, Advice], before: Mapping[str | None, Advice] | None = None
+) -> tuple[TeamRow, ...]:
+    """The fleet's table: what cost most first. `before` None: there is no week before."""
+
+    def row(team: str | None, part: Advice) -> TeamRow:
+        now = part.summary
+        was = before[team].summary if before is not None and team in before else None
+        return TeamRow(
+            team=team,
+            gpu_hours=Change(now.gpu_hours, was.gpu_hours if was is not None else None),
+            cost_usd=Change(now.cost_usd, was.cost_usd if was is not None else None),
+            wasted_usd=now.wasted_usd,
+            recoverable_usd_per_month=now.recoverable_usd_per_month,
+            workloads=len(part.workloads),
+            moves=len(moves_of(part)),
+            judged=not now.nothing_judged,
+        )
+
+    rows = [row(team, part) for team, part in teams.items()]
+    return tuple(sorted(rows, key=lambda r: (-(r.cost_usd.now or 0.0), -(r.gpu_hours.now or 0.0), r.team or "")))

@@ -1,0 +1,101 @@
+"""One workload laid out for questions: its group, its baseline and what its GPUs draw, reckoned once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from ...rules.catalog.types import MEMORY_SLICES
+from ..core.advice_types import WorkloadVerdict
+from ..core.frame import Frame
+from ..moves.base.pricing import PriceBook
+from ..moves.base.workload_groups import groups_of
+from ..moves.move_context import Baseline, Scene, as_it_stands
+from ..moves.predict.calibration import Site
+from ..moves.predict.clock_model import PowerAtWork, power_at_work
+from ..moves.waste.exceptions import excused
+from ..moves.whatif import SEED, survey, what_if
+from ..moves.whatif_result import Choice, Outcome
+from ..pipeline import scene_of
+from ..rulebook import Rulebook
+from ..verdicts.judge import judge
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """`profiles`: the MIG instances of its GPU by name, the smallest first. `targets`: each node of the catalog as if
+    it alone were chosen; those of its provider, then priced ones of others.
+    """
+
+    workload: str
+    scene: Scene
+    base: Baseline
+    drawn: PowerAtWork | None
+    profiles: tuple[str, ...]
+    targets: tuple[Outcome, ...]
+
+    def ask(self, choice: Choice) -> Outcome:
+        return what_if(self.scene, self.base, choice, self.drawn)
+
+
+def workbench(
+    frame: Frame,
+    workloads: Sequence[WorkloadVerdict],
+    id_: str,
+    book: Rulebook,
+    at: float,
+    *,
+    site: Site | None = None,
+) -> Workbench | None:
+    """The bench of a workload. `workloads`: all of the frame's window; `at`: now, Unix seconds; `site`: what
+    moves that were done here say of predictions. None: the frame has none of this id.
+
+    Only the nodes of its series are judged, so that a question of one workload does not take a fleet's time.
+    """
+    asked = next((w for w in workloads if w.id == id_), None)
+    if asked is None:
+        return None
+    nodes = {n for w in workloads if w.series_id == asked.series_id for n in w.nodes}
+    verdicts = judge(of_nodes(frame, nodes), book.catalog, book.kinds, book.bottlenecks)
+    prices = PriceBook(book.catalog, tuple(book.own.prices), tuple(book.own.power), book.hourly)
+    scene = scene_of(verdicts.window, prices, book.rules, at, np.random.default_rng(SEED), site=site)
+    found = next((g for g in groups_of(verdicts) if any(w.id == id_ for w in g.workloads)), None)
+    if found is None:
+        return None
+    (group,) = excused((found,), book.exceptions, at)
+    scene, base = as_it_stands(scene, group)
+    drawn = power_at_work(verdicts.usage_of({w.id for w in group.now}), group, verdicts.window.hours)
+    sku = book.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
+    profiles = sorted(sku.mig_profiles, key=lambda p: (p.memory_slices, p.sm_count)) if sku is not None else ()
+    return Workbench(
+        workload=id_, scene=scene, base=base, drawn=drawn,
+        profiles=tuple(p.name(sku.mem_bytes) for p in profiles if sku is not None and p.memory_slices < MEMORY_SLICES),
+        targets=_targets(scene, base),
+    )  # fmt: skip
+
+
+def of_nodes(frame: Frame, nodes: Iterable[str]) -> Frame:
+    """The frame of these nodes alone."""
+    names = set(nodes)
+
+    def cut(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows[rows["node"].isin(names)].reset_index(drop=True) if "node" in rows else rows
+
+    uses = cut(frame.uses)
+    held = set(uses["workload_id"]) if "workload_id" in uses else set()
+    return replace(
+        frame, nodes=cut(frame.nodes), gpus=cut(frame.gpus), gpu=cut(frame.gpu), fabric=cut(frame.fabric),
+        host=cut(frame.host), uses=uses, absences=cut(frame.absences), fabric_history=cut(frame.fabric_history),
+        serving=cut(frame.serving),
+        workloads=frame.workloads[frame.workloads["workload_id"].isin(held)].reset_index(drop=True),
+    )  # fmt: skip
+
+
+def _targets(scene: Scene, base: Baseline) -> tuple[Outcome, ...]:
+    here = base.group.nodes[0].provider if base.group.nodes else None
+    nodes = scene.catalog.nodes.values()
+    mine = survey(scene, base, (n for n in nodes if n.provider == here and n.name != base.group.lead.node_sku))
+    return (*mine, *survey(scene, base, (n for n in nodes if n.provider != here and n.prices)))

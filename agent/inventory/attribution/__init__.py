@@ -1,0 +1,1 @@
+"""Who holds which GPU, from processes and schedulers."""

@@ -1,0 +1,1 @@
+"""What this node is: its names, its SKU, whether it is drained."""

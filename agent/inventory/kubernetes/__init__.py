@@ -1,0 +1,1 @@
+"""What the kubelet says: pods, their devices, their names."""

@@ -1,0 +1,1 @@
+"""Processes and cgroups: who runs, under whom, as what."""

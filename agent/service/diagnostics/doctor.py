@@ -1,0 +1,161 @@
+"""What each source can read here and, where it cannot, why and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ....rules.base.sanitize import clean
+from ....rules.base.text_table import columns
+from ...config import AgentConfig
+from ...model import Absence, Capability
+from ...sampler import Sampled, Survey
+from .profiling_permissions import Privileges, sharpened
+from .source_overhead import cost_of, sentence
+
+# Reasons that only say that a first look has nothing to subtract from.
+_PASSING = frozenset({"first-reading"})
+
+
+def examine(survey: Survey, sampled: Sampled, privileges: Privileges) -> tuple[Capability, ...]:
+    """The survey's lines, with what the first reading showed to be absent put in their place.
+
+    `privileges` say why the driver refuses profiling, where it does.
+    """
+    lines: dict[tuple[str, str, str], Capability] = {}
+    for line in survey.capabilities:
+        # Where one source lacks what another gives, it is not missing; of two that lack it the later knows more.
+        known = lines.get((line.scope, line.subject, line.metric))
+        if known is None or known.absence is not None:
+            lines[(line.scope, line.subject, line.metric)] = line
+    for absence in sorted(sampled.absences, key=lambda a: (a.scope, a.subject, a.metric)):
+        if absence.reason in _PASSING:
+            continue
+        key = (absence.scope, absence.subject, absence.metric)
+        known = lines.get(key)
+        if known is None or known.absence is None:
+            source = known.source if known else absence.subject or absence.scope
+            origin = known.origin if known else ""
+            lines[key] = Capability(source, absence.scope, absence.subject, absence.metric, origin, absence)
+    return tuple(sharpened(line, privileges) for line in lines.values())
+
+
+def not_asked(config: AgentConfig, survey: Survey) -> tuple[Capability, ...]:
+    """What is not read because the settings do not ask for it, where it would tell something."""
+    lines: list[Capability] = []
+    blind = any(line.absence is not None and line.absence.reason == "no-gpm" for line in survey.capabilities)
+    if blind and not config.dcgm_url:
+        lines.append(_switched_off(
+            "dcgm", "dcgm_url is empty, so dcgm-exporter's page is not read, which could tell what GPM cannot here.",
+            "Set dcgm_url to the page's address.",
+        ))  # fmt: skip
+    if survey.gpus and not config.serving_endpoints and not any(one.source == "serving" for one in survey.capabilities):
+        detail = "No inference server's page is named, so the use of KV caches, queues and tokens is not known."
+        if config.serving_discover:
+            detail = "No inference server's page was found at the engines' usual ports on this node."
+        lines.append(_switched_off(
+            "serving", detail, "Where one runs here, name its page in serving_endpoints (or set serving_discover).",
+        ))  # fmt: skip
+    return tuple(lines)
+
+
+def not_said(lines: Iterable[Capability], sampled: Sampled) -> tuple[Capability, ...]:
+    """`lines` without those whose reason doctor's own look gave already."""
+    said = {(absence.subject, absence.metric, absence.reason) for absence in sampled.absences}
+    kept = (line for line in lines if line.absence is None or _reason(line.absence) not in said)
+    return tuple(kept)
+
+
+def _reason(absence: Absence) -> tuple[str, str, str]:
+    return absence.subject, absence.metric, absence.reason
+
+
+def _switched_off(source: str, detail: str, remedy: str) -> Capability:
+    absence = Absence("source", source, "*", "not-configured", detail, remedy)
+    return Capability(source, "source", source, "*", "", absence)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Lines that say the same, as one: eight GPUs that lack the same counters are one line to read, not one hundred."""
+
+    example: Capability
+    sources: tuple[str, ...]
+    subjects: tuple[str, ...]
+    metrics: tuple[str, ...]
+
+
+def grouped(capabilities: Iterable[Capability]) -> list[Group]:
+    """Read lines joined by source and origin, absent ones by reason and sentence."""
+    groups: dict[tuple[str, ...], tuple[Capability, dict[str, None], dict[str, None], dict[str, None]]] = {}
+    for line in capabilities:
+        if line.absence is None:
+            key = ("read", line.source, line.scope, line.origin)
+        else:
+            key = ("absent", line.scope, line.absence.reason, line.absence.remedy, _shape(line))
+        _, sources, subjects, metrics = groups.setdefault(key, (line, {}, {}, {}))
+        sources[line.source] = None
+        subjects[line.subject] = None
+        metrics[line.metric] = None
+    return [Group(example, tuple(a), tuple(b), tuple(c)) for example, a, b, c in groups.values()]
+
+
+def _shape(line: Capability) -> str:
+    """The sentence without what differs from subject to subject and metric to metric."""
+    detail = line.absence.detail if line.absence else ""
+    for part in (line.subject, line.metric):
+        if part:
+            detail = detail.replace(part, "")
+    return detail
+
+
+def as_rows(capabilities: Sequence[Capability], costs: Mapping[str, float]) -> list[dict[str, object]]:
+    """One flat mapping a line, for JSON. `status` is read or absent.
+
+    `source_cpu_seconds` is what one reading of all that the source tells costs (nvml, gpm and nvlink are read in one);
+    null for what is not read on a tick.
+    """
+    return [
+        {
+            "source": line.source,
+            "scope": line.scope,
+            "subject": line.subject,
+            "metric": line.metric,
+            "status": "absent" if line.absence else "read",
+            "origin": line.origin,
+            "source_cpu_seconds": cost_of(line.source, costs),
+            "reason": line.absence.reason if line.absence else None,
+            "detail": line.absence.detail if line.absence else None,
+            "remedy": line.absence.remedy if line.absence else None,
+        }
+        for line in capabilities
+    ]
+
+
+def as_table(capabilities: Sequence[Capability], costs: Mapping[str, float]) -> str:
+    """For a person: what is read and at what cost, then what is not, each with its reason and remedy."""
+    groups = grouped(capabilities)
+    read = [(", ".join(g.sources), _who(g), _what(g), g.example.origin) for g in groups if g.example.absence is None]
+    absent = [_sentence(g, g.example.absence) for g in groups if g.example.absence is not None]
+    parts = [columns(("SOURCE", "OF", "READS", "FROM"), read) if read else "Nothing can be read here."]
+    return "\n".join([*parts, "", sentence(costs), "", *(absent or ["Nothing is missing."])])
+
+
+def _who(group: Group) -> str:
+    if len(group.subjects) > 1:
+        return f"{len(group.subjects)} {group.example.scope}s"
+    return group.example.subject or group.example.scope
+
+
+def _what(group: Group) -> str:
+    return "everything" if "*" in group.metrics else ", ".join(group.metrics)
+
+
+def _sentence(group: Group, absence: Absence) -> str:
+    of = "" if group.example.scope == "source" else f" of {_who(group)}"
+    lines = [f"absent  {', '.join(group.sources)}: {_what(group)}{of} ({absence.reason})"]
+    if absence.detail:
+        lines.append(f"        {absence.detail}")
+    if absence.remedy:
+        lines.append(f"        Remedy: {absence.remedy}")
+    return "\n".join(clean(line) for line in lines)

@@ -1,0 +1,1 @@
+"""Guarded calls into the GPU driver, and the bursts of readings beside them."""

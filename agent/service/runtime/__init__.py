@@ -1,0 +1,1 @@
+"""The loop, its supervisor, its jobs and what they are made of."""

@@ -1,0 +1,111 @@
+"""What runs beside the loop: rollups, kept off its thread and, where they are heavy, out of its process."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ....rules.base.errors import StoreError
+from ...base.retention_limits import Limits
+from ...base.self_command import child_command
+from ...store.file.wal import checkpoint
+from ...store.retention.prune_main import arguments_for
+from ...store.rollup.rollups import RollupJob
+from ..driver.bursts import Bursts
+from .scheduler import Job, Timetable, every
+
+# A period's last samples are committed up to 10 s after its end (Writer.open), so the minute's job waits for them; the
+# hour's runs half a minute later, between two of the minute's.
+_MINUTES_AT = every(60, 17)
+_HOURS_AT = every(3600, 47)
+# Retention runs between those, every ten minutes; the whole file is looked over once a day, at 03:33:32 UTC.
+_RETENTION_AT = every(600, 7 * 60 + 32)
+_CHECK_AT = every(86400, 3 * 3600 + 33 * 60 + 32)
+# A burst that comes late is the next one's.
+_BURST_GRACE_SECONDS = 5.0
+# A run of retention ends by itself after 30 s (RetentionJob); a look at the whole file takes seconds.
+_CHILD_SECONDS = 300.0
+_DEFAULT_LIMITS = Limits()
+
+
+def start_jobs(
+    db: Path, say: Callable[[str], None], bursts: Bursts, limits: Limits = _DEFAULT_LIMITS
+) -> Callable[[], None]:
+    """Start the jobs; call what is returned to stop them. What fails is said, and tried again the next time.
+
+    `limits`: how long what is kept, and how large the database may grow.
+    """
+
+    def failed(error: Exception) -> None:
+        say(f"a job failed with {type(error).__name__}: {str(error)[:200]}")
+
+    minutes = RollupJob(db)
+    keeping = (
+        Job(lambda: roll_minutes(minutes, say), _MINUTES_AT),
+        Job(lambda: roll_all(db, say), _HOURS_AT),
+        Job(lambda: prune(db, limits, say), _RETENTION_AT),
+        Job(lambda: check(db, say), _CHECK_AT),
+    )
+    # A burst takes seconds and must be on time; the rollups do not wait for it.
+    burst = Job(lambda: take_burst(bursts, say), bursts.next_start, _BURST_GRACE_SECONDS)
+    tables = (Timetable("jobs", keeping, failed), Timetable("bursts", (burst,), failed))
+    for table in tables:
+        table.start()
+
+    def stop() -> None:
+        for table in tables:
+            table.stop()
+
+    return stop
+
+
+def roll_minutes(job: RollupJob, say: Callable[[str], None]) -> None:
+    """Roll up the minutes that are due, on this thread, and bring the log home: the loop's thread never does."""
+    try:
+        job.run(time.time(), periods=("minute",))
+        checkpoint(job.path)
+    except (StoreError, sqlite3.Error) as error:
+        say(f"rollups are late: {error}")
+
+
+def take_burst(bursts: Bursts, say: Callable[[str], None]) -> None:
+    """Take one burst. What fails is said: the ticks go on."""
+    try:
+        bursts.run()
+    except Exception as error:
+        say(f"a burst failed with {type(error).__name__}: {str(error)[:200]}")
+
+
+def prune(db: Path, limits: Limits, say: Callable[[str], None]) -> None:
+    """Let go of what is too old or too much, in a process of its own."""
+    _child("retention is late", arguments_for(db, limits), say)
+
+
+def check(db: Path, say: Callable[[str], None]) -> None:
+    """Look the whole file over, in a process of its own. Damage is marked; the writer stops at its next commit."""
+    _child("the database was looked over", [str(db), "--check"], say)
+
+
+def _child(what: str, arguments: list[str], say: Callable[[str], None]) -> None:
+    command = child_command("skuwise.agent.store.retention.prune_main", *arguments)
+    try:
+        done = subprocess.run(  # noqa: S603 - our own command
+            command, capture_output=True, text=True, check=False, timeout=_CHILD_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        say(f"{what}: it took longer than {_CHILD_SECONDS:.0f} s and was ended")
+        return
+    if done.returncode != 0:
+        say(f"{what}: {done.stderr.strip()[-500:]}")
+
+
+def roll_all(db: Path, say: Callable[[str], None], *, and_open: bool = False) -> None:
+    """Roll up minutes and hours in a process of their own, and wait for it."""
+    command = child_command("skuwise.agent.store.rollup.roll_main", str(db), *(["--and-open"] if and_open else []))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
+    if done.returncode != 0:
+        # The samples stay; the next run takes up what this one left.
+        say(f"rollups are late: {done.stderr.strip()[-500:]}")

@@ -1,0 +1,1 @@
+"""InfiniBand and Ethernet ports, and which GPUs they serve."""

@@ -1,0 +1,1 @@
+"""NVML: GPUs, GPM, NVLink, MIG, events."""

@@ -1,0 +1,168 @@
+"""NVML: which GPUs are here, and their memory, power, clocks, temperature, utilisation and processes."""
+
+from __future__ import annotations
+
+import pynvml
+
+from ...model import Absence, Capability, Gpu, GpuProcess, Instant, Probe, Reading
+from ..counters import CounterRates
+from .mig import profile_of, slices_of
+from .mig_instance import gauges_of
+from .nvml_errors import GAPS, MIG_UTILISATION, NOT_SUPPORTED, AbsenceSet, Fault
+from .nvml_gauges import ORIGINS, GpuGauges
+from .nvml_session import NvmlDevice, NvmlSession, text
+
+PROCESSES_EVERY_SECONDS = 10.0  # a process list costs more than all gauges; work that matters lives longer
+_JITTER_SECONDS = 0.05  # a tick that comes a little early still counts as the tenth second
+
+
+class NvmlSource:
+    """The devices themselves and what plain NVML says of them. Closing it closes the session for all its sources."""
+
+    name = "nvml"
+
+    def __init__(
+        self, session: NvmlSession, max_gap_seconds: float, processes_every_seconds: float = PROCESSES_EVERY_SECONDS
+    ) -> None:
+        self._session = session
+        self._rates = CounterRates(max_gap_seconds)
+        self._gauges: dict[str, GpuGauges] = {}
+        self._absent = AbsenceSet()
+        self._every = processes_every_seconds - _JITTER_SECONDS
+        self._primed = False  # the loop throws the first reading away: a process list would be lost with it
+        self._looked_at: float | None = None
+        self._no_processes: list[Absence] = []
+        self._probed: tuple[NvmlDevice, ...] = ()
+
+    @property
+    def wants_probe(self) -> bool:
+        """Whether the MIG instances are others than at the last probe."""
+        return self._session.fault is None and self._session.devices is not self._probed
+
+    def probe(self) -> Probe:
+        """The GPUs (sku left to the catalogue), and what of each can be read."""
+        if self._session.fault is not None:
+            absence = self._session.fault.of("source", self.name)
+            return Probe(capabilities=(Capability(self.name, "source", self.name, "*", "libnvidia-ml.so.1", absence),))
+        devices = self._probed = self._session.devices
+        here = {device.uuid for device in devices}
+        for gone in self._gauges.keys() - here:
+            del self._gauges[gone]
+        lines = [line for device in devices for line in self._capabilities(device)]
+        lines += [
+            Capability(self.name, one.scope, one.subject, "*", "nvmlDeviceGetHandleByIndex", one)
+            for one in self._session.unnamed
+        ]
+        return Probe(gpus=tuple(self._describe(device) for device in devices), capabilities=tuple(lines))
+
+    def read(self, instant: Instant) -> Reading:
+        """One reading of every GPU; processes on the second and then every `processes_every_seconds`."""
+        monotonic = instant.monotonic_seconds
+        due = self._primed and (self._looked_at is None or monotonic - self._looked_at >= self._every)
+        self._primed = True
+        processes: list[GpuProcess] = []
+        gpus: dict[str, dict[str, float]] = {}
+        if due and self._session.fault is None:
+            self._looked_at, self._no_processes = monotonic, []
+            self._session.look_at_instances(instant)
+        for device in self._session.current(instant):
+            values = self._read_device(device, instant)
+            if self._session.fault is not None:
+                break
+            if values is not None:
+                gpus[device.uuid] = values
+                if due and device.instances is None:  # in MIG mode work runs on instances, which list their own
+                    processes += self._list_processes(device)
+        if self._session.fault is not None:
+            return Reading(absences=self._absent.only(self._session.fault.of("source", self.name)))
+        self._absent.extend(self._no_processes)
+        self._absent.extend(self._session.unnamed)
+        return Reading(gpus=gpus, processes=tuple(processes) if due else None, absences=self._absent.finish())
+
+    def close(self) -> None:
+        """Let go of every GPU, for all sources of the session."""
+        self._session.close()
+        self._gauges.clear()
+
+    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float] | None:
+        if device.lost is not None:
+            self._absent.gpu(device.uuid, "*", device.lost)
+            return None
+        gauges = self._gauges.get(device.uuid)
+        if gauges is None or gauges.epoch != device.epoch:
+            gauges = self._gauges[device.uuid] = gauges_of(self._session, device)
+            self._rates.forget(device.uuid)
+        values, missing = gauges.read(self._rates, device.uuid, instant.monotonic_seconds)
+        for metric, why in missing:
+            known = _in_mig_mode(device, metric, why)
+            fault = known if isinstance(known, Fault) else self._session.failed(device, known, instant)
+            if device.lost is not None:
+                self._absent.gpu(device.uuid, "*", device.lost)
+                return None
+            self._absent.gpu(device.uuid, metric, fault)
+        return values
+
+    def _list_processes(self, device: NvmlDevice) -> list[GpuProcess]:
+        code, found = self._gauges[device.uuid].processes()
+        if found is None:
+            self._no_processes.append(self._session.meaning(code).of("gpu", device.uuid, "processes"))
+            return []
+        return [GpuProcess(device.uuid, pid, memory) for pid, memory in found]
+
+    def _describe(self, device: NvmlDevice) -> Gpu:
+        ask, handle = self._session.ask, device.handle
+        memory = ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+        limit = ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+        pci = ask(pynvml.nvmlDeviceGetPciInfo, handle)
+        name = ask(pynvml.nvmlDeviceGetName, handle)
+        if device.instance is not None and device.parent is not None:
+            called = text(name) if name else "unknown MIG instance"
+            return Gpu(
+                uuid=device.uuid,
+                index=device.index,
+                name=called,
+                kind="mig",
+                parent_uuid=device.parent.uuid,
+                slices=slices_of(handle),
+                mig_profile=profile_of(called),
+                mem_total_bytes=int(memory.total) if memory else None,
+                driver_version=self._session.driver_version,
+                gpu_instance=device.instance.gpu_instance,
+            )
+        return Gpu(
+            uuid=device.uuid,
+            index=device.index,
+            name=text(name) if name else "unknown GPU",
+            pci_bus_id=text(pci.busId) if pci else None,
+            mem_total_bytes=int(memory.total) if memory else None,
+            power_limit_watts=limit / 1e3 if limit else None,
+            nvlink_links=device.nvlink_links,
+            nvlink_bytes_per_second=device.nvlink_bytes_per_second,
+            driver_version=self._session.driver_version,
+            minor=ask(pynvml.nvmlDeviceGetMinorNumber, handle),
+        )
+
+    def _capabilities(self, device: NvmlDevice) -> list[Capability]:
+        if device.lost is not None:
+            return [self._line(device, "*", device.lost)]
+        gauges = gauges_of(self._session, device)
+        _, missing = gauges.read(CounterRates(1.0), device.uuid, 0.0)
+        why = {metric: self._meaning(_in_mig_mode(device, metric, one)) for metric, one in missing}
+        lines = [self._line(device, metric, why.get(metric)) for metric in ORIGINS]
+        code, _ = gauges.processes()
+        return [*lines, self._line(device, "processes", self._session.meaning(code) if code else None)]
+
+    def _meaning(self, why: int | Fault) -> Fault | None:
+        if why is GAPS["first-reading"]:
+            return None  # a probe has no earlier reading; that says nothing about the counter
+        return why if isinstance(why, Fault) else self._session.meaning(why)
+
+    def _line(self, device: NvmlDevice, metric: str, fault: Fault | None) -> Capability:
+        origin = ORIGINS.get(metric, "nvmlDeviceGetComputeRunningProcesses")
+        absence = fault.of("gpu", device.uuid, metric) if fault else None
+        return Capability(self.name, "gpu", device.uuid, metric, origin, absence)
+
+
+def _in_mig_mode(device: NvmlDevice, metric: str, why: int | Fault) -> int | Fault:
+    """The reason itself where MIG mode is why the driver does not tell a metric."""
+    return MIG_UTILISATION if metric == "gpu_util" and why == NOT_SUPPORTED and device.instances is not None else why

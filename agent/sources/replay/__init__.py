@@ -1,0 +1,1 @@
+"""Telemetry that was recorded on real hardware, played again."""

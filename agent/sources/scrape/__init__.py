@@ -1,0 +1,1 @@
+"""Pages of other exporters: dcgm-exporter and inference servers."""

@@ -1,0 +1,350 @@
+"""What local inference servers tell of themselves: how full their KV cache is, who waits, how fast they answer.
+
+A server takes nearly all GPU memory at its start, so allocated memory says nothing about need; its KV cache does. Each
+engine's page is known by its names; counters become rates over the time between two pages. Servers of one endpoint that
+come in several parts (data-parallel ranks, models) are added up, their cache usage is averaged; tensor-parallel ranks
+that repeat the same numbers count once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from ...base.safe_text import clean_text
+from ...model import SERVING_METRICS, Absence, Capability, Instant, Probe, Reading, ServingSample
+from .prometheus_text import Series
+from .scraper import Page, Pages, Target
+
+EVERY_SECONDS = 10.0
+# Where engines listen unless told otherwise: vLLM and trtllm-serve 8000, SGLang 30000, TGI 3000 (80 in its image),
+# Triton's metrics 8002. Only looked at where the settings ask for it.
+WELL_KNOWN = (
+    "http://127.0.0.1:8000/metrics",
+    "http://127.0.0.1:8000/prometheus/metrics",
+    "http://127.0.0.1:8002/metrics",
+    "http://127.0.0.1:30000/metrics",
+    "http://127.0.0.1:3000/metrics",
+)
+_FIRST_PAGES_SECONDS = 4.0
+_MAX_GAP_SECONDS = 120.0  # two pages further apart say nothing about a rate
+
+# Ranks of one engine: each repeats the engine's numbers.
+_REPEATED = frozenset({"tp_rank", "pp_rank", "moe_ep_rank", "pid"})
+
+
+class _Pick(NamedTuple):
+    """A series by name, or some of it by one label's value."""
+
+    name: str
+    label: str = ""
+    value: str = ""
+
+
+class _Engine(NamedTuple):
+    """Where an engine tells what; the first that is on the page counts. Rates are of counters."""
+
+    name: str
+    prefix: str
+    gauges: Mapping[str, tuple[_Pick, ...]]
+    rates: Mapping[str, tuple[_Pick, ...]]
+    first_token: str  # a histogram's name, in seconds; empty: not told
+
+
+def _picks(*names: str) -> tuple[_Pick, ...]:
+    return tuple(_Pick(name) for name in names)
+
+
+# Names as the engines' own documentation gives them; what one does not tell is left out and stays missing.
+ENGINES = (
+    _Engine(
+        "vllm",
+        "vllm:",
+        {
+            # A ratio whatever it is called; the second name is that of releases before the V1 engine.
+            "kv_cache_usage": _picks("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+            "requests_running": _picks("vllm:num_requests_running"),
+            "requests_waiting": _picks("vllm:num_requests_waiting"),
+        },
+        {
+            "prompt_tokens_per_second": _picks("vllm:prompt_tokens_total"),
+            "generation_tokens_per_second": _picks("vllm:generation_tokens_total"),
+            "preemptions_per_second": _picks("vllm:num_preemptions_total"),
+        },
+        "vllm:time_to_first_token_seconds",
+    ),
+    _Engine(
+        "sglang",
+        "sglang:",
+        {
+            "kv_cache_usage": _picks("sglang:token_usage"),
+            "requests_running": _picks("sglang:num_running_reqs"),
+            "requests_waiting": _picks("sglang:num_queue_reqs"),
+        },
+        {
+            "prompt_tokens_per_second": _picks("sglang:prompt_tokens_total"),
+            "generation_tokens_per_second": _picks("sglang:generation_tokens_total"),
+            "preemptions_per_second": _picks("sglang:num_retracted_requests_total"),
+        },
+        "sglang:time_to_first_token_seconds",
+    ),
+    _Engine(
+        "tgi",
+        "tgi_",
+        {
+            "requests_running": _picks("tgi_batch_current_size"),
+            "requests_waiting": _picks("tgi_queue_size"),
+        },
+        {
+            # Histograms over requests: their sums count tokens, when the request is done.
+            "prompt_tokens_per_second": _picks("tgi_request_input_length_sum"),
+            "generation_tokens_per_second": _picks("tgi_request_generated_tokens_sum"),
+        },
+        "",
+    ),
+    _Engine(
+        "triton",
+        "nv_",
+        {
+            "kv_cache_usage": (_Pick("nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type", "fraction"),),
+            "requests_running": (_Pick("nv_trt_llm_request_metrics", "request_type", "scheduled"),),
+            "requests_waiting": (
+                _Pick("nv_trt_llm_request_metrics", "request_type", "waiting"),
+                _Pick("nv_inference_pending_request_count"),
+            ),
+        },
+        {},
+        # Its histogram of first responses counts chunks, or whole answers where nothing is streamed: not tokens.
+        "",
+    ),
+    _Engine(
+        "tensorrt-llm",
+        "trtllm_",
+        {
+            "kv_cache_usage": _picks("trtllm_kv_cache_utilization"),
+            "requests_running": _picks("trtllm_num_requests_running"),
+            "requests_waiting": _picks("trtllm_num_requests_waiting"),
+        },
+        {
+            "prompt_tokens_per_second": _picks("trtllm_prompt_tokens_total"),
+            "generation_tokens_per_second": _picks("trtllm_generation_tokens_total"),
+        },
+        "trtllm_time_to_first_token_seconds",
+    ),
+)
+# Older TensorRT-LLM backends tell used and max blocks but no fraction.
+_TRITON_BLOCKS = "nv_trt_llm_kv_cache_block_metrics"
+
+
+def _names(engine: _Engine) -> set[str]:
+    names = {pick.name for picks in (*engine.gauges.values(), *engine.rates.values()) for pick in picks}
+    histogram = engine.first_token
+    return names | ({f"{histogram}_sum", f"{histogram}_count"} if histogram else set())
+
+
+WANTED = frozenset(name for engine in ENGINES for name in _names(engine))
+_NOT_A_SERVER = "not-a-server"
+
+
+class _State(NamedTuple):
+    """What was read of an endpoint last: its page's number and time, and its counters."""
+
+    number: int
+    engine: str
+    instant: Instant
+    counters: Mapping[str, float]
+
+
+class ServingSource:
+    """The pages of the servers that the settings name, and of those at well-known ports where they ask for that.
+
+    `locate` gives the PIDs that listen on a port; it is called off the tick.
+    """
+
+    name = "serving"
+
+    def __init__(
+        self,
+        reader: Pages,
+        endpoints: Sequence[str],
+        *,
+        discover: bool = False,
+        every_seconds: float = EVERY_SECONDS,
+        locate: Callable[[int], frozenset[int]] | None = None,
+    ) -> None:
+        self._reader = reader
+        self._named = tuple(dict.fromkeys(endpoints))
+        self._urls = tuple(dict.fromkeys((*self._named, *(WELL_KNOWN if discover else ()))))
+        self._targets = tuple(Target(url, WANTED, every_seconds, locate) for url in self._urls)
+        self._states: dict[str, _State] = {}
+        self._faults: dict[str, Absence] = {}
+        self._absences: frozenset[Absence] = frozenset()
+        self._started = False
+
+    def probe(self) -> Probe:
+        """What each page tells. Only the first call waits, for the first pages."""
+        if not self._urls:
+            return Probe()
+        if not self._started:
+            self._start()
+            self._reader.wait(self._urls, _FIRST_PAGES_SECONDS)
+        lines = [line for url in self._urls if (page := self._reader.latest(url)) for line in self._lines(url, page)]
+        return Probe(capabilities=tuple(lines))
+
+    def read(self, instant: Instant) -> Reading:
+        """A sample of each page that arrived since the last reading and has one before it."""
+        del instant  # samples carry the time of their page
+        if not self._urls:
+            return Reading()
+        if not self._started:
+            self._start()
+        samples: list[ServingSample] = []
+        news = False
+        for url in self._urls:
+            page = self._reader.latest(url)
+            known = self._states.get(url)
+            if page is None or (known is not None and known.number == page.number):
+                continue
+            news = True
+            sample = self._take(url, page, known)
+            if sample is not None:
+                samples.append(sample)
+        if news and (now := frozenset(self._faults.values())) != self._absences:
+            self._absences = now
+        return Reading(serving=tuple(samples), absences=self._absences)
+
+    def close(self) -> None:
+        """End the reader's thread, for all that read pages with it."""
+        self._reader.close()
+
+    def _start(self) -> None:
+        self._started = True
+        self._reader.start(self._targets)
+
+    def _take(self, url: str, page: Page, known: _State | None) -> ServingSample | None:
+        engine = engine_of(page.series)
+        absence = self._fault(url, page, engine)
+        if absence is not None:
+            self._faults[url] = absence
+        else:
+            self._faults.pop(url, None)
+        if page.fault is not None or engine is None:
+            self._states[url] = _State(page.number, "", page.instant, {})
+            return None
+        counters = _counters(engine, page.series)
+        self._states[url] = _State(page.number, engine.name, page.instant, counters)
+        if known is None or known.engine != engine.name:
+            return None
+        elapsed = page.instant.monotonic_seconds - known.instant.monotonic_seconds
+        if not 0 < elapsed <= _MAX_GAP_SECONDS:
+            return None
+        values = _gauges(engine, page.series) | _rates(engine, known.counters, counters, elapsed)
+        if not values:
+            return None
+        return ServingSample(page.instant.wall_seconds, elapsed, url, engine.name, values, page.pids)
+
+    def _fault(self, url: str, page: Page, engine: _Engine | None) -> Absence | None:
+        if url not in self._named and (page.fault is not None or engine is None):
+            return None  # nobody said that there is a server at a well-known port
+        subject = clean_text(url)
+        if page.fault is not None:
+            said = f"{subject}: {clean_text(page.fault.message)}"
+            return Absence("source", subject, "*", page.fault.reason, said, page.fault.remedy)
+        if engine is None:
+            return Absence(
+                "source",
+                subject,
+                "*",
+                _NOT_A_SERVER,
+                f"{subject} has no metrics of vLLM, SGLang, TGI, Triton or TensorRT-LLM.",
+                "Switch its metrics on (SGLang: --enable-metrics), or mend serving_endpoints"
+                " (trtllm-serve: /prometheus/metrics).",
+            )
+        return None
+
+    def _lines(self, url: str, page: Page) -> list[Capability]:
+        engine = engine_of(page.series)
+        absence = self._fault(url, page, engine)
+        subject = clean_text(url)
+        if absence is not None:
+            return [Capability(self.name, "source", subject, "*", subject, absence)]
+        if engine is None:
+            return []
+        told = {*_gauges(engine, page.series), *_counters(engine, page.series)}
+        origin = f"{engine.name} at {subject}"
+        lines: list[Capability] = []
+        for metric in SERVING_METRICS:
+            silent = Absence(
+                "source", subject, metric.name, "not-exported", f"This {engine.name} does not tell {metric.name}.",
+                "Nothing to do; a newer release of it may.",
+            )  # fmt: skip
+            there = metric.name in told or (metric.name == "time_to_first_token_seconds" and "first_sum" in told)
+            lines.append(Capability(self.name, "source", subject, metric.name, origin, None if there else silent))
+        return lines
+
+
+def engine_of(series: Sequence[Series]) -> _Engine | None:
+    """Which engine's names are on a page; the one with most where a frontend passes on another's."""
+    counts = {engine.name: sum(one.name.startswith(engine.prefix) for one in series) for engine in ENGINES}
+    best = max(ENGINES, key=lambda engine: counts[engine.name])
+    return best if counts[best.name] else None
+
+
+def _pick(series: Sequence[Series], pick: _Pick) -> list[float]:
+    """One value per engine part: repeated ranks count once, by the greatest."""
+    parts: dict[tuple[tuple[str, str], ...], float] = {}
+    named = [one for one in series if one.name == pick.name and one.labels.get(pick.label, "") == pick.value]
+    # SGLang tells the whole with an empty priority and each priority again.
+    for one in [one for one in named if not one.labels.get("priority")] or named:
+        value = one.value
+        if value is None or value < 0:
+            continue
+        key = tuple(sorted((name, label) for name, label in one.labels.items() if name not in _REPEATED))
+        parts[key] = max(value, parts.get(key, 0.0))
+    return list(parts.values())
+
+
+def _first(series: Sequence[Series], picks: Sequence[_Pick]) -> list[float]:
+    return next((values for pick in picks if (values := _pick(series, pick))), [])
+
+
+def _gauges(engine: _Engine, series: Sequence[Series]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for metric, picks in engine.gauges.items():
+        values = _first(series, picks)
+        if metric == "kv_cache_usage":
+            if not values and engine.name == "triton":
+                values = _used_blocks(series)
+            # A usage far above 1 is a percentage or nonsense: neither is known, so neither is kept.
+            if values and max(values) <= 1.001:
+                found[metric] = min(1.0, sum(values) / len(values))
+        elif values:
+            # Triton counts a request of an ensemble once for each model that it waits for.
+            found[metric] = max(values) if engine.name == "triton" else sum(values)
+    return found
+
+
+def _used_blocks(series: Sequence[Series]) -> list[float]:
+    used = sum(_pick(series, _Pick(_TRITON_BLOCKS, "kv_cache_block_type", "used")))
+    most = sum(_pick(series, _Pick(_TRITON_BLOCKS, "kv_cache_block_type", "max")))
+    return [used / most] if most else []
+
+
+def _counters(engine: _Engine, series: Sequence[Series]) -> dict[str, float]:
+    found = {metric: sum(values) for metric, picks in engine.rates.items() if (values := _first(series, picks))}
+    histogram = engine.first_token
+    for key, suffix in (("first_sum", "_sum"), ("first_count", "_count")):
+        values = _pick(series, _Pick(histogram + suffix)) if histogram else []
+        if values:
+            found[key] = sum(values)
+    return found
+
+
+def _rates(engine: _Engine, before: Mapping[str, float], now: Mapping[str, float], elapsed: float) -> dict[str, float]:
+    """Rates of what both pages count; none of what went back, which is a restart."""
+    steps = {key: now[key] - before[key] for key in now if key in before and now[key] >= before[key]}
+    found = {metric: steps[metric] / elapsed for metric in engine.rates if metric in steps}
+    requests = steps.get("first_count")
+    if requests and "first_sum" in steps:
+        found["time_to_first_token_seconds"] = steps["first_sum"] / requests
+    return found

@@ -1,0 +1,1 @@
+"""What samples are summed up to: minutes, hours, bursts. Pure functions."""

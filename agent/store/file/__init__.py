@@ -1,0 +1,1 @@
+"""The database file: its schema, its health, its copies."""

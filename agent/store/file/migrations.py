@@ -1,0 +1,345 @@
+"""The database's file: what it is, how it is born, and how it grows.
+
+Every migration is one transaction together with its ``PRAGMA user_version`` (major x 1000 + minor), so that a failure
+leaves the version before it. Only the agent (and the simulator) migrates; readers never do.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sqlite3
+import stat
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from ....rules.base.errors import StoreError
+from .disk_errors import opening_error, passing
+from .integrity import MARK_SUFFIX, is_damage, look_over, marked
+from .wal import WRITER_CHECKPOINT_PAGES, set_up
+
+# "skuw": stands in the file's header (offset 68) and tells our databases from foreign ones.
+APPLICATION_ID = 0x736B7577
+
+# Version -> its files in migrations/, in order. What is released is never changed, only added to.
+_STEPS: tuple[tuple[int, tuple[str, ...]], ...] = (
+    (1000, ("0001_spine",)),
+    (1001, ("0002_serving",)),
+    (1002, ("0003_small_rollups", "0003_small_rollups_views")),
+    (1003, ("0004_events",)),
+    (1004, ("0005_bursts",)),
+    (1005, ("0006_scheduler",)),
+    (1006, ("0007_slurm_jobs",)),
+)
+SCHEMA_VERSION = _STEPS[-1][0]
+
+_MAGIC = b"SQLite format 3\x00"
+_LOG_MAGIC = (0x377F0682, 0x377F0683)  # https://www.sqlite.org/fileformat2.html#walformat
+_BUSY_SECONDS = 1.0
+_MODE = 0o640
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step of the schema: `version` is what ``PRAGMA user_version`` reads after it."""
+
+    version: int
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a file's first 100 bytes say, read without touching it. `empty`: the file has no bytes."""
+
+    empty: bool
+    sqlite: bool
+    application_id: int
+
+    @property
+    def ours(self) -> bool:
+        return self.sqlite and self.application_id == APPLICATION_ID
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A database that was moved out of the way, kept whole at `kept_as`, and why.
+
+    `reason` is the code under which the event is recorded (an absence of the store).
+    """
+
+    kept_as: Path
+    why: str
+    reason: str = "newer-database-set-aside"
+    remedy: str = "Update skuwise on this node, or query the kept file with the newer version."
+
+
+class _Unusable(Exception):  # noqa: N818 - a signal within this file
+    """A database of ours that cannot be written: it is set aside under `label`."""
+
+    def __init__(self, why: str, label: str, reason: str, remedy: str) -> None:
+        super().__init__(why)
+        self.why, self.label, self.reason, self.remedy = why, label, reason, remedy
+
+
+def _load(version: int, names: Sequence[str]) -> Migration:
+    folder = resources.files("skuwise.agent.store.file").joinpath("migrations")
+    parts = [folder.joinpath(f"{name}.sql").read_text(encoding="utf-8") for name in names]
+    return Migration(version, names[0], "".join(parts))
+
+
+def migrations() -> tuple[Migration, ...]:
+    """All migrations this version of skuwise knows, in order."""
+    return tuple(_load(version, names) for version, names in _STEPS)
+
+
+def read_header(path: Path) -> Header:
+    """Look at a file without SQLite, which would create side files or wait for locks. Raises OSError.
+
+    What is no ordinary file (a pipe, a device) is not ours; it is not waited for either. Not for a process that has
+    the database open already: see `connect_ours`.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return Header(False, False, 0)
+        head = file.read(100)
+    if not head:
+        return Header(True, False, 0)
+    if len(head) < 100 or not head.startswith(_MAGIC):
+        return Header(False, False, 0)
+    return Header(False, True, struct.unpack(">I", head[68:72])[0])
+
+
+def split_statements(sql: str) -> Iterator[str]:
+    """The statements of a script, one by one: `executescript` would commit the transaction we are in."""
+    pending = ""
+    for line in sql.splitlines(keepends=True):
+        if not pending and (not line.strip() or line.lstrip().startswith("--")):
+            continue
+        pending += line
+        if sqlite3.complete_statement(pending):
+            yield pending
+            pending = ""
+    if pending.strip():
+        yield pending
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """``PRAGMA user_version``: major x 1000 + minor; 0 where nothing was migrated yet."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(connection: sqlite3.Connection, steps: Sequence[Migration]) -> int:
+    """Apply the steps that are missing, each in its own transaction. Returns the version reached.
+
+    The connection must be in autocommit mode (``isolation_level=None``).
+    """
+    version = schema_version(connection)
+    for step in steps:
+        if step.version <= version:
+            continue
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Another process may have migrated while we waited for the lock.
+            if schema_version(connection) < step.version:
+                for statement in split_statements(step.sql):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {int(step.version)}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        version = step.version
+    return version
+
+
+def set_aside(path: Path, why: str, label: str, now: float) -> SetAside:
+    """Rename a database and its side files to ``NAME.LABEL-<utc>``, so that nothing of it is lost.
+
+    `label` says what it was (``newer-2000``). The side files keep their suffixes, so the copy still opens.
+    """
+    stamp = datetime.datetime.fromtimestamp(now, datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
+    kept = path.with_name(f"{path.name}.{label}-{stamp}")
+    number = 1
+    while kept.exists():
+        number += 1
+        kept = path.with_name(f"{path.name}.{label}-{stamp}-{number}")
+    # The write-ahead log before the database: were we killed in between, it alone under its old name would lose it.
+    # The mark of damage before both: left behind, it would speak of the new file.
+    try:
+        for suffix in (MARK_SUFFIX, "-wal", "-shm", ""):
+            side = path.with_name(path.name + suffix)
+            if side.exists():
+                side.rename(kept.with_name(kept.name + suffix))
+    except OSError as error:
+        if passing(path, error) is not None:
+            raise opening_error(path, error) from error
+        raise StoreError(
+            f"{path} must be set aside ({why}), but it cannot be renamed: {error.strerror}.",
+            "Move it away by hand, or name another file with --db.",
+        ) from error
+    return SetAside(kept, why)
+
+
+def foreign_error(path: Path, header: Header) -> StoreError:
+    """Why a file that is not ours is refused."""
+    what = "is an SQLite database, but not one of skuwise's" if header.sqlite else "is not an SQLite database"
+    return StoreError(f"{path} {what}; it was left untouched.", "Name another file with --db.")
+
+
+def open_for_writing(
+    path: Path, now: Callable[[], float], steps: Sequence[Migration] | None = None
+) -> tuple[sqlite3.Connection, SetAside | None]:
+    """Open or create a database and bring its schema up to date.
+
+    A missing or empty file becomes a new database. A foreign database or another kind of file is refused, untouched.
+    A database of a newer major version, or one that is damaged, is set aside and a new one begun. A newer minor version
+    only added, so it is written as it is. Returns the connection (autocommit mode) and what was set aside. Raises
+    StoreError, a PassingError where that may pass.
+    """
+    steps = migrations() if steps is None else steps
+    try:
+        try:
+            return _open(path, steps), None
+        except _Unusable as found:
+            kept = set_aside(path, found.why, found.label, now())
+            aside = SetAside(kept.kept_as, found.why, found.reason, found.remedy)
+            return _open(path, steps), aside
+    except (OSError, sqlite3.Error) as error:
+        raise opening_error(path, error) from error
+
+
+def _open(path: Path, steps: Sequence[Migration]) -> sqlite3.Connection:
+    """The database, migrated and looked over. Raises _Unusable where it must be set aside."""
+    header = read_header(path) if path.exists() else Header(True, False, 0)
+    if header.empty:
+        _give_birth(path, steps)
+    else:
+        if (said := marked(path)) is not None:
+            raise _damaged(said)
+        if not header.ours:
+            if not header.sqlite and _was_ours(path):
+                raise _damaged("its header is gone")
+            raise foreign_error(path, header)
+    connection = None
+    try:
+        connection = _connect(path)
+        version, known = schema_version(connection), steps[-1].version
+        if version // 1000 > known // 1000:
+            raise _Unusable(
+                f"it was written by a newer skuwise (schema {version // 1000}.{version % 1000}, "
+                f"this one knows {known // 1000}.{known % 1000})",
+                f"newer-{version}",
+                "newer-database-set-aside",
+                "Update skuwise on this node, or query the kept file with the newer version.",
+            )
+        migrate(connection, steps)
+        said = look_over(connection) if not header.empty else None
+        if said is not None:
+            raise _damaged(said)
+    except BaseException as error:
+        if connection is not None:
+            connection.close()
+        if isinstance(error, sqlite3.Error) and not header.empty and is_damage(error):
+            raise _damaged(str(error)) from error
+        raise
+    return connection
+
+
+def _damaged(said: str) -> _Unusable:
+    return _Unusable(
+        f"it is damaged ({said})",
+        "damaged",
+        "damaged-database-set-aside",
+        "Save what is left of the kept file with: sqlite3 FILE .recover; look at the disk.",
+    )
+
+
+def _was_ours(path: Path) -> bool:
+    """Whether a file without SQLite's header is a database that lost it: its write-ahead log still lies beside it."""
+    try:
+        with path.with_name(path.name + "-wal").open("rb") as file:
+            return struct.unpack(">I", file.read(4))[0] in _LOG_MAGIC
+    except (OSError, struct.error):
+        return False
+
+
+def connect_ours(path: Path, timeout: float) -> sqlite3.Connection:
+    """A second connection to a database of ours that is there. Raises StoreError, OSError or sqlite3.Error.
+
+    Whose it is, is asked of SQLite and not of the file: closing a descriptor of one's own drops every lock that this
+    process holds on the database (POSIX), the writer's among them, and the next to leave would delete the writer's log.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise foreign_error(path, Header(False, False, 0))
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=timeout, isolation_level=None)
+    try:
+        application_id = int(connection.execute("PRAGMA application_id").fetchone()[0])
+        if application_id != APPLICATION_ID:
+            raise foreign_error(path, Header(False, True, application_id))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _give_birth(path: Path, steps: Sequence[Migration]) -> None:
+    """Make a new database, whole or not at all: killed half-way, SQLite's own creation leaves a file without our id,
+    which the next start would take for a stranger's. Raises OSError.
+    """
+    place = Path(os.path.realpath(path))
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.execute("PRAGMA auto_vacuum = incremental")  # before the first table, or never
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        migrate(connection, steps)
+        image = connection.serialize()
+    # Readable for its owner and group alone: it names people and their commands. SQLite gives its side files the same
+    # mode. A file that is there keeps its own.
+    there = place.exists()
+    mode = stat.S_IMODE(place.stat().st_mode) if there else _MODE
+    unborn = place.with_name(f".{place.name}.new-{os.getpid()}-{threading.get_native_id()}")
+    # Only a file that we make is ours: one that is there already may be another user's, who could then read it all.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    unborn.unlink(missing_ok=True)  # of a process of the same number that was killed
+    try:
+        with os.fdopen(os.open(unborn, flags, mode), "wb") as file:
+            file.write(image)
+            file.flush()
+            os.fsync(file.fileno())
+        # What an earlier database of this name left would be played back onto the new one.
+        # The mark of its damage would be taken for the new one's.
+        for suffix in (MARK_SUFFIX, "-journal", "-wal", "-shm"):
+            place.with_name(place.name + suffix).unlink(missing_ok=True)
+        if there:
+            unborn.replace(place)
+        else:
+            _put(unborn, place)
+    finally:
+        unborn.unlink(missing_ok=True)
+
+
+def _put(unborn: Path, place: Path) -> None:
+    try:
+        place.hardlink_to(unborn)
+    except FileExistsError:
+        return  # another writer's, born meanwhile, is as good
+    except OSError:  # a file system without hard links
+        unborn.replace(place)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        set_up(connection, WRITER_CHECKPOINT_PAGES)
+        schema_version(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,1 @@
+"""Reading node databases that anybody may have written, within bounds."""

@@ -1,0 +1,126 @@
+"""Views of ours over somebody's tables: nothing that a file's maker wrote in SQL is ever run.
+
+A database brings its own schema, and its views may be anybody's. They are passed by: the views that we ship for the
+version of the file's schema are put, as temporary ones, over its tables, and those must be the tables that we ship:
+plain ones, with our columns and keys, none of them computed. What else a file holds (tables and views of its owner's,
+the truth of a simulated fleet) is nobody's business, and never read.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ....rules.base.errors import StoreError
+from ..file.migrations import SCHEMA_VERSION, migrations, split_statements
+
+FIRST_VERSION = 1000
+_REMEDY = "Read a copy made with 'skuwise agent snapshot' on the node, or leave the file out."
+_BLANK = re.compile(r"\s+")
+_QUOTED_NAME = re.compile(r'(?<=CREATE TABLE )"(\w+)"', re.ASCII)
+_DEFINES = re.compile(r"(CREATE|ALTER|DROP)\b", re.ASCII)
+_PLAIN = re.compile(r"CREATE TABLE\b", re.ASCII | re.IGNORECASE)
+_WITHOUT_ROWID = re.compile(r"\bWITHOUT ROWID\b[^()]*$", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`sql`: what made it, with single blanks. `columns`: name -> declared type and place in the key (0: none)."""
+
+    sql: str
+    columns: Mapping[str, tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """Our schema of one version. `views`: name -> the statement that makes it a temporary one."""
+
+    tables: Mapping[str, Table]
+    views: Mapping[str, str]
+
+
+@cache
+def shipped(version: int) -> Shipped:
+    """Our schema of a version; of a newer minor one, which only adds, the newest that we know."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        # Its tables are empty: what moves rows from old ones into new ones is left out.
+        for step in migrations():
+            for statement in split_statements(step.sql) if step.version <= version else ():
+                if _DEFINES.match(statement):
+                    connection.execute(statement)
+        made = connection.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+        tables = {name: Table(_single(sql), _columns(connection, name)) for kind, name, sql in made if kind == "table"}
+    views = {name: sql.replace("CREATE VIEW", "CREATE TEMP VIEW", 1) for kind, name, sql in made if kind == "view"}
+    return Shipped(tables, views)
+
+
+def put_views(connection: sqlite3.Connection, path: Path, version: int) -> tuple[str, ...]:
+    """Look at the tables of the file, then put our views of this version over them; gives the views' names.
+
+    Before the connection is kept from writing: a temporary view counts as something written.
+
+    Raises StoreError for a table, or an index on one, that is not as we ship it, and sqlite3.Error.
+    """
+    ours = shipped(version)
+    try:
+        _check_tables(connection, ours.tables)
+    except _NotOurs as found:
+        newer = version > SCHEMA_VERSION
+        remedy = "Update skuwise here: a newer one wrote the file." if newer else _REMEDY
+        raise StoreError(f"{path} cannot be read: {found}.", remedy) from found
+    for sql in ours.views.values():
+        connection.execute(sql)
+    return tuple(ours.views)
+
+
+class _NotOurs(Exception):  # noqa: N818 - a signal within this file
+    """Something is not as we ship it; the message goes on after "PATH cannot be read: "."""
+
+
+def _check_tables(connection: sqlite3.Connection, tables: Mapping[str, Table]) -> None:
+    made = connection.execute("SELECT type, name, sql FROM main.sqlite_master WHERE type IN ('table', 'view')")
+    # To SQLite a name is the same in capitals.
+    told = {str(name).lower(): (kind, str(sql)) for kind, name, sql in made}
+    for name, table in tables.items():
+        if name not in told:
+            raise _NotOurs(f"it has no table {name!r}, which its version of the schema brings")
+        kind, sql = told[name]
+        # The statement decides what SQLite takes it for, whatever the schema calls it.
+        if kind != "table" or not _PLAIN.match(sql):
+            raise _NotOurs(f"it has a {'view' if kind == 'view' else 'virtual table'} in place of the table {name!r}")
+        if _single(sql) != table.sql:
+            _compare(connection, name, table, _single(sql))
+        _check_indexes(connection, name)
+
+
+def _compare(connection: sqlite3.Connection, name: str, table: Table, sql: str) -> None:
+    """A table whose statement is another may still be ours, with columns that a newer minor version added."""
+    if bool(_WITHOUT_ROWID.search(sql)) != bool(_WITHOUT_ROWID.search(table.sql)):
+        raise _NotOurs(f"its table {name!r} has other keys than skuwise gives it")
+    columns = _columns(connection, name)
+    for column, about in table.columns.items():
+        if columns.get(column) != about:
+            raise _NotOurs(f"its table {name!r} has no column {column!r} as skuwise makes it")
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> dict[str, tuple[str, int]]:
+    """The columns that are kept; those that are computed are not among them."""
+    rows = connection.execute(f"PRAGMA main.table_xinfo({table})").fetchall()
+    return {name.lower(): (type_.upper(), key) for _, name, type_, _, _, key, hidden in rows if not hidden}
+
+
+def _check_indexes(connection: sqlite3.Connection, table: str) -> None:
+    for _, index, _, _, partial in connection.execute(f"PRAGMA main.index_list({table})").fetchall():
+        quoted = '"' + str(index).replace('"', '""') + '"'
+        parts = connection.execute(f"PRAGMA main.index_xinfo({quoted})").fetchall()
+        if partial or any(cid == -2 for _, cid, *_ in parts):
+            raise _NotOurs(f"its index {str(index)[:80]!r} on the table {table!r} computes something")
+
+
+def _single(sql: str) -> str:
+    return _QUOTED_NAME.sub(r"\1", _BLANK.sub(" ", sql).strip())

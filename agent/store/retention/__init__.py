@@ -1,0 +1,1 @@
+"""What is removed, when, by a clock that can be trusted."""

@@ -1,0 +1,365 @@
+"""Lets go of what is too old or too much: in steps that each hold the write lock for some milliseconds.
+
+Everything is one small transaction after another with a rest between them, so that it may be killed at any time and the
+writer beside it never waits long (`Pace`). Where the size counts, raw samples go first, then minutes, then hours.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from ....rules.base.errors import StoreError
+from ...base.retention_limits import MIN_RAW_SECONDS, Limits
+from ...model import Period
+from ..file.codec import DEVICES, row_id
+from ..file.migrations import connect_ours
+from ..file.wal import log_bytes, set_up
+from ..writing.write_batch import write_error
+from .trusted_clock import trusted_now
+
+# A step aims at this share of the 50 ms that a tick may wait, so that a disk five times slower still keeps the promise.
+_AIM_SECONDS = 0.010
+_REST_SECONDS = 0.020
+_BUSY_SECONDS = 5.0
+# Free pages are used again by what comes next; only a file with more of them than this share is made smaller.
+_SLACK_SHARE = 1 / 32
+# The log grows with what is deleted, so the log is brought home every so many steps.
+_STEPS_A_CHECKPOINT = 25
+# What inference servers tell is not rolled up, so it is kept beyond the other samples.
+_SERVING_SECONDS = 30 * 86400.0
+_ROLLUPS: Mapping[Period, tuple[str, ...]] = {
+    "minute": ("gpu_minute", "fabric_minute", "host_minute", "gpu_burst"),
+    "hour": ("gpu_hour", "fabric_hour", "host_hour", "gpu_burst_hour"),
+}
+
+
+@dataclass(slots=True)
+class Pruned:
+    """What one run did. Times are seconds; `done` is False where its time ran out and the next run goes on."""
+
+    ticks: int = 0
+    rollups: int = 0
+    small: int = 0
+    pages: int = 0
+    dropped_for_size: list[str] = field(default_factory=list)
+    step_seconds: list[float] = field(default_factory=list)
+    done: bool = True
+
+    def __str__(self) -> str:
+        longest = max(self.step_seconds, default=0.0)
+        return (
+            f"{self.ticks} ticks, {self.rollups} rollups, {self.small} other rows and {self.pages} pages in "
+            f"{len(self.step_seconds)} steps, the longest {longest * 1e3:.1f} ms"
+        )
+
+
+class Pace:
+    """How much one step may do: less after a slow one, more after a fast one."""
+
+    def __init__(self, size: int, most: int) -> None:
+        self.size = size
+        self._most = most
+
+    def took(self, seconds: float) -> None:
+        if seconds > _AIM_SECONDS:
+            self.size = max(1, int(self.size * max(0.1, 0.8 * _AIM_SECONDS / seconds)))
+        elif seconds < _AIM_SECONDS / 2:
+            self.size = min(self._most, self.size + max(1, self.size // 2))
+
+
+class OutOfTime(Exception):  # noqa: N818 - a signal within this file
+    """The run's time is over: what is left waits for the next one."""
+
+
+class RetentionJob:
+    """Prunes one database beside its writer. `sleep` and `monotonic` are injected, so that tests need no time."""
+
+    def __init__(
+        self,
+        path: Path,
+        limits: Limits,
+        *,
+        budget_seconds: float = 30.0,
+        sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.path = path
+        self.limits = limits
+        self._budget = budget_seconds
+        self._sleep = sleep
+        self._monotonic = monotonic
+        self._deadline = 0.0
+        self._result = Pruned()
+
+    def run(self, now: float) -> Pruned:
+        """Let go of what is due at `now` (Unix seconds). Raises StoreError.
+
+        Raw samples whose hour is not rolled up yet stay, up to twice their age; only the size limit takes them earlier.
+        Nothing is deleted while a reader holds a log that is already large: deleting makes it larger.
+        """
+        self._result = Pruned()
+        self._deadline = self._monotonic() + self._budget
+        try:
+            with closing(connect_ours(self.path, _BUSY_SECONDS)) as connection:
+                set_up(connection, 0)
+                connection.execute("PRAGMA cache_size = -2048")
+                self._run(connection, now)
+        except OutOfTime:
+            self._result.done = False
+        except sqlite3.Error as error:
+            raise write_error(self.path, error) from error
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be opened: {error.strerror}.", "Check the path.") from error
+        return self._result
+
+    def _run(self, connection: sqlite3.Connection, now: float) -> None:
+        self._checkpoint(connection)
+        trusted = self._write(connection, lambda: trusted_now(connection, now))
+        limits = self.limits
+        self._drop_ticks(connection, self._raw_cutoff(connection, trusted))
+        self._drop_rollups(connection, "minute", trusted - limits.minutes_seconds)
+        self._drop_rollups(connection, "hour", trusted - limits.hours_seconds)
+        self._drop_small(connection, trusted)
+        self._hold_size(connection)
+        self._give_back_pages(connection, _SLACK_SHARE)
+
+    def _raw_cutoff(self, connection: sqlite3.Connection, now: float) -> float:
+        """Up to when raw samples go: their age, but not before their hour is rolled up, and then at twice their age."""
+        raw = self.limits.raw_seconds
+        until = now - raw
+        for (node_id,) in connection.execute("SELECT id FROM node").fetchall():
+            row = connection.execute(
+                "SELECT ts FROM tick WHERE node_id = ? AND ts <= ? AND ts > coalesce((SELECT min(done_to) FROM "
+                "rollup_progress WHERE node_id = ? AND period = 'hour'), 0) ORDER BY ts LIMIT 1",
+                (node_id, until, node_id),
+            ).fetchone()
+            if row is not None:
+                until = min(until, row[0] - 1e-6)
+        return max(until, now - 2 * raw)
+
+    # What is deleted.
+
+    def _drop_ticks(self, connection: sqlite3.Connection, until: float) -> None:
+        pace = Pace(40, 2000)
+        while ids := [
+            row[0]
+            for row in connection.execute(
+                "SELECT id FROM tick WHERE ts <= ? ORDER BY ts, id LIMIT ?", (until, pace.size)
+            ).fetchall()
+        ]:
+            pace.took(self._step(connection, lambda ids=ids: _delete_ticks(connection, ids)))
+            self._result.ticks += len(ids)
+
+    def _drop_rollups(self, connection: sqlite3.Connection, period: Period, until: float) -> None:
+        beyond = row_id(period, until, 0) + DEVICES
+        for table in _ROLLUPS[period]:
+            pace = Pace(100, 4000)
+            while ids := connection.execute(
+                f"SELECT id FROM {table} WHERE id < ? ORDER BY id LIMIT ?",  # noqa: S608 - names of this file
+                (beyond, pace.size),
+            ).fetchall():
+                sql = f"DELETE FROM {table} WHERE id <= ?"  # noqa: S608 - names of this file
+                pace.took(self._step(connection, lambda sql=sql, last=ids[-1]: connection.execute(sql, last)))
+                self._result.rollups += len(ids)
+        self._drop_by_ts(connection, period, until)
+
+    def _drop_small(self, connection: sqlite3.Connection, now: float) -> None:
+        """What grows with events: each by its age, and by its number where it has a limit."""
+        limits = self.limits
+        oldest = now - limits.hours_seconds
+        self._drop_by_id(connection, "workload_use", "ts_end < ?", (oldest,))
+        self._drop_by_id(connection, "absence", "until < ?", (oldest,))
+        self._drop_by_id(connection, "event", "last_ts < ?", (oldest,))
+        self._drop_by_id(connection, "slurm_job", "coalesce(ended_at, imported_at) < ?", (oldest,))
+        for table, end, most in (
+            ("slurm_job", "ended_at", limits.max_slurm_jobs),
+            ("workload_use", "ts_end", limits.max_uses),
+            ("absence", "until", limits.max_absences),
+            ("event", "last_ts", limits.max_events),
+        ):
+            (count,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608
+            if count > most:
+                rows = connection.execute(
+                    f"SELECT {end} FROM {table} WHERE {end} IS NOT NULL ORDER BY {end} LIMIT 1 OFFSET ?",  # noqa: S608
+                    (count - most,),
+                ).fetchone()
+                # What was seen within the last day may still go on: the writer holds its row.
+                self._drop_by_id(connection, table, f"{end} < ?", (min(rows[0] if rows else now, now - 86400.0),))
+        self._drop_by_id(
+            connection,
+            "workload",
+            "last_seen < ? AND id NOT IN (SELECT workload_ref FROM workload_use)",
+            (min(oldest, now - 86400.0),),
+        )
+        # A device that went away longer ago than the hours reach has nothing left that names it.
+        for table in ("gpu", "port"):
+            self._drop_by_id(connection, table, "valid_to < ?", (oldest - 3600.0,))
+        self._drop_by_ts(connection, "agent_stat", now - limits.minutes_seconds)
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'serving_sample'").fetchone():
+            self._drop_by_ts(connection, "serving_sample", now - min(_SERVING_SECONDS, limits.minutes_seconds))
+
+    def _drop_by_id(self, connection: sqlite3.Connection, table: str, where: str, values: Sequence[object]) -> None:
+        ids = [
+            row[0]
+            for row in connection.execute(f"SELECT id FROM {table} WHERE {where} ORDER BY id", values).fetchall()  # noqa: S608
+        ]
+        pace, at = Pace(100, 2000), 0
+        while at < len(ids):
+            part = [(number,) for number in ids[at : at + pace.size]]
+            at += len(part)
+            sql = f"DELETE FROM {table} WHERE id = ?"  # noqa: S608 - names of this file
+            pace.took(self._step(connection, lambda sql=sql, part=part: connection.executemany(sql, part)))
+        self._result.small += len(ids)
+
+    def _drop_by_ts(self, connection: sqlite3.Connection, table: str, until: float) -> None:
+        pace = Pace(100, 4000)
+        while rows := connection.execute(
+            f"SELECT ts FROM {table} WHERE ts <= ? ORDER BY ts LIMIT ?",  # noqa: S608 - names of this file
+            (until, pace.size),
+        ).fetchall():
+            sql = f"DELETE FROM {table} WHERE ts <= ?"  # noqa: S608 - names of this file
+            pace.took(self._step(connection, lambda sql=sql, last=rows[-1][0]: connection.execute(sql, (last,))))
+            self._result.small += len(rows)
+
+    # The size.
+
+    def _hold_size(self, connection: sqlite3.Connection) -> None:
+        """Drop the oldest raw samples down to a quarter of their age, then minutes, then more raw, then hours, until
+        what is in use fits; and say so in the data."""
+        if self._excess(connection) <= 0:
+            return
+        kinds: tuple[tuple[str, Period | Literal["tick"], float], ...] = (
+            ("raw samples", "tick", max(MIN_RAW_SECONDS, self.limits.raw_seconds / 4)),
+            ("minutes", "minute", 86400.0),
+            ("raw samples", "tick", MIN_RAW_SECONDS),
+            ("hours", "hour", 86400.0),
+        )
+        for name, table, spare in kinds:
+            first, last = _span(connection, table)
+            if first is None or last is None:
+                continue
+            until = first
+            while until < last - spare and self._excess(connection) > 0:
+                # A hundredth of what there is, at a time: the file's size is only known after each step.
+                until = min(last - spare, max(until, first) + max(60.0, (last - first) / 100))
+                if table == "tick":
+                    self._drop_ticks(connection, until)
+                else:
+                    self._drop_rollups(connection, table, until)
+            if until > first:
+                if name not in self._result.dropped_for_size:
+                    self._result.dropped_for_size.append(name)
+                kind = {"raw samples": 1, "minutes": 2, "hours": 3}[name]
+                self._step(
+                    connection,
+                    lambda kind=kind, name=name, first=first, until=until: self._note(
+                        connection, kind, name, first, until
+                    ),
+                )
+        self._give_back_pages(connection, 0)
+
+    def _excess(self, connection: sqlite3.Connection) -> int:
+        """Bytes in use beyond the limit; free pages are not in use."""
+        pages = _pages(connection, "page_count") - _pages(connection, "freelist_count")
+        return pages * _pages(connection, "page_size") - self.limits.file_bytes
+
+    def _note(self, connection: sqlite3.Connection, kind: int, name: str, since: float, until: float) -> None:
+        """One row a node and kind, widened each time. Its id is below zero: the writer counts upwards in memory."""
+        connection.execute(
+            "INSERT INTO absence (id, node_id, scope, subject, metric, reason, detail, remedy, since, until) "
+            "SELECT -(id * 4 + ?), id, 'source', 'store', '*', 'size-limit', ?, ?, ?, ? FROM node WHERE true "
+            "ON CONFLICT (id) DO UPDATE SET since = min(since, excluded.since), until = max(until, excluded.until), "
+            "detail = excluded.detail",
+            (
+                kind,
+                f"The oldest {name} were dropped before their age, to keep the database within "
+                f"{self.limits.max_bytes / 1e6:.0f} MB.",
+                "Raise max_size, or shorten keep_minutes.",
+                since,
+                until,
+            ),
+        )
+
+    def _give_back_pages(self, connection: sqlite3.Connection, share: float) -> None:
+        """Make the file smaller until at most `share` of its pages are free."""
+        pace = Pace(20, 2000)
+        while (free := _pages(connection, "freelist_count")) > (slack := share * _pages(connection, "page_count")):
+            count = max(1, min(pace.size, int(free - slack)))
+
+            def vacuum(count: int = count) -> None:
+                # One page a call: it answers in rows without columns, of which Python's sqlite3 takes the first alone.
+                for _ in range(count):
+                    connection.execute("PRAGMA incremental_vacuum(1)").fetchall()
+
+            pace.took(self._step(connection, vacuum))
+            given = free - _pages(connection, "freelist_count")
+            if given <= 0:
+                break
+            self._result.pages += given
+
+    # Steps.
+
+    def _step(self, connection: sqlite3.Connection, write: Callable[[], object]) -> float:
+        """One transaction, then a rest in which others write. Returns how long it held the lock."""
+        if self._monotonic() >= self._deadline:
+            raise OutOfTime
+        began = self._monotonic()
+        self._write(connection, write)
+        took = self._monotonic() - began
+        self._result.step_seconds.append(took)
+        if len(self._result.step_seconds) % _STEPS_A_CHECKPOINT == 0:
+            self._checkpoint(connection)
+        self._sleep(max(_REST_SECONDS, took))
+        return took
+
+    def _write(self, connection: sqlite3.Connection, write: Callable[[], float | object]) -> float:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            result = write()
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return result if isinstance(result, float) else 0.0
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        """Bring the log home, beside the writer. A large log that a reader holds ends the run."""
+        busy, in_log, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        if (busy or copied < in_log) and log_bytes(self.path) > self.limits.log_bytes // 2:
+            raise OutOfTime
+
+
+def _delete_ticks(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
+    for first, last in _runs(ids):
+        span = (first * DEVICES, last * DEVICES + DEVICES - 1)
+        connection.execute("DELETE FROM gpu_sample WHERE id BETWEEN ? AND ?", span)
+        connection.execute("DELETE FROM fabric_sample WHERE id BETWEEN ? AND ?", span)
+        connection.execute("DELETE FROM tick WHERE id BETWEEN ? AND ?", (first, last))
+
+
+def _runs(ids: Iterable[int]) -> list[tuple[int, int]]:
+    """Ids as runs without holes: (1, 2, 3, 7) -> (1, 3), (7, 7)."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(ids):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs
+
+
+def _span(connection: sqlite3.Connection, table: str) -> tuple[float | None, float | None]:
+    (first,) = connection.execute(f"SELECT min(ts) FROM {table}").fetchone()  # noqa: S608 - names of this file
+    (last,) = connection.execute(f"SELECT max(ts) FROM {table}").fetchone()  # noqa: S608 - names of this file
+    return first, last
+
+
+def _pages(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])

@@ -1,0 +1,1 @@
+"""Minutes and hours made of samples."""

@@ -1,0 +1,322 @@
+"""The job that turns samples into minutes and hours, some seconds after each is over.
+
+It has a connection of its own, reads first and writes short: all rows of a node's minute or hour and the mark of how
+far it came are one transaction, so that it may be killed and started again at any time.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+from ....rules.base.errors import StoreError
+from ...model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, PERIOD_SECONDS, Period
+from ...statistics.rollup_stats import GpuLimits, Row, Samples, Values, roll_fabric, roll_gpu, roll_host
+from ..file.codec import DEVICES, Cell, RollupTable, rollup_columns, rollup_period, row_encoder, row_id
+from ..file.migrations import connect_ours
+from ..file.tables import write_rollups
+from ..file.wal import JOB_CHECKPOINT_PAGES, set_up
+from ..writing.burst_rows import roll_hour
+from ..writing.write_batch import write_error
+
+__all__ = ["RolledUp", "RollupJob", "roll_fabric", "roll_gpu", "roll_host"]
+
+# A period is complete so long after its end ...
+SETTLE_SECONDS = 5.0
+# ... once a later tick is in the file (ticks are committed in order); where none comes, after this: longer than a
+# writer holds ticks back on a full disk.
+SILENCE_SECONDS = 900.0
+_BUSY_SECONDS = 5.0
+
+
+def _scaled(names_and_quanta: Iterable[tuple[str, float]], table: str) -> str:
+    return ", ".join(f"{table}.{name} * {quantum!r}" for name, quantum in names_and_quanta)
+
+
+_SPAN = "t.node_id = ? AND t.ts > ? AND t.ts <= ?"
+_TICK = "t.id, t.ts, t.interval_ms * 1e-3"
+_GPU_SQL = (
+    f"SELECT {_TICK}, {_scaled(((m.name, m.quantum) for m in GPU_METRICS), 's')} "  # noqa: S608
+    f"FROM tick t CROSS JOIN gpu_sample s ON s.id = t.id * {DEVICES} + ? WHERE {_SPAN} ORDER BY t.ts"
+)
+_FABRIC_SQL = (
+    f"SELECT {_TICK}, s.active, {_scaled(((m.name, m.quantum) for m in FABRIC_METRICS), 's')} "  # noqa: S608
+    f"FROM tick t CROSS JOIN fabric_sample s ON s.id = t.id * {DEVICES} + ? WHERE {_SPAN} ORDER BY t.ts"
+)
+_HOST_VALUES = (*((m.name, m.quantum) for m in HOST_METRICS), ("mem_total_bytes", 1024.0))
+_HOST_SQL = (
+    f"SELECT {_TICK}, {_scaled(_HOST_VALUES, 't')} FROM tick t WHERE {_SPAN} AND "  # noqa: S608
+    f"coalesce({', '.join('t.' + name for name, _ in _HOST_VALUES)}) IS NOT NULL ORDER BY t.ts"
+)
+# CROSS JOIN and the unary plus: the ticks of the span first, whatever SQLite guesses without statistics.
+# Traffic of all compute ports at each tick; a port that lacks a direction has no part in it.
+_COMPUTE_SQL = (
+    "SELECT t.id, sum(max(s.tx_bytes_per_second, s.rx_bytes_per_second)) * 64.0 "  # noqa: S608
+    f"FROM tick t CROSS JOIN fabric_sample s ON s.id BETWEEN t.id * {DEVICES} AND t.id * {DEVICES} + {DEVICES - 1} "
+    f"CROSS JOIN port p ON p.id = s.id - t.id * {DEVICES} WHERE {_SPAN} AND p.role = 'compute' GROUP BY +t.id"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RolledUp:
+    """What one run wrote: periods, counted per node."""
+
+    minutes: int
+    hours: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    """The rows of one device, oldest first, and what its ratios are measured against (the last row's word)."""
+
+    ids: tuple[int, ...]
+    limits: tuple[float | None, ...]
+
+
+class RollupJob:
+    """Rolls up what is complete and not yet rolled up in one database. Runs beside the writer.
+
+    Ticks that come later than a period's rollup, with an older `ts` (a clock that was put back, a disk that was full),
+    have the period rolled up again with all its samples: after a clock was put back, `observed_seconds` may then exceed
+    the period's length, because that time was lived twice.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def run(
+        self,
+        now: float,
+        should_stop: Callable[[], bool] = lambda: False,
+        *,
+        periods: Sequence[Period] = tuple(PERIOD_SECONDS),
+        and_open: bool = False,
+    ) -> RolledUp:
+        """Do what is due at `now` (Unix seconds). `should_stop` is asked between periods. Raises StoreError.
+
+        `and_open`: also write the periods that are not over yet, as they stand, so that a stopped agent leaves rollups
+        of all it saw. They are not marked as done: the next run that finds more of the same period writes it again.
+        """
+        done = {"minute": 0, "hour": 0}
+        try:
+            with closing(self._connect()) as connection:
+                nodes = [row[0] for row in connection.execute("SELECT id FROM node ORDER BY id").fetchall()]
+                for period in periods:
+                    for node_id in nodes:
+                        done[period] += _roll_late(connection, node_id, period)
+                        done[period] += self._roll_node(connection, node_id, period, now, should_stop)
+                        if and_open:
+                            done[period] += _roll_open(connection, node_id, period)
+        except sqlite3.Error as error:
+            raise write_error(self.path, error) from error
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be opened: {error.strerror}.", "Check the path.") from error
+        return RolledUp(done["minute"], done["hour"])
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = connect_ours(self.path, _BUSY_SECONDS)
+        set_up(connection, JOB_CHECKPOINT_PAGES)
+        connection.execute("PRAGMA cache_size = -512")  # each page is read once: a large cache is only memory
+        return connection
+
+    def _roll_node(
+        self,
+        connection: sqlite3.Connection,
+        node_id: int,
+        period: Period,
+        now: float,
+        should_stop: Callable[[], bool],
+    ) -> int:
+        length = PERIOD_SECONDS[period]
+        done_to = _mark(connection, node_id, period)
+        last = connection.execute(
+            "SELECT ts FROM tick WHERE node_id = ? ORDER BY ts DESC LIMIT 1", (node_id,)
+        ).fetchone()
+        rolled = 0
+        while last is not None and not should_stop():
+            end = _next_end(connection, node_id, done_to, length)
+            if end is None:
+                break
+            if now < end + SETTLE_SECONDS or (last[0] <= end and now < end + SILENCE_SECONDS):
+                break
+            rows = _roll_period(connection, node_id, period, end)
+            _write(connection, node_id, period, end, rows, done_to=end)
+            done_to = end
+            rolled += 1
+        return rolled
+
+
+def _roll_late(connection: sqlite3.Connection, node_id: int, period: Period) -> int:
+    """Roll up again the periods behind the mark that got ticks since the last run."""
+    key = f"rolled_tick.{node_id}.{period}"
+    (newest,) = connection.execute("SELECT coalesce(max(id), 0) FROM tick").fetchone()
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    seen = int(row[0]) if row and row[0].isdecimal() else newest
+    if row and seen == newest:
+        return 0
+    length, mark = PERIOD_SECONDS[period], _mark(connection, node_id, period)
+    late = connection.execute(
+        "SELECT ts FROM tick WHERE id > ? AND node_id = ? AND ts <= ?", (seen, node_id, -1.0 if mark is None else mark)
+    ).fetchall()
+    ends = sorted({ceil(ts / length) * length for (ts,) in late})
+    for end in ends:
+        rows = _roll_period(connection, node_id, period, end)
+        _write(connection, node_id, period, end, _not_less(connection, end, rows), done_to=None)
+    connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, str(newest)))
+    return len(ends)
+
+
+def _not_less(
+    connection: sqlite3.Connection, end: int, tables: Mapping[RollupTable, Sequence[tuple[int, Row]]]
+) -> dict[RollupTable, list[tuple[int, Row]]]:
+    """The rows that cover at least what is kept already: where samples were let go meanwhile, the older row stays."""
+    chosen: dict[RollupTable, list[tuple[int, Row]]] = {}
+    for table, rows in tables.items():
+        period = rollup_period(table)
+        first = row_id(period, end, 0)
+        whole = float(PERIOD_SECONDS[period])
+        kept: dict[int, float] = {
+            number - first: whole - unobserved * 0.1
+            for number, unobserved in connection.execute(
+                f"SELECT id, unobserved_seconds FROM {table} WHERE id BETWEEN ? AND ?",  # noqa: S608
+                (first, first + DEVICES - 1),
+            ).fetchall()
+        }
+        chosen[table] = [
+            (number, row) for number, row in rows if float(str(row["observed_seconds"])) >= kept.get(number, 0.0) - 0.05
+        ]
+    return chosen
+
+
+def _roll_open(connection: sqlite3.Connection, node_id: int, period: Period) -> int:
+    """Write what lies beyond the mark, and leave the mark where it is."""
+    mark = _mark(connection, node_id, period)
+    after, rolled = mark, 0
+    while (end := _next_end(connection, node_id, after, PERIOD_SECONDS[period])) is not None:
+        _write(connection, node_id, period, end, _roll_period(connection, node_id, period, end), done_to=mark)
+        after = end
+        rolled += 1
+    return rolled
+
+
+def _mark(connection: sqlite3.Connection, node_id: int, period: Period) -> int | None:
+    """Up to when a node's periods are done; None: nothing is."""
+    row = connection.execute(
+        "SELECT done_to FROM rollup_progress WHERE node_id = ? AND period = ?", (node_id, period)
+    ).fetchone()
+    return row[0] if row else None
+
+
+def _next_end(connection: sqlite3.Connection, node_id: int, after: int | None, length: int) -> int | None:
+    """The end of the first period later than `after` that has a tick; None: there is none."""
+    first = connection.execute(
+        "SELECT ts FROM tick WHERE node_id = ? AND ts > ? ORDER BY ts LIMIT 1",
+        (node_id, -1.0 if after is None else after),
+    ).fetchone()
+    return None if first is None else ceil(first[0] / length) * length
+
+
+def _roll_period(
+    connection: sqlite3.Connection, node_id: int, period: Period, end: int
+) -> dict[RollupTable, list[tuple[int, Row]]]:
+    span = (node_id, end - PERIOD_SECONDS[period], end)
+    compute: dict[int, float] = dict(connection.execute(_COMPUTE_SQL, span).fetchall())
+    gpus: list[tuple[int, Row]] = []
+    for device in _devices(
+        connection,
+        "gpu_uuid, id, mem_total_bytes, power_limit_watts, nvlink_bytes_per_second FROM gpu",
+        node_id,
+        span,
+    ):
+        ticks, samples, last_id = _read(connection, _GPU_SQL, device, span, [m.name for m in GPU_METRICS])
+        if ticks:
+            fabric: Values | None = [compute.get(tick) for tick in ticks] if compute else None
+            gpus.append((last_id, roll_gpu(samples, GpuLimits(*device.limits), period, fabric)))
+    ports: list[tuple[int, Row]] = []
+    names = ["active", *(m.name for m in FABRIC_METRICS)]
+    for device in _devices(
+        connection, "device || '/' || port, id, line_rate_bytes_per_second FROM port", node_id, span
+    ):
+        ticks, samples, last_id = _read(connection, _FABRIC_SQL, device, span, names)
+        if ticks:
+            ports.append((last_id, roll_fabric(samples, device.limits[0], period)))
+    rows = connection.execute(_HOST_SQL, span).fetchall()
+    hosts: list[tuple[int, Row]] = []
+    if rows:
+        hosts.append((node_id, roll_host(_samples(rows, [name for name, _ in _HOST_VALUES]), period)))
+    if period == "minute":
+        return {"gpu_minute": gpus, "fabric_minute": ports, "host_minute": hosts}
+    return {"gpu_hour": gpus, "fabric_hour": ports, "host_hour": hosts}
+
+
+def _devices(
+    connection: sqlite3.Connection, columns_from: str, node_id: int, span: tuple[int, int, int]
+) -> list[_Device]:
+    """The devices that were still valid in the span; one that changed within it has several ids and is still one."""
+    found: dict[str, _Device] = {}
+    for name, number, *limits in connection.execute(
+        f"SELECT {columns_from} WHERE node_id = ? AND (valid_to IS NULL OR valid_to >= ?) ORDER BY id",
+        (node_id, span[1]),
+    ):
+        earlier = found[name].ids if name in found else ()
+        found[name] = _Device((*earlier, number), tuple(limits))
+    return list(found.values())
+
+
+def _read(
+    connection: sqlite3.Connection, sql: str, device: _Device, span: tuple[int, int, int], names: Sequence[str]
+) -> tuple[list[int], Samples, int]:
+    """A device's samples in the span: tick ids, the samples, and the id under which the last was kept."""
+    rows: list[tuple[float | None, ...]] = []
+    last_id = device.ids[-1]
+    for number in device.ids:
+        part = connection.execute(sql, (number, *span)).fetchall()
+        if part:
+            rows += part
+            last_id = number
+    if len(device.ids) > 1:
+        rows.sort(key=lambda row: row[1] or 0.0)
+    return [int(row[0] or 0) for row in rows], _samples(rows, names), last_id
+
+
+def _samples(rows: Sequence[Sequence[float | None]], names: Sequence[str]) -> Samples:
+    if not rows:
+        return Samples((), (), {})
+    _, ends, seconds, *values = zip(*rows, strict=True)
+    return Samples(ends, seconds, dict(zip(names, values, strict=True)))
+
+
+def _write(
+    connection: sqlite3.Connection,
+    node_id: int,
+    period: Period,
+    end: int,
+    tables: Mapping[RollupTable, Sequence[tuple[int, Row]]],
+    *,
+    done_to: int | None,
+) -> None:
+    encoded: dict[RollupTable, list[tuple[float, int, list[Cell]]]] = {}
+    for table, rows in tables.items():
+        columns = rollup_columns(table)
+        encode = row_encoder(table, columns)
+        encoded[table] = [(end, device_id, encode([row.get(name) for name in columns])) for device_id, row in rows]
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for table, values in encoded.items():
+            write_rollups(connection, table, values)
+        if period == "hour":
+            roll_hour(connection, node_id, end, [device_id for device_id, _ in tables["gpu_hour"]])
+        if done_to is not None:
+            connection.execute(
+                "INSERT OR REPLACE INTO rollup_progress (node_id, period, done_to) VALUES (?, ?, ?)",
+                (node_id, period, done_to),
+            )
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

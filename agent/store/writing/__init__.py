@@ -1,0 +1,1 @@
+"""What the agent writes, batched, and kept where the disk refuses."""

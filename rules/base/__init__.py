@@ -1,0 +1,1 @@
+"""Reading files of rules: errors, strict fields, plain text."""

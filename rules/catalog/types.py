@@ -1,0 +1,139 @@
+"""The catalog: GPUs, nodes and prices as frozen values, with the source and date of every figure.
+
+Read from ``rules/gpus/*.yaml`` (by vendor) and ``rules/nodes/*.yaml`` (by provider) through `yaml_loader`.
+Rates are dense (never with sparsity), per GPU; bandwidths are bytes per second, links one way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a figure comes from: who says so, when it was read, and how far it was verified (A, B or C)."""
+
+    text: str
+    as_of: str | None = None
+    grade: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Achieved:
+    """Measured share of the peak that real kernels sustain (eta, 0..1). None: nobody measured it here."""
+
+    bf16_gemm: float | None = None
+    fp8_gemm: float | None = None
+    mem: float | None = None
+    link_allreduce: float | None = None
+    fp32_gemm: float | None = None
+
+
+MEMORY_SLICES = 8  # the memory of a GPU with MIG is cut into eighths
+
+
+@dataclass(frozen=True, slots=True)
+class MigProfile:
+    """One way to cut a slice: the SMs it really has and its eighths of memory (and with them of the bandwidth)."""
+
+    compute_slices: int
+    memory_slices: int
+    sm_count: int
+
+    def name(self, mem_bytes: float) -> str:
+        """As drivers write it, for a GPU with so much memory: ``3g.40gb``."""
+        return f"{self.compute_slices}g.{int(self.memory_slices * mem_bytes / MEMORY_SLICES / 1024**3 + 0.5)}gb"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSku:
+    """One GPU. `dense_flops` maps precision (fp64, fp32, fp16, bf16, fp8, int8, fp4) to FLOP/s or OP/s.
+
+    `mig_profiles`: empty where the GPU has no MIG, or nobody listed the SMs of its instances.
+    """
+
+    name: str
+    vendor: str
+    architecture: str
+    compute_capability: str
+    sm_count: int
+    boost_hertz: float
+    tensor_reference_hertz: float
+    dense_flops: Mapping[str, float]
+    mem_bytes: int
+    mem_bandwidth_bytes_per_second: float
+    nvlink_bytes_per_second: float | None
+    nvlink_links: int | None
+    pcie_bytes_per_second: float
+    tdp_watts: float
+    mig_slices_max: int
+    form_factor: str
+    achieved: Achieved
+    aliases: tuple[str, ...]
+    source: Source
+    mig_profiles: tuple[MigProfile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """The network between nodes. `bytes_per_second` is the whole node's, one way; `nics` the count of its NICs.
+
+    None: no source that can be relied on says so. `kind` unknown: the provider's source names no fabric.
+    """
+
+    kind: str  # infiniband, roce, efa, tcpx, ethernet, none, unknown
+    bytes_per_second: float | None
+    nics: int | None
+    rdma: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """A price of one whole node (`sku`) per hour, in US dollars.
+
+    `basis`: list (on demand, from the catalog), reserved, owned, committed ... (from a team's price file).
+    `committed_until`: an ISO date up to which the money is spent whatever happens. `region_assumed`: `region` is not
+    known to be the node's: it stands in for one that is not known, or that has no price.
+    """
+
+    id: str
+    sku: str
+    region: str
+    usd_per_hour: float
+    basis: str
+    source: str
+    as_of: str
+    committed_until: str | None = None
+    region_assumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PowerPrice:
+    """What a team pays for electricity in one region (``global``: in all that have no price of their own)."""
+
+    region: str
+    usd_per_kwh: float
+    source: str
+    as_of: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSku:
+    """One rentable node. `name` is ``provider/instance_type``; `gpu` is a name in the GPU catalog.
+
+    `family`: the provider's series; those of one family and host but another fabric are twins (`Catalog.fabric_twins`).
+    """
+
+    name: str
+    provider: str
+    instance_type: str
+    gpu: str
+    gpu_count: int
+    intra_node_link: str  # nvswitch, nvlink-bridge, pcie, none, xgmi, unknown
+    fabric: Fabric
+    vcpus: int | None
+    host_mem_bytes: int | None
+    prices: tuple[Price, ...]
+    source: Source
+    family: str | None = None

@@ -1,0 +1,1 @@
+"""Parameters of fitted models, as shipped."""

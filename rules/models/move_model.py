@@ -1,0 +1,151 @@
+"""The move model's figures: what typical work is made of, and how far predictions were off where they could be checked.
+
+``move_profiles.yaml`` is stated by hand, ``move_model.yaml`` made by ``make move-model``; both are text to be reviewed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from types import MappingProxyType
+
+from ..base.sanitize import quoted
+from ..base.typed_fields import Fields
+from ..base.yaml_loader import packaged_rules, read_table
+
+PROFILES_FILE = "move_profiles.yaml"
+MODEL_FILE = "move_model.yaml"
+PROFILES_SCHEMA = "skuwise.move-profiles/1"
+MODEL_SCHEMA = "skuwise.move-model/1"
+PARTS = ("matrix", "memory", "vector", "latency")
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """`shares`: profile -> part -> share of time on `reference`.
+
+    `decode_latency`: (sequences up to, share), rising; `prefill_latency`: the same by tokens in flight.
+    """
+
+    reference: str
+    shares: Mapping[str, Mapping[str, float]]
+    decode_latency: tuple[tuple[int, float], ...]
+    prefill_latency: tuple[tuple[int, float], ...]
+    sequences_max: int
+    attention_reads: float
+
+    def latency_share(self, batch: float) -> float:
+        """Share of the time per token that a faster GPU does not shorten, with so many sequences in flight."""
+        return _step(self.decode_latency, batch)
+
+    def prompt_latency_share(self, tokens: float) -> float:
+        """The same of the time to read prompts, with so many tokens in flight."""
+        return _step(self.prefill_latency, tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Residuals:
+    """One group of moves. `sigma`: standard deviation of the log of observed over predicted time, as calibrated.
+
+    `pairs`, `models`, `sources`: what it rests on; 0 pairs: a prior, and `basis` says whose.
+    """
+
+    sigma: float
+    pairs: int
+    models: int
+    sources: int
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveModel:
+    """`offsets`: class of work -> architecture -> log of time beyond what the profile says, Hopper being 0."""
+
+    profiles: Profiles
+    offsets: Mapping[str, Mapping[str, float]]
+    groups: Mapping[str, Residuals]
+
+    def offset(self, kind: str, architecture: str) -> float:
+        """Log of the time that this architecture takes beyond the profile's; 0 where nobody published any."""
+        return self.offsets.get(kind, {}).get(architecture, 0.0)
+
+
+def load_profiles(file: Traversable | Path | None = None) -> Profiles:
+    """The constants stated by hand. Raises RulesError, with file and line, for anything that is not strictly that."""
+    file = file or packaged_rules().joinpath(PROFILES_FILE)
+    top = Fields(str(file), read_table(file), PROFILES_FILE)
+    if top.text("schema") != PROFILES_SCHEMA:
+        raise top.fault("schema", f"the schema is not {PROFILES_SCHEMA}", "Correct it.")
+    shares: dict[str, Mapping[str, float]] = {}
+    for name, entry in top.subtable("profiles").entries(lambda name: f"profile {quoted(name)}"):
+        parts = {part: entry.number(part, minimum=0, maximum=1) for part in PARTS}
+        entry.text("reason")
+        entry.done()
+        if abs(sum(parts.values()) - 1) > 1e-6:
+            raise entry.fault(None, "the shares do not sum to 1", "Correct them.")
+        shares[name] = MappingProxyType(parts)
+    decode, prefill = _steps(top, "decode_latency", "batch_up_to"), _steps(top, "prefill_latency", "tokens_up_to")
+    for key in ("decode_latency", "prefill_latency", "sequences_max", "attention_reads"):
+        top.text(f"{key}_reason")
+    top.date("as_of")
+    profiles = Profiles(
+        top.text("reference"),
+        MappingProxyType(shares),
+        decode,
+        prefill,
+        top.whole("sequences_max", minimum=1),
+        top.number("attention_reads", minimum=1, maximum=10),
+    )
+    top.done()
+    return profiles
+
+
+def _steps(top: Fields, key: str, up_to: str) -> tuple[tuple[int, float], ...]:
+    steps = []
+    for entry in top.tables(key):
+        steps.append((entry.whole(up_to, minimum=1, maximum=10**9), entry.number("share", minimum=0, maximum=0.9)))
+        entry.done()
+    if not steps or steps != sorted(steps):
+        raise top.fault(key, f"{quoted(key)} must rise", "Order the entries.")
+    return tuple(steps)
+
+
+def _step(steps: tuple[tuple[int, float], ...], value: float) -> float:
+    return next((share for up_to, share in steps if value <= up_to), steps[-1][1])
+
+
+@cache
+def load_move_model() -> MoveModel:
+    """Profiles and calibration that ship, read once: files of the package do not change under a running program."""
+    return read_move_model()
+
+
+def read_move_model(file: Traversable | Path | None = None, profiles: Profiles | None = None) -> MoveModel:
+    """As `load_move_model`, from another calibration file. Raises RulesError, with file and line."""
+    file = file or packaged_rules().joinpath(MODEL_FILE)
+    top = Fields(str(file), read_table(file), MODEL_FILE)
+    if top.text("schema") != MODEL_SCHEMA:
+        raise top.fault("schema", f"the schema is not {MODEL_SCHEMA}", "Make it anew with `make move-model`.")
+    offsets: dict[str, Mapping[str, float]] = {}
+    for kind, entry in top.subtable("offsets").entries(lambda name: f"offsets of {quoted(name)}"):
+        offsets[kind] = {name: entry.number(name, minimum=-1, maximum=1) for name in entry.table}
+        entry.done()
+    groups: dict[str, Residuals] = {}
+    for name, entry in top.subtable("groups").entries(lambda name: f"group {quoted(name)}"):
+        groups[name] = Residuals(
+            entry.number("sigma", above=0, maximum=2),
+            entry.whole("pairs"),
+            entry.whole("models"),
+            entry.whole("sources"),
+            entry.text("basis"),
+        )
+        entry.done()
+    made = top.subtable("made")
+    for key in made.table:
+        made.text(key)
+    made.done()
+    top.done()
+    return MoveModel(profiles or load_profiles(), MappingProxyType(offsets), MappingProxyType(groups))

@@ -1,0 +1,1 @@
+"""What is judged and for whom: thresholds, custom rules, exceptions, owners, teams."""

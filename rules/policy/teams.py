@@ -1,0 +1,71 @@
+"""Reads ``teams/NAME/``: what one team sets apart from its site, for the workloads that are its own.
+
+A team's folder holds ``waste/``, ``custom/`` and ``exceptions.yaml``, shaped as a site's. Who belongs to it stands in
+its ``team.yaml``; an owner who carries the team's name always does. Kinds, bottlenecks, GPUs, nodes
+and premiums are one for all: a node that two teams share is not measured twice.
+
+```yaml
+# teams/search/team.yaml
+namespace: [search, search-staging]
+account: [srch]
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..base.sanitize import quoted
+from ..base.typed_fields import Fields
+from ..base.yaml_loader import TEAM_FILE, TEAMS_FOLDER, fault, read_table
+from .owners import PARTS, OwnerLike, Owners, read_owners
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """One team: its name, its folder of rules, and whose workloads are its own."""
+
+    name: str
+    folder: Path
+    owners: Owners
+
+
+def load_teams(rules_dir: Path | None) -> tuple[Team, ...]:
+    """The teams of a site's rules folder, by name. An owner that two teams claim is refused."""
+    folder = rules_dir / TEAMS_FOLDER if rules_dir is not None else None
+    if folder is None or not folder.is_dir():
+        return ()
+    teams = []
+    claimed: dict[tuple[str, str], str] = {}
+    for root in sorted(path for path in folder.iterdir() if path.is_dir()):
+        file = root / TEAM_FILE
+        fields = Fields(str(file), read_table(file), f"team {quoted(root.name)}") if file.is_file() else None
+        owners = read_owners(fields) if fields else Owners()
+        parts = {part: set(names) for part, names in owners.parts}
+        parts.setdefault("team", set()).add(root.name)
+        for part in PARTS:
+            for name in sorted(parts.get(part, ())):
+                other = claimed.setdefault((part, name), root.name)
+                if other != root.name:
+                    where, line = (fields.file, fields.table.lines.get(part)) if fields else (str(root), None)
+                    raise fault(
+                        where,
+                        line,
+                        f"{part} {quoted(name)} is already of team {quoted(other)}.",
+                        "Name it in one team.",
+                    )
+        if fields:
+            fields.done()
+        teams.append(Team(root.name, root, Owners(tuple((p, frozenset(parts.get(p, ()))) for p in PARTS))))
+    return tuple(teams)
+
+
+def team_of(teams: Sequence[Team], owner: OwnerLike) -> Team | None:
+    """The team whose an owner is; None: no team's. A label or namespace decides before an account, that before a user.
+
+    Two teams never claim the same name, so what fits best is one.
+    """
+    ranked = [(rank, team) for team in teams if (rank := team.owners.rank(owner)) is not None]
+    return min(ranked, key=lambda pair: pair[0])[1] if ranked else None

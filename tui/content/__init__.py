@@ -1,0 +1,1 @@
+"""What screens show, as text and cells."""

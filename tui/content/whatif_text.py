@@ -1,0 +1,129 @@
+"""The words of an answer to a question of what if."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from ...advisor.core import formatting as words
+from ..widgets.side_by_side import Pair
+from .cell_text import line, lines
+
+if TYPE_CHECKING:
+    from ...advisor.core.advice_types import Recommendation
+    from ...advisor.moves.whatif_result import Outcome, Side
+    from ...advisor.views.whatif_session import Workbench
+    from ...rules.catalog.types import Price
+
+
+NOTICED = 1.005  # a time ratio beyond it is told as slower
+
+
+def cost_change(o: Outcome) -> str:
+    """The nodes' cost a month, then less today."""
+    here, there = o.today.usd_per_month, o.then.usd_per_month if o.then is not None else None
+    if here is None or there is None:
+        return words.NONE
+    return f"+{words.usd(there - here)}" if there > here else words.usd(there - here)
+
+
+def pairs_of(bench: Workbench, o: Outcome) -> tuple[Pair, ...]:
+    """Today beside then."""
+    today, then = o.today, o.then
+    if then is None:
+        return ()
+    pairs = [
+        Pair("node", _node(today), _node(then)),
+        Pair("GPUs", _gpus(today), _gpus(then)),
+        Pair("a node-hour", _price(today.price), _price(then.price)),
+        Pair("as of", _dated(today.price), _dated(then.price)),
+        Pair("cost a month", words.usd(today.usd_per_month), words.usd(then.usd_per_month)),
+    ]
+    if o.time_ratio is not None:
+        ratio = o.time_ratio
+        worse = ratio.p50 > NOTICED
+        told = "slower" if worse else "faster" if ratio.p50 < 1 / NOTICED else "the same"
+        pairs.append(Pair("time", "x1.00", f"x{ratio.p50:.2f} {told}", "$warning" if worse else ""))
+        pairs.append(Pair("p10 to p90", "", f"x{ratio.p10:.2f} to x{ratio.p90:.2f}"))
+    if today.load is not None:
+        most = f"load, most {words.percent(bench.scene.headroom)}"
+        pairs.append(Pair(most, words.percent(today.load), words.percent(then.load)))
+    if today.watts is not None:
+        there = "not known" if then.watts is None else f"{then.watts:.0f} W"
+        pairs.append(Pair("W a GPU at work", f"{today.watts:.0f} W", there))
+    return tuple(pairs)
+
+
+def knob_words(bench: Workbench, o: Outcome) -> Content:
+    """What is chosen beside the node, each with its keys."""
+    c = o.choice
+    needed = o.then.gpus if o.then is not None else bench.base.gpus
+    by = "as today" if bench.base.group.phase == "training" else "by demand"
+    count = f"{needed}, {by}" if c.gpus is None else f"{c.gpus}"
+    price = "known" if c.usd_per_hour is None else f"{words.usd(c.usd_per_hour)} typed"
+    knobs = (
+        ("GPUs", count, "- +"), ("slice", c.profile or "none", "m"), ("clock", f"{c.clock_share * 100:.0f} %", "< >"),
+        ("price", price, "p"),
+    )  # fmt: skip
+    parts: list[Content] = []
+    for name, value, keys in knobs:
+        parts += [
+            Content.styled(f"{name} ", "$foreground-muted"), Content.styled(value, "bold"),
+            Content.styled(f" {keys}   ", "$primary"),
+        ]  # fmt: skip
+    return Content.assemble(*parts)
+
+
+def answer_words(o: Outcome, proposed: Recommendation | None) -> Content:
+    """What it comes to, what stands against it, and what the dollars rest on."""
+    told = [Content(""), *_comes_to(o)]
+    if o.risk is not None:
+        told.append(line(f"Risk of being slower by more than a tenth: {o.risk}; the time rests on: {o.basis}."))
+    told += [line(f"Blocked: {one}.", "$warning") for one in o.blocked_by]
+    told += [line(f"Not known: {one}.", "$warning") for one in o.missing]
+    told += [line(one) for one in o.notes]
+    if proposed is not None:
+        state = f", {words.decision_words(proposed.decision)}" if proposed.decision is not None else "; a accepts it"
+        told.append(line(f"The advice proposes this: {proposed.id}{state}.", "$success"))
+    told += [line(f"{p.sku}, {p.region}: {words.price_words(p)}", "$foreground-muted") for p in o.prices]
+    return lines(*told)
+
+
+def _comes_to(o: Outcome) -> list[Content]:
+    saving = o.saving_usd_per_month
+    told: list[Content] = []
+    if saving is not None:
+        dated = words.dated(o.prices)
+        when = f" from {o.available_from} on" if o.available_from else ""
+        if saving.p50 > 0:
+            cash = f"{words.usd(saving.p50)} a month{words.spread(saving)} in cash{when}"
+            told.append(line(f"Saves {cash}, {dated}", "$success bold"))
+        elif saving.p50 < 0:
+            more = f"{words.usd(-saving.p50)} a month more{words.spread(saving)}"
+            told.append(line(f"Costs {more}, {dated}", "$error bold"))
+        else:
+            told.append(line("Saves nothing and costs nothing", "bold"))
+        if o.of_count_usd_per_month:
+            told.append(line(f"Of it, fewer GPUs of today's kind alone: {words.usd(o.of_count_usd_per_month)}"))
+    elif o.then is not None:
+        told.append(line(f"No cash; the nodes would cost {cost_change(o)} a month", "bold"))
+    if o.freed_gpu_hours_per_month > 0:
+        told.append(line(f"Frees {words.hours(o.freed_gpu_hours_per_month)} a month: capacity, apart from cash"))
+    return told
+
+
+def _node(side: Side) -> str:
+    return f"{side.nodes} x {(side.node or 'unknown').rpartition('/')[2]}"
+
+
+def _gpus(side: Side) -> str:
+    return f"{side.gpus} x {side.gpu or 'unknown'}"
+
+
+def _price(price: Price | None) -> str:
+    return "unknown" if price is None else f"{words.usd(price.usd_per_hour)} {price.region}"
+
+
+def _dated(price: Price | None) -> str:
+    return words.NONE if price is None else f"{price.as_of}, {price.basis}"

@@ -1,0 +1,1 @@
+"""Where screens get their data from, and what they remember."""

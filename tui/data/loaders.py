@@ -1,0 +1,211 @@
+"""Where the screens' data comes from: a source of telemetry, or a simulated fleet. All of it runs on a job's thread."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from ...advisor.core.advice_types import Advice, Decision
+from ...rules.base.errors import UsageError
+from ..state import FINDINGS_WINDOW, Loaded, WindowChoice
+
+if TYPE_CHECKING:
+    from ...advisor.core.frame import Frame
+    from ...advisor.ledger.entries import Act
+    from ...advisor.ledger.sync import Beside
+    from ...advisor.rulebook import Rulebook
+    from ...advisor.telemetry.source import Source
+    from ...advisor.views.whatif_session import Workbench
+    from ...rules.catalog.hour_prices import SaidPrices
+
+Tell = Callable[[str], None]
+# 2026-11-16T00:00:00Z: the demo is the same whenever it is shown.
+DEMO_NOW = 1_794_787_200.0
+DEMO_SCENARIO = "small"
+_QUERY_WIDTH = 96
+
+
+class Loader(Protocol):
+    """`name`: what is read, for people. Calls are made on threads and may take long."""
+
+    name: str
+
+    def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
+        """Read. `kept`: findings that still hold, where only the window was changed. Raises SkuwiseError."""
+        ...
+
+    def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
+        """Keep a decision on a recommendation of `advice`. `until`: Unix seconds. Raises SkuwiseError."""
+        ...
+
+    def rulebook(self) -> Rulebook:
+        """What everything is judged by, read anew. Raises RulesError."""
+        ...
+
+    def queries(self, loaded: Loaded, id_: str) -> str:
+        """The queries behind the numbers of a finding, a recommendation or a workload. Raises SkuwiseError."""
+        ...
+
+    def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
+        """A workload of the findings' window laid out for questions; None: it is not in it. Raises SkuwiseError."""
+        ...
+
+
+class SourceLoader:
+    """Loads from databases or a server, with the ledger beside it. `ledger` None: the fleet's own, beside the file
+    `ledger_home`, or none; `ledger_named`: somebody asked for this one, so it must be readable."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        ledger: Path | None,
+        ledger_named: bool = False,
+        ledger_home: Path | None = None,
+        rules_dir: Path | None = None,
+        prices: Path | None = None,
+        hourly: SaidPrices | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._source, self._ledger, self._rules_dir, self._prices = source, ledger, rules_dir, prices
+        self._named, self._home, self._clock, self._hourly = ledger_named, ledger_home, clock, hourly
+        self.name = _name(source)
+
+    def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
+        """Read and judge the findings' window, unless `kept` tells it, and the chosen one where it is another."""
+        from ...advisor.advise import read_and_advise  # noqa: PLC0415
+        from ...advisor.telemetry.health import health_of  # noqa: PLC0415
+
+        now = self._clock()
+        beside = self._beside()
+        beside.check()
+
+        def read(one: WindowChoice) -> tuple[Frame, Advice]:
+            tell(f"reading {one.name} of telemetry")
+            return read_and_advise(
+                _telling(self._source, tell), now=now, since=one.seconds, until=one.until, rules_dir=self._rules_dir,
+                prices=self._prices, hourly=self._hourly, ledger=beside,
+                read=lambda: tell(f"judging {one.name} of telemetry"),
+            )  # fmt: skip
+
+        frame, shown = read(window)
+        advice = kept
+        if advice is None or window == FINDINGS_WINDOW:
+            advice = shown if window == FINDINGS_WINDOW else read(FINDINGS_WINDOW)[1]
+        return Loaded(window, advice, shown, frame, health_of(frame), now)
+
+    def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
+        """Note what the advice proposes, as ``skuwise advise`` does, and then the decision."""
+        from ...advisor.cli.ledger import event_of  # noqa: PLC0415
+        from ...advisor.ledger.entries import stands  # noqa: PLC0415
+        from ...advisor.ledger.sync import proposals  # noqa: PLC0415
+
+        beside = self._beside().of(advice.fleet)
+        if beside.path is None:
+            raise UsageError("There is no ledger to keep decisions in.", "Start without --no-ledger, or name one.")
+        now = self._clock()
+        event = event_of(act, now, None, until, why)
+        ledger = beside.written(now)
+        ledger.propose(proposals(advice), now, fleet=advice.fleet)
+        ledger.add(id_, event)
+        return stands((event,), now, now)
+
+    def rulebook(self) -> Rulebook:
+        from ...advisor.rulebook import load_rulebook  # noqa: PLC0415
+
+        return load_rulebook(self._rules_dir, self._prices, self._clock(), self._hourly)
+
+    def queries(self, loaded: Loaded, id_: str) -> str:
+        from ...advisor.cli.explain import queries_of  # noqa: PLC0415
+        from ...advisor.views.subjects import find  # noqa: PLC0415
+
+        catalog = self.rulebook().catalog
+        return queries_of(loaded.advice, find(loaded.advice, id_), catalog, self._rules_dir, width=_QUERY_WIDTH)
+
+    def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
+        """Judge the nodes of the workload's series; their telemetry is read again where another window is shown."""
+        from ...advisor.views.whatif_session import workbench  # noqa: PLC0415
+
+        book = self.rulebook()
+        frame = loaded.frame
+        if loaded.window != FINDINGS_WINDOW:
+            tell(f"reading {FINDINGS_WINDOW.name} of telemetry")
+            frame = self._source.read(book.catalog, since=FINDINGS_WINDOW.seconds, until=None, now=loaded.at)
+        at = loaded.advice.generated_at
+        own = self._beside().of(loaded.advice.fleet)
+        return workbench(frame, loaded.advice.workloads, workload, book, at, site=own.site(at))
+
+    def _beside(self) -> Beside:
+        from ...advisor.ledger.sync import Beside  # noqa: PLC0415
+
+        return Beside(self._ledger, self._named, lambda _: None, self._home)
+
+
+class DemoLoader:
+    """Simulates a small fleet into a temporary folder, once, and loads from there. Leaving it removes the folder."""
+
+    name = f"demo: the simulated fleet '{DEMO_SCENARIO}'"
+
+    def __init__(self, scenario: str = DEMO_SCENARIO, days: float = 14) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="skuwise-tui-", ignore_cleanup_errors=True)
+        self._scenario, self._days = scenario, days
+        self._inner: SourceLoader | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._folder.cleanup()
+
+    def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
+        return self._source(tell).load(window, kept, tell)
+
+    def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
+        return self._source(lambda _: None).decide(advice, id_, act, until, why)
+
+    def rulebook(self) -> Rulebook:
+        from ...advisor.rulebook import load_rulebook  # noqa: PLC0415
+
+        return load_rulebook(None, None, DEMO_NOW)
+
+    def queries(self, loaded: Loaded, id_: str) -> str:
+        return self._source(lambda _: None).queries(loaded, id_)
+
+    def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
+        return self._source(tell).bench(loaded, workload, tell)
+
+    def _source(self, tell: Tell) -> SourceLoader:
+        from ...advisor.simulate.simulator import simulate  # noqa: PLC0415
+        from ...advisor.telemetry.source import Databases  # noqa: PLC0415
+
+        if self._inner is None:
+            # A folder of its own each time: a reading that was called off may have left half a fleet.
+            folder = Path(tempfile.mkdtemp(dir=self._folder.name))
+            fleet = folder / "fleet.db"
+            simulate(
+                self._scenario, fleet, days=self._days, seed=0, until=DEMO_NOW,
+                progress=lambda text: tell(f"simulating {text}"),
+            )  # fmt: skip
+            self._inner = SourceLoader(Databases((fleet,)), ledger=folder / "ledger.db", clock=lambda: DEMO_NOW)
+        return self._inner
+
+
+def _telling(source: Source, tell: Tell) -> Source:
+    """A server is read in many steps: it tells each of them, and stops there when reading was called off."""
+    from ...advisor.telemetry.source import PrometheusServer  # noqa: PLC0415
+
+    return replace(source, progress=tell) if isinstance(source, PrometheusServer) else source
+
+
+def _name(source: Source) -> str:
+    from ...advisor.core.formatting import listed  # noqa: PLC0415
+    from ...advisor.telemetry.source import Databases  # noqa: PLC0415
+
+    return listed([str(path) for path in source.paths]) if isinstance(source, Databases) else source.url

@@ -1,0 +1,115 @@
+"""What the terminal remembers between two runs, and the file it stands in. It holds nothing that was measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...rules.base.errors import SkuwiseError, UsageError
+from ...rules.base.files import read_bounded
+from ..widgets.table import Arrangement
+
+SCHEMA = "skuwise.tui/1"
+_LARGEST = 64 * 1024  # bytes; ours is some kB
+_TEXT_MAX = 200
+_REMEDY = "It is not used; the next one replaces it."
+
+
+@dataclass(frozen=True)
+class Memory:
+    """None: nothing is remembered of it. `tables`: by ``page.table``."""
+
+    theme: str | None = None
+    window_seconds: float | None = None
+    page: str | None = None
+    tables: Mapping[str, Arrangement] = field(default_factory=dict)
+
+
+def default_path(environment: Mapping[str, str]) -> Path | None:
+    """``$XDG_STATE_HOME/skuwise/tui.json``, beside the ledger; None: there is no home."""
+    from ...advisor.ledger.file.paths import default_path as ledger  # noqa: PLC0415
+
+    beside = ledger(environment)
+    return None if beside is None else beside.with_name("tui.json")
+
+
+def recall(path: Path | None) -> tuple[Memory, str | None]:
+    """What stands in the file, and a sentence where it could not be used; nothing is said of one that is not there."""
+    if path is None:
+        return Memory(), None
+    try:
+        return _read(json.loads(read_bounded(path, _LARGEST))), None
+    except FileNotFoundError:
+        return Memory(), None
+    except OSError as error:
+        return Memory(), f"Cannot read {path}: {error.strerror}. {_REMEDY}"
+    except (ValueError, RecursionError) as error:  # JSON's own errors are ValueErrors
+        return Memory(), f"{path} is damaged: {error}. {_REMEDY}"
+
+
+def keep(path: Path | None, memory: Memory) -> str | None:
+    """Write it, whole or not at all; a sentence where that failed."""
+    from ...advisor.cli.output import write_whole  # noqa: PLC0415
+
+    if path is None:
+        return None
+    told = {
+        "schema": SCHEMA,
+        "theme": memory.theme,
+        "window_seconds": memory.window_seconds,
+        "page": memory.page,
+        "tables": {
+            name: {"columns": list(one.columns), "by": one.by, "turned": one.turned}
+            for name, one in sorted(memory.tables.items())
+        },
+    }
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(path, json.dumps(told, indent=2) + "\n")
+    except (OSError, SkuwiseError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        return str(UsageError(f"What was chosen is not remembered: {why}", f"Look at {path}."))
+    return None
+
+
+def _read(told: object) -> Memory:
+    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
+        raise ValueError(f"its schema is not {SCHEMA}")
+    extra = told.keys() - {"schema", "theme", "window_seconds", "page", "tables"}
+    if extra:
+        raise ValueError(f"it holds {min(map(str, extra))!r}, which is not known")
+    tables = told.get("tables") or {}
+    if not isinstance(tables, dict):
+        raise ValueError("tables is not an object")
+    return Memory(
+        _text(told, "theme"), _seconds(told.get("window_seconds")), _text(told, "page"),
+        {str(name)[:_TEXT_MAX]: _arrangement(one) for name, one in tables.items()},
+    )  # fmt: skip
+
+
+def _arrangement(told: object) -> Arrangement:
+    if not isinstance(told, dict) or told.keys() != {"columns", "by", "turned"}:
+        raise ValueError("a table is not described by columns, by and turned")
+    columns, turned = told["columns"], told["turned"]
+    if not isinstance(columns, list) or not all(isinstance(one, str) for one in columns):
+        raise ValueError("columns are not a list of titles")
+    if not isinstance(turned, bool):
+        raise ValueError("turned is neither true nor false")
+    return Arrangement(tuple(columns), _text(told, "by"), turned)
+
+
+def _seconds(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        raise ValueError("window_seconds is no length of time")
+    return float(value)
+
+
+def _text(told: Mapping[str, object], name: str) -> str | None:
+    value = told.get(name)
+    if value is not None and (not isinstance(value, str) or len(value) > _TEXT_MAX):
+        raise ValueError(f"{name} is no short text")
+    return value

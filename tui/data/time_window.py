@@ -1,0 +1,61 @@
+"""The window that somebody types, and the one that comes after another."""
+
+from __future__ import annotations
+
+import re
+
+from ...advisor.core.timestamps import day, minute, parse_moment
+from ...agent.base.durations import parse_duration
+from ...rules.base.errors import UsageError
+from ..state import FINDINGS_WINDOW, WINDOWS, WindowChoice
+
+WINDOW_HINT = "a length up to now, as 3d or 36h, or two times in UTC: 2026-11-01 to 2026-11-03"
+_BETWEEN = re.compile(r"\s+to\s+|\s*\.\.\s*|\s+", re.ASCII)
+_DAY_SECONDS, _MOST_SECONDS = 86400.0, 3 * 366 * 86400.0
+_LEAST_SECONDS = 60.0
+
+
+def parse_window(text: str, now: float) -> WindowChoice:
+    """A window of a length (``3d``, ``36h``), or from one time to another (dates, or RFC 3339). Raises UsageError.
+
+    `now`: Unix seconds; a window may not begin later.
+    """
+    told = text.strip()
+    ends = [part for part in _BETWEEN.split(told) if part]
+    if len(ends) == 2:
+        start, end = (parse_moment(part) for part in ends)
+        if end <= start:
+            raise UsageError("The second time is not later than the first.", "Give the earlier one first.")
+        if start >= now:
+            raise UsageError(f"{minute(start)} is to come.", "Give a window that has begun.")
+        whole_days = all(part % _DAY_SECONDS == 0 for part in (start, end))
+        name = " to ".join(day(part) if whole_days else minute(part).removesuffix(" UTC") for part in (start, end))
+        return _bounded(WindowChoice(name, end - start, end))
+    return _bounded(WindowChoice("".join(ends), parse_duration(told)))
+
+
+def _bounded(window: WindowChoice) -> WindowChoice:
+    if not _LEAST_SECONDS <= window.seconds <= _MOST_SECONDS:
+        raise UsageError("A window is a minute long at least and three years at most.", "Write it like 3d or 36h.")
+    known = next((w for w in WINDOWS if w.seconds == window.seconds and window.until is None), None)
+    return known or window
+
+
+def window_of(seconds: float | None) -> WindowChoice:
+    """The window of a length that was remembered; the findings' one where none was."""
+    if seconds is None:
+        return FINDINGS_WINDOW
+    name = f"{seconds / _DAY_SECONDS:g}d" if seconds >= _DAY_SECONDS else f"{seconds / 3600:g}h"
+    try:
+        return _bounded(WindowChoice(name, seconds))
+    except UsageError:
+        return FINDINGS_WINDOW
+
+
+def next_window(window: WindowChoice, by: int) -> WindowChoice:
+    """The longer (`by` 1) or shorter (-1) one of those on a key; from the longest back to the shortest."""
+    if window in WINDOWS:
+        return WINDOWS[(WINDOWS.index(window) + by) % len(WINDOWS)]
+    longer = [w for w in WINDOWS if w.seconds > window.seconds]
+    shorter = [w for w in WINDOWS if w.seconds < window.seconds]
+    return (longer or [WINDOWS[0]])[0] if by > 0 else (shorter or [WINDOWS[-1]])[-1]

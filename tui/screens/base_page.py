@@ -1,0 +1,152 @@
+"""What all pages have in common: the bars at the edges, data or a notice in its place, and what they ask for.
+
+A page never knows the program that shows it: it is given a `State` and posts what it wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.message import Message
+from textual.screen import Screen
+
+from ..data.background_jobs import Tell
+from ..state import Loaded, State
+from ..widgets.key_footer import KeyLine
+from ..widgets.notice import Notice
+from ..widgets.search_table import Finder
+from ..widgets.topbar import TopBar
+
+PAGES = (
+    ("overview", "Overview"),
+    ("fleet", "Fleet"),
+    ("workloads", "Workloads"),
+    ("moves", "Ways out"),
+    ("whatif", "What if"),
+    ("skus", "SKUs"),
+    ("doctor", "Doctor"),
+)
+
+
+class StateWanted(Message):
+    """A page has come up and wants what is known."""
+
+    def __init__(self, page: Page) -> None:
+        super().__init__()
+        self.page = page
+
+
+class WorkloadWanted(Message):
+    """Somebody wants to see a workload. `id`: as the advice has it."""
+
+    def __init__(self, id_: str) -> None:
+        super().__init__()
+        self.id = id_
+
+
+class TextWanted(Message):
+    """Somebody wants to read about a finding or a recommendation. `id`: as the advice has it."""
+
+    def __init__(self, id_: str) -> None:
+        super().__init__()
+        self.id = id_
+
+
+class NodeWanted(Message):
+    """Somebody wants to see a node; `gpu`: the uuid of the GPU to begin with, None: the first."""
+
+    def __init__(self, node: str, gpu: str | None = None) -> None:
+        super().__init__()
+        self.node, self.gpu = node, gpu
+
+
+class WhatIfWanted(Message):
+    """Somebody wants to ask what if about a workload. `node`: the node SKU to begin with, None: today's."""
+
+    def __init__(self, workload: str, node: str | None = None) -> None:
+        super().__init__()
+        self.workload, self.node = workload, node
+
+
+class WorkWanted(Message):
+    """A page wants work done off the event loop. `work` gives a function that hands the result over on the loop; of
+    works with one `slot` the newest counts."""
+
+    def __init__(self, slot: str, work: Callable[[Tell], Callable[[], None]]) -> None:
+        super().__init__()
+        self.slot, self.work = slot, work
+
+
+class Back(Message):
+    """Out of here, one step."""
+
+
+class Page(Screen[None]):
+    """A screen over the advice. Subclasses give `compose_data`, `put` and `ABOUT`."""
+
+    NAME: ClassVar[str] = ""
+    ABOUT: ClassVar[str] = ""
+    # Whether the page needs telemetry; without, it is shown at once.
+    NEEDS_DATA: ClassVar[bool] = True
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", "Back", show=False)]
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self._source = source
+        self._loaded: Loaded | None = None
+
+    def compose(self) -> ComposeResult:
+        yield TopBar(PAGES, self.NAME)
+        yield Notice()
+        with Container(id="data"):
+            yield from self.compose_data()
+        yield KeyLine()
+
+    def compose_data(self) -> ComposeResult:
+        """The widgets that show data."""
+        raise NotImplementedError
+
+    def put(self, loaded: Loaded) -> None:
+        """Show what was read."""
+        raise NotImplementedError
+
+    @property
+    def subject(self) -> str | None:
+        """Id of the finding, the way out or the workload that is chosen; None: there is none."""
+        return None
+
+    def on_mount(self) -> None:
+        self.set_class(self.NEEDS_DATA, "-empty")
+
+    def on_screen_resume(self) -> None:
+        self.post_message(StateWanted(self))
+
+    def on_resize(self) -> None:
+        self.post_message(StateWanted(self))
+
+    def tell(self, state: State) -> None:
+        """Take a new state. What was read is drawn only when it is another.
+
+        A page whose widgets are not all there takes none: not yet, and it asks when they are (`on_screen_resume`); or
+        no more, as the program ends.
+        """
+        bar = next(iter(self.query(TopBar)), None)
+        if not self.is_mounted or bar is None:
+            return
+        bar.put(state, self._source)
+        self.set_class(self.NEEDS_DATA and state.loaded is None, "-empty")
+        if state.loaded is None:
+            self.query_one(Notice).put(state)
+        elif state.loaded is not self._loaded:
+            self._loaded = state.loaded
+            self.put(state.loaded)
+
+    def action_back(self) -> None:
+        for finder in self.query(Finder):
+            if finder.forget():
+                return
+        self.post_message(Back())

@@ -1,0 +1,41 @@
+"""A window to choose a table's columns in."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import SelectionList, Static
+from textual.widgets.selection_list import Selection
+
+from ...content.cell_text import line
+
+
+class Columns(ModalScreen[tuple[str, ...]]):
+    """Gives the titles chosen. The first column always stands, and is not asked about."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f", "take", "Take them")]
+    DEFAULT_CSS = """
+    Columns { align: center middle; }
+    Columns > Vertical { width: 44; max-width: 100%; height: auto; max-height: 100%; border: round $primary;
+        border-title-color: $primary; background: $surface; padding: 0 1; }
+    Columns SelectionList { height: auto; max-height: 16; border: none; background: $surface; }
+    Columns Static { height: auto; }
+    """
+
+    def __init__(self, titles: tuple[str, ...], chosen: tuple[str, ...]) -> None:
+        super().__init__()
+        self._titles, self._shown = titles, chosen
+
+    def compose(self) -> ComposeResult:
+        with Vertical() as panel:
+            panel.border_title = "Columns"
+            yield SelectionList[str](*(Selection(one, one, one in self._shown) for one in self._titles[1:]))
+            yield Static(line("space chooses, escape takes them", "$foreground-muted"))
+
+    def action_take(self) -> None:
+        chosen = set(self.query_one(SelectionList).selected)
+        self.dismiss((self._titles[0], *(one for one in self._titles[1:] if one in chosen)))

@@ -1,0 +1,54 @@
+"""A window that asks for one value: a price, the name of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, Generic, TypeVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from ....rules.base.errors import SkuwiseError
+from ...content.cell_text import line
+
+Value = TypeVar("Value")
+
+
+class Entry(ModalScreen[Value | None], Generic[Value]):
+    """Gives what `parse` makes of the text, or None where somebody thought better of it.
+
+    `parse` raises SkuwiseError for what cannot be meant; its sentence stands below the text.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Leave it")]
+    DEFAULT_CSS = """
+    Entry { align: center middle; }
+    Entry > Vertical { width: 70; max-width: 100%; height: auto; border: round $primary; background: $surface;
+        padding: 1 2; }
+    Entry Static { height: auto; }
+    Entry .wrong { color: $error; }
+    """
+
+    def __init__(self, title: str, hint: str, parse: Callable[[str], Value], text: str = "") -> None:
+        super().__init__()
+        self._title, self._hint, self._parse, self._text = title, hint, parse, text
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Static(line(self._title, "bold"))
+            yield Static(line(self._hint, "$foreground-muted"))
+            yield Input(self._text, max_length=2000)
+            yield Static(classes="wrong")
+            yield Static(line("enter takes it, escape leaves it", "$foreground-muted"))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        try:
+            value = self._parse(event.value.strip())
+        except SkuwiseError as error:
+            self.query_one(".wrong", Static).update(line(error))
+            return
+        self.dismiss(value)

@@ -1,0 +1,52 @@
+"""Two parts of the catalog beside each other, over the page."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from ...content.cell_text import line, lines
+from ...content.sku_comparison import Compared
+from ...widgets.key_footer import KeyLine
+from ...widgets.side_by_side import Beside
+
+
+class Comparing(ModalScreen[None]):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,v", "dismiss", "Close", key_display="esc")]
+    DEFAULT_CSS = """
+    Comparing { align: center middle; }
+    Comparing > VerticalScroll { width: 104; max-width: 100%; height: 1fr; margin: 1 2; border: round $primary;
+        border-title-color: $primary; background: $surface; padding: 0 1; }
+    Comparing Static { height: auto; }
+    """
+
+    def __init__(self, told: Compared) -> None:
+        super().__init__()
+        self._told = told
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll() as scroll:
+            scroll.border_title = "Beside each other"
+            yield Beside()
+            yield Static(self._times())
+        yield KeyLine()
+
+    def on_mount(self) -> None:
+        self.query_one(VerticalScroll).focus()
+        self.query_one(Beside).put(self._told.heads, self._told.pairs)
+
+    def _times(self) -> Content:
+        first, second = self._told.heads
+        return lines(
+            Content(""),
+            line(f"Time of typical work on {second}, over that on {first}", "bold $primary"),
+            *(line(one) for one in self._told.times),
+            Content(""),
+            *(line(one, "$foreground-muted") for one in self._told.notes),
+        )

@@ -1,0 +1,60 @@
+"""Text to read over the page: all about one thing, or what a page is for and its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from ...content.cell_text import fit, line, lines
+from ...widgets.key_footer import KeyLine
+
+
+class Reading(ModalScreen[None]):
+    """`text` gives the text for a width in cells; it may hold what came from outside."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "dismiss", "Close", key_display="esc")]
+    DEFAULT_CSS = """
+    Reading { align: center middle; }
+    Reading > VerticalScroll { width: 104; max-width: 100%; height: 1fr; margin: 1 2; border: round $primary;
+        border-title-color: $primary; background: $surface; padding: 0 1; }
+    Reading Static { height: auto; }
+    """
+
+    def __init__(self, title: str, text: Callable[[int], Content]) -> None:
+        super().__init__()
+        self._title, self._text = title, text
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll() as scroll:
+            scroll.border_title = Content(self._title)
+            yield Static()
+        yield KeyLine()
+
+    def on_mount(self) -> None:
+        self.query_one(VerticalScroll).focus()
+        self.call_after_refresh(self._draw)
+
+    def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002 - the inner size is what counts
+        self.call_after_refresh(self._draw)
+
+    def _draw(self) -> None:
+        self.query_one(Static).update(self._text(max(self.query_one(Static).size.width, 20)))
+
+
+def plain(text: str) -> Callable[[int], Content]:
+    """Text that is broken already, line by line."""
+    return lambda _: lines(*(line(one) for one in text.split("\n")))
+
+
+def help_text(about: str, keys: Sequence[tuple[str, str]]) -> Callable[[int], Content]:
+    """What a page is for, and each key with what it does."""
+    told = [Content.assemble(Content.styled(fit(key, 12), "bold"), what) for key, what in keys]
+    return lambda _: lines(line(about), Content(""), *told)
