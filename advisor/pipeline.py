@@ -16,12 +16,12 @@ from .core.advice_types import INFERRED, UNUSED_RULES, Advice, Decision, Finding
 from .core.formatting import counted, hours
 from .core.frame import Frame, Window
 from .core.timestamps import minute, span
-from .moves.base.finding_context import HOUR_SECONDS, listed, when_possible
-from .moves.base.judged import judged, with_cost
 from .moves.base.pricing import PriceBook, fabric_uses, prices_named, reconcile, standings, unique, with_costs
 from .moves.base.workload_groups import groups_of
+from .moves.context.finding_context import HOUR_SECONDS, listed, when_possible
+from .moves.context.judged import judged, with_cost
+from .moves.context.move_context import Scene
 from .moves.kinds.other_providers import market
-from .moves.move_context import Scene
 from .moves.predict.calibration import NO_SITE, Site
 from .moves.recommender import decided, enumerate_options, order, recoverable
 from .moves.waste.exceptions import excused

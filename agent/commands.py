@@ -236,7 +236,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _snapshot(options: argparse.Namespace) -> int:
-    from .store.file.snapshot import take_snapshot  # noqa: PLC0415
+    from .store.snapshot import take_snapshot  # noqa: PLC0415
 
     flags = {"db": options.db, "config": options.config}
     config = load_config(flags, os.environ)

@@ -22,7 +22,7 @@ import numpy as np
 from skuwise.advisor.core.advice_types import Finding
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.pipeline import advise_on
-from skuwise.advisor.simulate.fleet_plan import Truth
+from skuwise.advisor.simulate.base.fleet_plan import Truth
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from skuwise.advisor.moves.predict.sustained_rates import PRECISIONS
+from skuwise.advisor.moves.base.sustained_rates import PRECISIONS
 from skuwise.advisor.moves.predict.typical_work import PhaseAsked, Question, gpus_of_a_copy
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.loader import Catalog

@@ -19,12 +19,12 @@ import time
 from pathlib import Path
 
 import numpy as np
+from skuwise.advisor.simulate.base.fleet_plan import Fleet, PlannedNode
+from skuwise.advisor.simulate.base.skus import NODE_SKUS
 from skuwise.advisor.simulate.fleet_builder import Builder
-from skuwise.advisor.simulate.fleet_plan import Fleet, PlannedNode
 from skuwise.advisor.simulate.output.writer import write_node
 from skuwise.advisor.simulate.scenarios.catalog import plan
 from skuwise.advisor.simulate.simulator import MINUTES_SECONDS
-from skuwise.advisor.simulate.skus import NODE_SKUS
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.catalog.loader import load_catalog
 

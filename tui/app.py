@@ -13,7 +13,7 @@ from textual.screen import Screen
 from ..advisor.core.advice_types import Decision, WorkloadVerdict
 from ..rules.base.errors import SkuwiseError
 from ..rules.base.sanitize import clean
-from .data.app_base import HabitsApp
+from .app_base import HabitsApp
 from .data.background_jobs import JobDone, JobFailed, Jobs, JobTold, Tell, settle
 from .data.loaders import Loader
 from .data.preferences import Memory

@@ -16,7 +16,7 @@ from .output import WIDTH_OF_A_PIPE, say, write_stdout
 from .price_options import said_prices
 
 if TYPE_CHECKING:
-    from ..doctor.checks.facts import Told
+    from ..doctor.facts import Told
     from ..doctor.types import Diagnosis
     from ..rulebook import Rulebook
 

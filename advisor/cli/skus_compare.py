@@ -16,8 +16,8 @@ from ...rules.catalog.loader import Catalog, load_catalog
 from ...rules.catalog.types import GpuSku
 from ...rules.models.move_model import load_move_model
 from ..core.formatting import time_words
+from ..moves.base.sustained_rates import PRECISIONS
 from ..moves.predict.sku_comparison import Comparison, compare
-from ..moves.predict.sustained_rates import PRECISIONS
 from ..moves.predict.typical_work import Question, batch_on, gpus_of_a_copy, profile_of
 
 PHASES = ("training", "prefill", "decode", "mixed")

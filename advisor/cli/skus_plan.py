@@ -17,8 +17,8 @@ from ...rules.catalog.loader import Catalog, load_catalog
 from ...rules.catalog.types import NodeSku
 from ...rules.models.move_model import load_move_model
 from ..core.formatting import usd
+from ..moves.base.sustained_rates import PRECISIONS
 from ..moves.predict.capacity_plan import Plan, Wanted, fastest_first_token, plan_serving, plan_training
-from ..moves.predict.sustained_rates import PRECISIONS
 from .skus_compare import add_model_options, amount, asked_gpu, whole
 
 SCHEMA = "skuwise.plan/1"

@@ -133,7 +133,7 @@ class WorkloadVerdict:
     """One workload of the window and what it is. Times are Unix seconds; `cost_usd` None: price unknown.
 
     `basis` is allocation, process or activity (how its hold on the GPUs is known), `shared` whether another workload
-    held the same GPUs. `features` are named numbers (`rules.policy.features`), absent where they cannot be told. `command` is
+    held the same GPUs. `features` are named numbers absent where they cannot be told. `command` is
     its command line, redacted by the agent; None: not kept. `gpu_part`: the part of a GPU that each of its GPUs is:
     below 1 on MIG instances, whose hours and costs are that part of their GPU's.
     """

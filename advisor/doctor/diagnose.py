@@ -12,8 +12,8 @@ from ..core.advice_types import Unobserved
 from ..core.intervals import most_at_once
 from ..moves.base.price_book import PriceBook
 from ..verdicts.types import NodeFacts
-from .checks.facts import MEASURES, GpuTold, Measure, NodeTold, Told, applies
 from .checks.gaps import gaps_of
+from .facts import MEASURES, GpuTold, Measure, NodeTold, Told, applies
 from .types import Diagnosis, Labels, MetricCoverage, NodeState, Readiness
 
 _FABRICS = ("infiniband", "ethernet")

@@ -14,17 +14,17 @@ from ...rules.catalog.loader import Catalog
 from ..core.frame import Window
 from ..core.timestamps import minute
 from ..telemetry.prometheus.client.client import Client
-from ..telemetry.prometheus.client.discovery import Server, server_of
 from ..telemetry.prometheus.client.response import Answer, Grid, Labels
+from ..telemetry.prometheus.discovery import Server, server_of
 from ..telemetry.prometheus.promql.labels import NODE_LABELS, agent_node, gpu_of, node_of
 from ..telemetry.prometheus.promql.promql import AGENT_ANCHOR, ANCHORS, selector
-from .checks import presence
+from . import presence
 from .checks.exporters import exporters_of, exporters_queries
-from .checks.facts import GPU_MEASURES, GpuTold, NodeTold, Told
 from .checks.identity import Described, described, identity_queries
 from .checks.kubernetes import SERIES, pods_told
-from .checks.presence import Look
 from .checks.slurm import seen_on_server
+from .facts import GPU_MEASURES, GpuTold, NodeTold, Told
+from .presence import Look
 from .sampled_moments import HOUR, MOMENTS, Asker, first, newest, spread
 
 _NAMES = (

@@ -12,7 +12,7 @@ from ..core.frame import Window
 from ..core.timestamps import minute
 from ..telemetry.prometheus.client.client import Client, RefusedError
 from ..telemetry.prometheus.client.response import Answer, AnswerError, Grid
-from .checks.presence import Look
+from .presence import Look
 
 MOMENTS = 24
 DAY, HOUR = 86400.0, 3600.0

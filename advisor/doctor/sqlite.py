@@ -16,7 +16,7 @@ from ..core.frame import Window
 from ..core.timestamps import minute
 from ..telemetry.sqlite.reader import CLOCK_TOLERANCE_SECONDS, database_files, left_out, spans_of
 from ..telemetry.sqlite.reading_process import Apart, Reading
-from .checks.facts import BUSY_LEVEL, Absent, Exporter, GpuTold, JobSeen, NodeTold, Told
+from .facts import BUSY_LEVEL, Absent, Exporter, GpuTold, JobSeen, NodeTold, Told
 
 HOUR = 3600.0
 

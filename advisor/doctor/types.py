@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..core.advice_types import Unobserved
 from ..core.frame import Window
-from .checks.facts import Exporter, PodsTold, SlurmTold
+from .facts import Exporter, PodsTold, SlurmTold
 
 
 @dataclass(frozen=True, slots=True)

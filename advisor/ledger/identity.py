@@ -18,7 +18,7 @@ from sqlite_utils import Database
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Fleet
 from .entries import Entry
-from .file.guard import FLAG, MOMENT, TEXT, Guarded, read_json
+from .guard import FLAG, MOMENT, TEXT, Guarded, read_json
 
 _FLEETS = {
     "id": str, "name": str, "simulated": int, "match": str, "clusters": str, "server": str, "labels": str,

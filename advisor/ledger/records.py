@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..core.advice_types import Configuration, Interval, Yardstick
-from .file.guard import MOMENT, read_json
+from .guard import MOMENT, read_json
 
 # Hours that a replica on trial and the rest must have run side by side: a whole day of load.
 TRIAL_HOURS = 24.0

@@ -22,8 +22,8 @@ from ...agent.model import Instant
 from ...agent.store.reading.bounds import Bounds, bounds_of, disk_bytes
 from ...rules.base.errors import SkuwiseError, StoreError, UsageError
 from ..ledger.file.files import begin_file, check_place, locked
-from ..ledger.file.guard import UNREADABLE, Guarded, check_pages, guarded, reason
 from ..ledger.file.paths import default_path
+from ..ledger.guard import UNREADABLE, Guarded, check_pages, guarded, reason
 from .addresses import bare_address
 from .parcel import Parcel, Reply
 from .rows import APPLICATION_ID, FORM, VERSION, begin_tables, begin_try, bring_up, end_try, left, those_waiting

@@ -10,7 +10,7 @@ from sqlite_utils import Database
 
 from ...agent.base.safe_text import clean_text
 from ...agent.model import Instant
-from ..ledger.file.guard import MOMENT, OPTIONAL_MOMENT, OPTIONAL_TEXT, TEXT, WHOLE, Column, Form, Guarded
+from ..ledger.guard import MOMENT, OPTIONAL_MOMENT, OPTIONAL_TEXT, TEXT, WHOLE, Column, Form, Guarded
 from .parcel import Reply
 from .patience import GIVE_UP_SECONDS, left_seconds, lived_seconds, pause_seconds
 

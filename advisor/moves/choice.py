@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .move_context import Option
+from .context.move_context import Option
 
 Array = NDArray[np.float64]
 

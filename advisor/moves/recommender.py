@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from ..core.advice_types import COUNTED_RISKS, Decision, Interval, Recommendation
 from ..verdicts.types import Verdicts
-from .base.evidence import Gate, gated, with_gap
-from .base.finding_context import Found
-from .base.owner import ask_owners
+from .base.prediction import percentiles
 from .base.workload_groups import Group
 from .choice import best_together, without_losers
+from .context.evidence import Gate, gated, with_gap
+from .context.finding_context import Found
+from .context.move_context import Option, Scene, as_it_stands
+from .context.owner import ask_owners
 from .kinds.clock_move import slower_clock
 from .kinds.consolidate import consolidate
 from .kinds.fix_first import mend, mend_first
@@ -21,8 +23,6 @@ from .kinds.off_hours import schedule_off
 from .kinds.repack import repacked
 from .kinds.resize import no_fabric_twins, reduce_gpus, release, without_fabric
 from .kinds.swap import swaps_of
-from .move_context import Option, Scene, as_it_stands
-from .predict.prediction import percentiles
 
 # The findings that each kind of way out answers; a way out that none asks for is told only where it gains by itself.
 _ANSWERS = {

@@ -17,16 +17,16 @@ from ...rules.catalog.types import GpuSku, NodeSku, Price
 from ..core.advice_types import Interval, Realisation
 from ..core.timestamps import day
 from .base.constraints import fewer_gpus_gates, gates
-from .base.finding_context import ClockChange
+from .base.prediction import SAME_GPU, Array, Link, Prediction, Refusal, percentiles
 from .base.pricing import realisation
 from .base.workload_groups import HOURS_PER_MONTH
+from .context.finding_context import ClockChange
+from .context.move_context import DRAWS, Baseline, Scene, gpus_needed, load_words, nodes_for
 from .kinds.mig_slice import fitting, per_gpu
 from .kinds.move_sku import ELSEWHERE, job_hours, link_of
-from .move_context import DRAWS, Baseline, Scene, gpus_needed, load_words, nodes_for
 from .predict.clock_model import ClockMove, PowerAtWork, predict_clock, watts_at
 from .predict.gpu_count_model import predict_count
 from .predict.mig_model import SliceFit
-from .predict.prediction import SAME_GPU, Array, Link, Prediction, Refusal, percentiles
 from .waste.energy import JOULES_PER_KILOWATT_HOUR, worth_words
 from .whatif_result import Choice, Outcome, Side
 

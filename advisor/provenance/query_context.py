@@ -9,7 +9,7 @@ from ...rules.catalog.loader import Catalog
 from ...rules.catalog.types import GpuSku, Price
 from ..core.advice_types import INFERRED, Advice, Finding, WorkloadVerdict
 from ..moves.base.workload_groups import group_keys, holding_now
-from ..verdicts.bottlenecks.resting_power import shipped_resting_power
+from ..verdicts.features.resting_power import shipped_resting_power
 from .literals import number, rows, text, texts
 
 _NO_SKU = f"({', '.join(['NULL'] * 11)})"

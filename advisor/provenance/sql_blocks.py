@@ -19,7 +19,7 @@ from string import Formatter
 
 from ...agent.model import BIN_EDGES
 from ..telemetry.plausible import CLOCK_SHARE, TICK_MOST_SECONDS
-from ..verdicts.bottlenecks.resting_power import (
+from ..verdicts.features.resting_power import (
     FAULT_SECONDS_MIN,
     FREE_MEM_RATIO,
     OWN_OVER_TABLE_MAX,
@@ -29,8 +29,8 @@ from ..verdicts.bottlenecks.resting_power import (
     SURE_MARGIN,
     shipped_resting_power,
 )
-from ..verdicts.soundness import CONTRADICTS_MIN, ONE_WAY_MOST, TRACE
-from ..verdicts.utilization import IDLE_POWER_SHARE, IDLE_POWER_SHARE_MAX, P95_REST
+from ..verdicts.features.soundness import CONTRADICTS_MIN, ONE_WAY_MOST, TRACE
+from ..verdicts.features.utilization import IDLE_POWER_SHARE, IDLE_POWER_SHARE_MAX, P95_REST
 from ..verdicts.workloads.attribution import HANDOVER_SECONDS
 
 _HEAD = re.compile(r"-- block (\w+)(?: needs ([\w ]+))?: (.+)\n")

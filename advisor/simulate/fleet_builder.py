@@ -10,14 +10,14 @@ import numpy as np
 from ...agent.model import Absence, Workload
 from ...rules.catalog.types import GpuSku, NodeSku
 from ...rules.policy.labels import BottleneckLabel, KindLabel
-from . import identities
-from .fleet_plan import Fleet, Missing, Placed, PlannedNode, Truth
-from .hardware import Sensing, SimNode, sim_node
+from .base import identities
+from .base.fleet_plan import Fleet, Missing, Placed, PlannedNode, Truth
+from .base.hardware import Sensing, SimNode, sim_node
+from .base.load import Model
+from .base.seeded_rng import stream
 from .loads import held_idle as holding
 from .loads import serving, training
-from .loads.load import Model
 from .signals import telemetry_profiles as sensing
-from .signals.seeded_rng import stream
 
 _DAY = 86400.0
 Places = Sequence[tuple[SimNode, tuple[int, ...]]]  # GPUs, by their index among the node's devices

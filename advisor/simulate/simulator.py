@@ -11,12 +11,12 @@ import numpy as np
 from ...agent.store.writing.writer import Writer
 from ...rules.base.errors import UsageError
 from ...rules.catalog.loader import load_catalog
+from .base.fleet_plan import Fleet, PlannedNode, Truth
+from .base.skus import NODE_SKUS
+from .base.time_grid import HOUR
 from .fleet_builder import Builder
-from .fleet_plan import Fleet, PlannedNode, Truth
 from .output.writer import write_node
 from .scenarios.catalog import plan
-from .signals.time_grid import HOUR
-from .skus import NODE_SKUS
 
 _DAY = 86400.0
 MINUTES_SECONDS = 6 * 3600.0

@@ -12,7 +12,7 @@ from ...agent.store.reading import queries
 from ...agent.store.reading.queries import Query
 from ..core.frame import Window
 from ..core.histogram_array import BinsArray
-from .sqlite import tables
+from . import tables
 
 HOUR = 3600.0
 MINUTE = 60.0

@@ -18,26 +18,26 @@ from ..core.records import records
 from ..core.timestamps import minute, span
 from ..core.unobservable import blind_nodes
 from .accounting.gpu_hour_accounting import occupancy
+from .accounting.instances import instances
 from .accounting.nodes import bare_gpus, node_facts
-from .bottlenecks.assumed_efficiency import assumed
 from .bottlenecks.bottleneck_verdict import judge_bottleneck
 from .bottlenecks.bottlenecks import label_rows
 from .bottlenecks.kv_cache import capacity_of, tokens_of, with_capacity
 from .bottlenecks.links import WireRule, links_of
-from .bottlenecks.resting_power import power_doubts
-from .features import Columns, FlatRule, columns_of, features
-from .inferred import inferred
+from .features.assumed_efficiency import assumed
+from .features.features import Columns, FlatRule, columns_of, features
+from .features.inferred import inferred
+from .features.resting_power import power_doubts
+from .features.soundness import examine
+from .features.utilization import MeasureRule, measures
 from .kinds.kinds import judge_kind, shipped_model
-from .soundness import examine
+from .phases.change_points import turns
+from .phases.phase_verdicts import DEMANDED, Ask, Judgement, judge_phases
+from .phases.series import series_hours, with_series
 from .types import BareGpu, FabricFacts, NodeFacts, Verdicts
-from .utilization import MeasureRule, measures
 from .workloads.attribution import Attribution, Session, attribute
-from .workloads.change_points import turns
-from .workloads.instances import instances
 from .workloads.inventory import inventory_of
 from .workloads.mig import row_parts
-from .workloads.phase_verdicts import DEMANDED, Ask, Judgement, judge_phases
-from .workloads.series import series_hours, with_series
 from .workloads.sku_lookup import GpuCatalog, GpuIndex, index_gpus
 
 __all__ = ["BareGpu", "FabricFacts", "NodeFacts", "Verdicts", "judge"]

@@ -15,7 +15,7 @@ import pandas as pd
 
 from ..core.advice_types import WorkloadVerdict
 from ..core.frame import Window
-from .soundness import Doubt
+from .features.soundness import Doubt
 from .workloads.inventory import Inventory
 
 
@@ -144,7 +144,7 @@ class Verdicts:
     that is started anew every day is still the same service); where not, the verdict's evidence says from when one will
     be possible.
     `inventory`: every GPU that exists, and what was observed of it. `instances`: the MIG instances at the window's end.
-    `doubts`: readings that were not believed, by GPU and metric (advisor/verdicts/soundness.py).
+    `doubts`: readings that were not believed, by GPU and metric (advisor/verdicts/features/soundness.py).
     """
 
     window: Window

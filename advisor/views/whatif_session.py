@@ -13,7 +13,7 @@ from ..core.advice_types import WorkloadVerdict
 from ..core.frame import Frame
 from ..moves.base.pricing import PriceBook
 from ..moves.base.workload_groups import groups_of
-from ..moves.move_context import Baseline, Scene, as_it_stands
+from ..moves.context.move_context import Baseline, Scene, as_it_stands
 from ..moves.predict.calibration import Site
 from ..moves.predict.clock_model import PowerAtWork, power_at_work
 from ..moves.waste.exceptions import excused

@@ -1,4 +1,4 @@
-"""The features by name: what custom rules may ask for, and what the advisor forms (advisor/verdicts/features.py).
+"""The features by name: what custom rules may ask for, and what the advisor forms.
 
 They are figures of one workload over the whole window. Means are weighted by observed seconds; "busy" rows are those
 not idle; a feature that cannot be told is absent.

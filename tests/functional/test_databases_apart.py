@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.telemetry.sqlite.reading_process import Apart
-from skuwise.advisor.telemetry.sqlite.tables import to_table
+from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick
 from skuwise.agent.store.reading import queries
 from skuwise.agent.store.reading.bounds import bounds_of

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.doctor.checks.facts import PodsTold
 from skuwise.advisor.doctor.checks.kubernetes import owner_gaps
+from skuwise.advisor.doctor.facts import PodsTold
 from skuwise.advisor.doctor.prometheus import Asked, read_server
 from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.simulate.skus import H100_ETHERNET, H100_IB
+from skuwise.advisor.simulate.base.skus import H100_ETHERNET, H100_IB
 from skuwise.rules.catalog.price_files import load_prices
 
 BEFORE, AFTER = "2026-11-08T12:00:00Z", "2026-11-12T00:00:00Z"

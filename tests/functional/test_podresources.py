@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from skuwise.agent.inventory.attribution.allocation import Allocations
 from skuwise.agent.inventory.attribution.attribution import Attribution
-from skuwise.agent.inventory.attribution.scheduler_claims import Devices
 from skuwise.agent.inventory.kubernetes.podresources import Kubelet, PodResources
 from skuwise.agent.inventory.kubernetes.podresources_child import METHOD
+from skuwise.agent.inventory.scheduler_claims import Devices
 from skuwise.agent.inventory.slurm.allocations import SlurmAllocations
 from skuwise.agent.model import Gpu, GpuProcess
 from skuwise.tests.trees import BOOT_ID, Procfs

@@ -9,10 +9,10 @@ import pytest
 from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.model import Gpu, Node, Tick
 from skuwise.agent.statistics.burst_stats import Burst
-from skuwise.agent.store.file.snapshot import take_snapshot
+from skuwise.agent.store.file.burst_rows import merge
 from skuwise.agent.store.retention.retention import RetentionJob
 from skuwise.agent.store.rollup.rollups import RollupJob
-from skuwise.agent.store.writing.burst_rows import merge
+from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writing.writer import Writer
 
 START = 1_800_000_000.0 - 1_800_000_000.0 % 3600

@@ -25,9 +25,9 @@ from skuwise.agent.store.file.migrations import (
     set_aside,
     split_statements,
 )
-from skuwise.agent.store.file.snapshot import take_snapshot
 from skuwise.agent.store.reading import queries
 from skuwise.agent.store.reading.reader import open_reader
+from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
 

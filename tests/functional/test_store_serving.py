@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.telemetry.sqlite.tables import to_table
+from skuwise.advisor.telemetry.tables import to_table
 from skuwise.advisor.verdicts.bottlenecks.kv_cache import tokens_of
 from skuwise.agent.model import Node, ServingSample, Workload
 from skuwise.agent.store.file.migrations import migrations, open_for_writing

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from skuwise.__main__ import main
 from skuwise.agent.model import Absence, FabricPort, Gpu, Node, Tick, Workload
-from skuwise.agent.store.file.snapshot import take_snapshot
 from skuwise.agent.store.reading.reader import open_reader
 from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import NothingToDo, StoreError, UsageError
 

@@ -23,7 +23,7 @@ from skuwise.advisor.verdicts.judge import judge
 from skuwise.agent.base.self_command import child_command
 from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload
 from skuwise.agent.store.file.migrations import SCHEMA_VERSION, migrations, open_for_writing
-from skuwise.agent.store.file.snapshot import take_snapshot
+from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError

@@ -18,8 +18,8 @@ from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.telemetry.trust.trust import CONTRADICTION, TWO_PLACES
 from skuwise.advisor.verdicts.workloads.inventory import inventory_of
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick, Workload
-from skuwise.agent.store.file.snapshot import take_snapshot
 from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
 

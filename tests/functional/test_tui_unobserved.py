@@ -8,7 +8,7 @@ import re
 from skuwise.tests.fleet_on_screen import HandLoader
 from skuwise.tests.partly_observed import dark, loaded, short
 from skuwise.tests.session import KEY, Session, drive
-from skuwise.tui.content.color_scale import UNOBSERVED
+from skuwise.tui.color_scale import UNOBSERVED
 
 WIDE = (120, 30)
 

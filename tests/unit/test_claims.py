@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from skuwise.agent.inventory.attribution.scheduler_claims import Claim, Devices, join
 from skuwise.agent.inventory.kubernetes.pod_names import controller_of
 from skuwise.agent.inventory.kubernetes.podresources_child import WireError, decode
 from skuwise.agent.inventory.processes.cgroups import Origin
+from skuwise.agent.inventory.scheduler_claims import Claim, Devices, join
 from skuwise.agent.model import Gpu
 
 DEVICES = Devices(

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skuwise.advisor.cli.doctor import nothing_observed
 from skuwise.advisor.core.frame import Window
-from skuwise.advisor.doctor.checks.facts import GPU_MEASURES, NODE_MEASURES, Absent, Exporter, GpuTold, NodeTold, Told
-from skuwise.advisor.doctor.checks.presence import BUSY, LABELED, PODS, Spelling, dcgm_looks
 from skuwise.advisor.doctor.diagnose import at_once, diagnose
+from skuwise.advisor.doctor.facts import GPU_MEASURES, NODE_MEASURES, Absent, Exporter, GpuTold, NodeTold, Told
 from skuwise.advisor.doctor.json import load_schema, render_json
+from skuwise.advisor.doctor.presence import BUSY, LABELED, PODS, Spelling, dcgm_looks
 from skuwise.advisor.doctor.prometheus import _Device, _one_home_each, _Seen
 from skuwise.advisor.doctor.text import render_text
 from skuwise.advisor.doctor.types import Diagnosis

@@ -17,7 +17,7 @@ from skuwise.advisor.cli.price_options import _said
 from skuwise.advisor.cli.serve import load_serve_settings
 from skuwise.advisor.mail.routes import load_routes
 from skuwise.advisor.mail.settings import load_settings
-from skuwise.advisor.telemetry.sqlite.ipc_checks import Unpacked
+from skuwise.advisor.telemetry.ipc_checks import Unpacked
 from skuwise.agent.base.address import parse_listen
 from skuwise.agent.config import load_config
 from skuwise.agent.inventory.identity.hostlist import MAX_DIMENSIONS, expand

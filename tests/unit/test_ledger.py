@@ -21,7 +21,7 @@ from skuwise.advisor.ledger.entries import EXPIRES_AFTER_SECONDS, Event, Proposa
 from skuwise.advisor.ledger.file.paths import default_path
 from skuwise.advisor.ledger.file.store import APPLICATION_ID, Ledger
 from skuwise.advisor.ledger.sync import Beside, proposals
-from skuwise.advisor.moves.move_context import Option
+from skuwise.advisor.moves.context.move_context import Option
 from skuwise.advisor.moves.recommender import recoverable
 from skuwise.advisor.pipeline import advise_on
 from skuwise.advisor.render import render

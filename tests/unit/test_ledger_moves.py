@@ -22,8 +22,8 @@ from skuwise.advisor.ledger.observation import seen_in
 from skuwise.advisor.ledger.outcomes import outcomes
 from skuwise.advisor.ledger.records import Figures, Realised
 from skuwise.advisor.ledger.sync import Beside, site_of
+from skuwise.advisor.moves.base.prediction import Prediction, Refusal
 from skuwise.advisor.moves.predict.calibration import NO_SITE, Case, Site, site_factor
-from skuwise.advisor.moves.predict.prediction import Prediction, Refusal
 from skuwise.rules.base.errors import UsageError
 
 

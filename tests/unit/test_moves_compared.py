@@ -4,8 +4,8 @@
 import math
 
 import pytest
+from skuwise.advisor.moves.base.sustained_rates import rates_of
 from skuwise.advisor.moves.predict.sku_comparison import compare, group_of
-from skuwise.advisor.moves.predict.sustained_rates import rates_of
 from skuwise.advisor.moves.predict.typical_work import Question, batch_on, parts_of
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.catalog.loader import load_catalog

@@ -18,6 +18,7 @@ from moves_builders import (
     verdicts,
     workload,
 )
+from skuwise.advisor.moves.base.prediction import percentiles
 from skuwise.advisor.moves.base.pricing import (
     PriceBook,
     fabric_premium,
@@ -26,8 +27,7 @@ from skuwise.advisor.moves.base.pricing import (
     reconcile,
     with_costs,
 )
-from skuwise.advisor.moves.move_context import Option
-from skuwise.advisor.moves.predict.prediction import percentiles
+from skuwise.advisor.moves.context.move_context import Option
 from skuwise.advisor.moves.recommender import recoverable
 from skuwise.rules.catalog.types import Price
 

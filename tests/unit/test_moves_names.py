@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import cast
 
 from moves_builders import workload
-from skuwise.advisor.moves.base.finding_context import called
 from skuwise.advisor.moves.base.workload_groups import Group
+from skuwise.advisor.moves.context.finding_context import called
 
 
 def group(*names: str, kind: str = "idle") -> Group:

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from moves_builders import catalog
-from skuwise.advisor.moves.predict.prediction import Link, Prediction, Refusal, Use, demand, predict
+from skuwise.advisor.moves.base.prediction import Link, Prediction, Refusal, Use, demand, predict
 
 # Typical profiles. On a slower memory the same decode work shows a higher use: it waits there longer.
 DECODE = {"u_m": 0.75, "u_c": 0.15, "g": 0.95}

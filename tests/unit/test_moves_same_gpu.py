@@ -6,10 +6,10 @@ from importlib import resources
 
 import numpy as np
 import pytest
+from skuwise.advisor.moves.base.prediction import Prediction, Refusal, Use
 from skuwise.advisor.moves.predict.clock_model import ClockMove, lower_clock, power_cap, predict_clock, watts_at
 from skuwise.advisor.moves.predict.gpu_count_model import count_factors, predict_count, ring_share
 from skuwise.advisor.moves.predict.mig_model import load_on_slice, predict_slice, weigh_slices
-from skuwise.advisor.moves.predict.prediction import Prediction, Refusal, Use
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.catalog.gpu_files import load_gpus
 from skuwise.rules.catalog.loader import load_catalog

@@ -11,7 +11,7 @@ from moves_builders import END, IB, PLAIN, advice_of, catalog, founding, gpus_of
 from skuwise.advisor.core.advice_types import Recommendation
 from skuwise.advisor.moves.base.pricing import PriceBook
 from skuwise.advisor.moves.base.workload_groups import groups_of
-from skuwise.advisor.moves.move_context import as_it_stands
+from skuwise.advisor.moves.context.move_context import as_it_stands
 from skuwise.advisor.moves.predict.clock_model import PowerAtWork, power_at_work
 from skuwise.advisor.moves.whatif import survey, what_if
 from skuwise.advisor.moves.whatif_result import Choice, Outcome

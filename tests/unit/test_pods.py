@@ -7,11 +7,11 @@ import random
 from collections.abc import Callable
 
 import pytest
-from skuwise.agent.inventory.attribution.scheduler_claims import Devices
+from skuwise.agent.inventory.dra import SliceDevice
 from skuwise.agent.inventory.identity.ids import gang_id, series_id, workload_id
-from skuwise.agent.inventory.kubernetes.dra import SliceDevice
 from skuwise.agent.inventory.kubernetes.pod_names import cron_job_of, deployment_of, inference_service_of, ray_name_of
 from skuwise.agent.inventory.kubernetes.pods import Objects, Owner, Pod, PodWork, spelled, team_of, works_of
+from skuwise.agent.inventory.scheduler_claims import Devices
 from skuwise.agent.model import Gpu
 
 CREATED = 1_790_000_000.0

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, MAX_VALUES, Log, halves, pieces_of
 from skuwise.advisor.telemetry.prometheus.client.response import Answer, Grid
-from skuwise.advisor.telemetry.prometheus.owners.workloads import held_spans
 from skuwise.advisor.telemetry.prometheus.promql import promql as queries
 from skuwise.advisor.telemetry.prometheus.promql.extra_queries import engine_asks
 from skuwise.advisor.telemetry.prometheus.promql.labels import NodeNames, agent_work, gpu_of, host_of, node_of, work_of
@@ -20,6 +19,7 @@ from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
 from skuwise.advisor.telemetry.prometheus.rows.instances import fold_instances
 from skuwise.advisor.telemetry.prometheus.rows.nodes import node_table
 from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, from_bins
+from skuwise.advisor.telemetry.prometheus.rows.workloads import held_spans
 from skuwise.advisor.telemetry.prometheus.settings import load_settings
 from skuwise.agent.inventory.identity.ids import series_id, workload_id
 from skuwise.agent.model import BIN_EDGES

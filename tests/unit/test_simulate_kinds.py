@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from skuwise.advisor.simulate import SCENARIOS
-from skuwise.advisor.simulate.fleet_plan import Fleet, Placed
-from skuwise.advisor.simulate.hardware import SimNode
+from skuwise.advisor.simulate.base.fleet_plan import Fleet, Placed
+from skuwise.advisor.simulate.base.hardware import SimNode
+from skuwise.advisor.simulate.base.seeded_rng import stream
 from skuwise.advisor.simulate.output.writer import demand
 from skuwise.advisor.simulate.signals.counters import Counters, observe
-from skuwise.advisor.simulate.signals.seeded_rng import stream
 from skuwise.advisor.simulate.simulator import plan_fleet
 from skuwise.agent.model import THROTTLE_MASK
 

@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 from skuwise.advisor.simulate import SCENARIOS
-from skuwise.advisor.simulate.signals.time_grid import HOUR, WINDOW_SECONDS, stretches
+from skuwise.advisor.simulate.base.time_grid import HOUR, WINDOW_SECONDS, stretches
 from skuwise.advisor.simulate.simulator import plan_fleet
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.loader import load_catalog

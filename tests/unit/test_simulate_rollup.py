@@ -5,10 +5,10 @@ import math
 
 import numpy as np
 import pytest
+from skuwise.advisor.simulate.base.seeded_rng import stream
 from skuwise.advisor.simulate.output.writer import demand
 from skuwise.advisor.simulate.signals import rollup
 from skuwise.advisor.simulate.signals.counters import observe
-from skuwise.advisor.simulate.signals.seeded_rng import stream
 from skuwise.advisor.simulate.simulator import plan_fleet
 from skuwise.agent.statistics import signal_stats as dynamics
 from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_fabric, roll_gpu, roll_host

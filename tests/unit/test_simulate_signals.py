@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from skuwise.advisor.simulate.base.seeded_rng import smooth, stream, uniform_at
 from skuwise.advisor.simulate.output.writer import demand
 from skuwise.advisor.simulate.signals.counters import SW_POWER_CAP, observe
-from skuwise.advisor.simulate.signals.seeded_rng import smooth, stream, uniform_at
 from skuwise.advisor.simulate.simulator import plan_fleet
 
 END = 1_763_683_200.0

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from skuwise.agent.inventory.attribution.scheduler_claims import Devices
 from skuwise.agent.inventory.processes.device_cgroup import EVERYTHING, parse_devices_list, read_majors
+from skuwise.agent.inventory.scheduler_claims import Devices
 from skuwise.agent.inventory.slurm.devices import Evidence, Resolution, Resolver
 from skuwise.agent.inventory.slurm.slurm_conf import Gres
 from skuwise.agent.model import Gpu

@@ -11,7 +11,7 @@ import pytest
 from skuwise.advisor.core.histogram_array import WIDTH, BinsArray
 from skuwise.advisor.telemetry.sqlite.database import Parts
 from skuwise.advisor.telemetry.sqlite.ipc import read_told, write_told
-from skuwise.advisor.telemetry.sqlite.tables import empty_table
+from skuwise.advisor.telemetry.tables import empty_table
 from skuwise.rules.base.errors import StoreError
 
 

@@ -14,8 +14,8 @@ from skuwise.rules.base.errors import UsageError
 from skuwise.rules.policy.labels import KindLabel
 from skuwise.tests.fleet_on_screen import HOSTILE, NOW, fleet
 from skuwise.tests.frames import DECODE, GIB, HOUR, START, TRAINING, FrameBuilder
-from skuwise.tui.content.cell_text import fit_middle, spark
-from skuwise.tui.content.color_scale import KINDS, MISSING, kind_mark, shade_of, value_mark
+from skuwise.tui.cell_text import fit_middle, spark
+from skuwise.tui.color_scale import KINDS, MISSING, kind_mark, shade_of, value_mark
 from skuwise.tui.content.fleet_measures import (
     MEASURES,
     NO_OWNER,

@@ -20,7 +20,7 @@ from skuwise.advisor.telemetry.workload_series import history_of
 from skuwise.rules.base.errors import StoreError, UsageError
 from skuwise.tests.fleet_on_screen import HOSTILE, HOURS, NOW, fleet
 from skuwise.tests.frames import HOUR, START, TRAINING, FrameBuilder
-from skuwise.tui.content.cell_text import CUT, bar, cost_cell, fit, line
+from skuwise.tui.cell_text import CUT, bar, cost_cell, fit, line
 from skuwise.tui.content.sums import NO_WORKLOAD, hours_by_bottleneck, hours_by_kind, money
 from skuwise.tui.data.background_jobs import Cancelled, JobDone, JobFailed, Jobs, JobTold
 from skuwise.tui.data.loaders import SourceLoader

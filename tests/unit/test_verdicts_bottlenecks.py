@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from skuwise.advisor.core.advice_types import WorkloadVerdict
-from skuwise.advisor.verdicts.bottlenecks.assumed_efficiency import assumed
+from skuwise.advisor.verdicts.features.assumed_efficiency import assumed
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.frames import DECODE, FREE, HOUR, TRAINING, FrameBuilder

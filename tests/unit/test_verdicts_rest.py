@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.verdicts.bottlenecks.assumed_efficiency import assumed
-from skuwise.advisor.verdicts.bottlenecks.resting_power import power_doubts
+from skuwise.advisor.verdicts.features.assumed_efficiency import assumed
+from skuwise.advisor.verdicts.features.resting_power import power_doubts
+from skuwise.advisor.verdicts.features.soundness import CONTRADICTIONS, FROZEN, POWER, examine
+from skuwise.advisor.verdicts.features.utilization import MeasureRule, measures
 from skuwise.advisor.verdicts.judge import judge
-from skuwise.advisor.verdicts.soundness import CONTRADICTIONS, FROZEN, POWER, examine
-from skuwise.advisor.verdicts.utilization import MeasureRule, measures
 from skuwise.advisor.verdicts.workloads.sku_lookup import index_gpus
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.catalog.loader import load_catalog

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.verdicts.soundness import (
+from skuwise.advisor.verdicts.features.soundness import (
     BEYOND,
     BLANK,
     CLIPPED,

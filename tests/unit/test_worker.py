@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator
 
-from skuwise.agent.service.runtime.worker import Worker
+from skuwise.agent.service.driver.worker import Worker
 
 
 def test_steps_give_way_to_every_other_job() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice, WorkloadVerdict
-from .cell_text import CUT
+from ..cell_text import CUT
 
 if TYPE_CHECKING:
     from ...advisor.telemetry.fleet_map import GpuUse, NodeUse

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from ...advisor.core import formatting as words
+from ..cell_text import line, lines
 from ..widgets.side_by_side import Pair
-from .cell_text import line, lines
 
 if TYPE_CHECKING:
     from ...advisor.core.advice_types import Recommendation

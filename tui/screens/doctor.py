@@ -10,7 +10,7 @@ from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.core.timestamps import minute, span
-from ..content.cell_text import line, lines
+from ..cell_text import line, lines
 from ..state import Loaded
 from ..widgets.columns import Column
 from ..widgets.table import ItemTable

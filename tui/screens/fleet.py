@@ -12,8 +12,8 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from ..content.cell_text import fit, line, lines
-from ..content.color_scale import KINDS, MISSING, Mark, kind_mark, unobserved_mark, value_mark
+from ..cell_text import fit, line, lines
+from ..color_scale import KINDS, MISSING, Mark, kind_mark, unobserved_mark, value_mark
 from ..content.fleet_measures import (
     GROUPINGS,
     MEASURES,

@@ -14,7 +14,7 @@ from textual.widgets import Static
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice, Configuration, Recommendation
 from ...advisor.views import coverage
-from ..content.cell_text import line, lines
+from ..cell_text import line, lines
 from ..content.whatif_text import NOTICED
 from ..state import Loaded
 from ..widgets.columns import Column

@@ -18,7 +18,7 @@ from ...advisor.core import formatting as words
 from ...advisor.core.timestamps import minute, span
 from ...rules.base.errors import SkuwiseError
 from ...rules.base.sanitize import clean
-from ..content.cell_text import fit, line, lines, spark
+from ..cell_text import fit, line, lines, spark
 from ..data.background_jobs import Tell
 from ..state import Loaded
 from ..widgets.sparklines import Course, Sparks, short, top_of

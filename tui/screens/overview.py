@@ -12,7 +12,7 @@ from textual.widgets import Static
 from ...advisor.core import formatting as words
 from ...advisor.views import coverage
 from ...advisor.views.finding_groups import Case, best_way, cases
-from ..content.cell_text import cost_cell, line, lines
+from ..cell_text import cost_cell, line, lines
 from ..content.sums import hours_by_bottleneck, hours_by_kind, money, observed
 from ..state import FINDINGS_WINDOW, Loaded
 from ..widgets.bars import Bars, hours_short

@@ -17,7 +17,7 @@ from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Recommendation, WorkloadVerdict
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
-from ..content.cell_text import fit, line
+from ..cell_text import fit, line
 from ..content.whatif_text import answer_words, cost_change, knob_words, pairs_of
 from ..state import Loaded
 from ..widgets.columns import Column

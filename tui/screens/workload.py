@@ -18,7 +18,7 @@ from ...advisor.core.advice_types import INFERRED, Advice, Finding, Recommendati
 from ...advisor.core.timestamps import minute, span
 from ...advisor.render.phases import phase_reasons, phase_sentence
 from ...advisor.views import coverage
-from ..content.cell_text import line, lines
+from ..cell_text import line, lines
 from ..state import Loaded
 from ..widgets.bars import Bars, Quantity, hours_short
 from ..widgets.plot import Legended, TimePlot

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import WorkloadVerdict
-from ..content.cell_text import cost_cell
+from ..cell_text import cost_cell
 from ..content.fleet_measures import owner_of
 from ..state import Loaded
 from ..widgets.columns import Column

@@ -10,7 +10,7 @@ from textual.geometry import Size
 from textual.widget import Widget
 
 from ...advisor.core.formatting import hours, percent
-from ..content.cell_text import bar, fit, lines
+from ..cell_text import bar, fit, lines
 from .exportable import Sheet
 
 _NAME_MAX, _VALUE, _SHARE = 20, 12, 6

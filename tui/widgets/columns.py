@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..content.cell_text import fit, fit_middle
+from ..cell_text import fit, fit_middle
 
 Key = float | str | None
 GAP = 2

@@ -17,8 +17,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from ...rules.base.sanitize import clean
-from ..content.cell_text import fit, fit_middle
-from ..content.color_scale import Mark
+from ..cell_text import fit, fit_middle
+from ..color_scale import Mark
 
 _NAME_MOST, _NAME_LEAST, _GAP = 18, 4, 2
 _WIDTHS = (7, 5, 2)  # cells of the terminal for a cell of the map, the widest first that leaves all on the screen

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widget import Widget
 
-from ..content.cell_text import CUT
+from ..cell_text import CUT
 
 _GAP = 2
 LAST = "question_mark"  # help tells all the others, so it is always there

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
-from ..content.cell_text import line, lines
+from ..cell_text import line, lines
 from ..state import State
 
 

@@ -16,7 +16,7 @@ from textual_plotext import PlotextPlot
 
 from ...advisor.core.timestamps import minute
 from ...rules.base.sanitize import clean
-from ..content.cell_text import line
+from ..cell_text import line
 from ..themes import LINE_COLOURS, MONOCHROME
 
 if TYPE_CHECKING:

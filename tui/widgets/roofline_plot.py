@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from ..content.cell_text import lines
+from ..cell_text import lines
 from .plot import Drawing
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Input, Static
 
-from ..content.cell_text import line
+from ..cell_text import line
 from .table import ItemTable
 
 

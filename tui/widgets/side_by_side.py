@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.widget import Widget
 
-from ..content.cell_text import fit, fit_middle, lines
+from ..cell_text import fit, fit_middle, lines
 from .exportable import Sheet
 
 _NAME_MAX, _GAP = 18, 2

@@ -10,7 +10,7 @@ from textual.geometry import Size
 from textual.widget import Widget
 
 from ...advisor.core.formatting import figure
-from ..content.cell_text import fit, lines, spark
+from ..cell_text import fit, lines, spark
 
 _NAME, _VALUE = 16, 18
 _ROOMY = 45  # lines of a terminal from which on a course takes two

@@ -16,7 +16,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from ..content.cell_text import fit
+from ..cell_text import fit
 from .columns import GAP, Column, Layout, lay_out
 from .exportable import Sheet
 

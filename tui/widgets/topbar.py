@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from ...advisor.core.timestamps import minute
 from ...rules.base.sanitize import clean
-from ..content.cell_text import fit, line, lines
+from ..cell_text import fit, line, lines
 from ..state import State
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ...telemetry.prometheus.client.response import Answer
 from ...telemetry.prometheus.promql.labels import AGENT_NODE_LABELS, NODE_LABELS
 from ...telemetry.prometheus.promql.promql import AGENT_ANCHOR, ANCHORS, selector
-from .facts import Exporter
+from ..facts import Exporter
 from .identity import Described
 
 _IMAGES = ("dcgm-exporter", "node-exporter", "kube-state-metrics")

@@ -10,8 +10,8 @@ from ....rules.catalog.loader import Catalog
 from ...core.formatting import percent
 from ...core.timestamps import span
 from .. import remedies
+from ..facts import GPU_MEASURES, NodeTold, Told, applies
 from ..types import Gap, Labels, MetricCoverage, NodeState, Readiness
-from .facts import GPU_MEASURES, NodeTold, Told, applies
 from .kubernetes import owner_gaps
 
 # Samples that lie farther apart than this are worth a line: shorter turns of work and waiting are not seen.

@@ -14,8 +14,8 @@ from ...telemetry.prometheus.promql.labels import AGENT_NODE_LABELS, NODE_LABELS
 from ...telemetry.prometheus.promql.promql import selector
 from ...telemetry.prometheus.rows.fabric import port_key, roles_of
 from ...telemetry.prometheus.rows.nodes import KUBE_LABELS, by_signs
-from .facts import Absent, GpuTold, NodeTold
-from .presence import PODS, carriers
+from ..facts import Absent, GpuTold, NodeTold
+from ..presence import PODS, carriers
 
 _GPU_RESOURCES = 'resource=~"nvidia_com_gpu|amd_com_gpu"'
 _ON_A_NODE = 'phase=~"Running|Pending"'

@@ -9,10 +9,10 @@ from ...telemetry.prometheus.client.response import Labels
 from ...telemetry.prometheus.owners.kube import PODS_A_QUERY
 from ...telemetry.prometheus.promql.promql import AGENT_SERIES, selector
 from .. import remedies
+from ..facts import PodsTold
+from ..presence import PODS, carriers
 from ..sampled_moments import Asker
 from ..types import Gap
-from .facts import PodsTold
-from .presence import PODS, carriers
 
 _POD = ("exported_namespace", "namespace", "exported_pod", "pod")
 _PLAIN = re.compile(r"[a-z0-9.-]{1,253}")

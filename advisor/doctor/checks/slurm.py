@@ -12,9 +12,9 @@ from ...telemetry.job_table import numbers_in
 from ...telemetry.prometheus.client.response import Answer, Grid
 from ...telemetry.prometheus.promql.promql import AGENT_ANCHOR, selector
 from ...telemetry.source import JobTable
+from .. import presence
+from ..facts import JobSeen, SlurmTold, Told
 from ..sampled_moments import Asker
-from . import presence
-from .facts import JobSeen, SlurmTold, Told
 
 _AGENT_WORK = "skuwise_workload_gpu_seconds_total"
 _LABELS = ("exported_hpc_job", "hpc_job", "job_id")

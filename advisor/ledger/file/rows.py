@@ -10,9 +10,7 @@ from typing import Any, TypeVar
 from sqlite_utils import Database
 
 from ..entries import EXPIRES_AFTER_SECONDS, Entry, Event, Proposal
-from ..identity import FLEETS_FORM, begin_fleets
-from ..records import NO_FIGURES, Figures, Ground, from_json, to_json
-from .guard import (
+from ..guard import (
     FLAG,
     MOMENT,
     NUMBER,
@@ -25,6 +23,8 @@ from .guard import (
     Form,
     Guarded,
 )
+from ..identity import FLEETS_FORM, begin_fleets
+from ..records import NO_FIGURES, Figures, Ground, from_json, to_json
 
 APPLICATION_ID = 0x736B756C  # "skul"
 VERSION = 1003  # PRAGMA user_version: major x 1000 + minor; a minor step only adds

@@ -19,9 +19,9 @@ from ....agent.store.reading.bounds import Bounds, bounds_of
 from ....rules.base.errors import NothingToDo, StoreError
 from ...core.advice_types import Fleet
 from ..entries import BY_ITSELF, Entry, Event, Proposal
+from ..guard import UNREADABLE, Guarded, check_pages, guarded, reason
 from ..identity import Known, fleets_in, note_fleet
 from .files import begin_file, check_place
-from .guard import UNREADABLE, Guarded, check_pages, guarded, reason
 from .rows import (
     APPLICATION_ID,
     CLOCK_DOUBT_SECONDS,

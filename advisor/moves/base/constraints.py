@@ -6,7 +6,7 @@ import math
 import re
 
 from ....rules.catalog.types import GpuSku, NodeSku
-from ..predict.prediction import LINK_IN_USE, USE_NAMES
+from .prediction import LINK_IN_USE, USE_NAMES
 from .workload_groups import Group
 
 # Memory a target must leave free: a tenth for growth, then the driver and the CUDA context.

@@ -16,7 +16,7 @@ import pandas as pd
 from ....rules.policy.exceptions import RuleException
 from ...core.advice_types import INFERRED, WorkloadVerdict
 from ...verdicts.types import NodeFacts, Verdicts
-from ..predict.prediction import EXPOSED, Array, Phase, Use, demand
+from .prediction import EXPOSED, Array, Phase, Use, demand
 
 CURRENT_SECONDS = 86400.0  # seen active in the last day of the window: it is still there
 HOURS_PER_MONTH = 730.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ...core.advice_types import Recommendation, Yardstick
 from ...core.formatting import spread, usd
 from ...core.ids import stable_id
-from ..base.finding_context import Found, called
-from ..move_context import DRAWS, Baseline, Option, Scene
-from ..predict.prediction import percentiles
+from ..base.prediction import percentiles
+from ..context.finding_context import Found, called
+from ..context.move_context import DRAWS, Baseline, Option, Scene
 from ..waste.energy import JOULES_PER_KILOWATT_HOUR
 
 

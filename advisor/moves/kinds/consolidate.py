@@ -10,12 +10,12 @@ import numpy as np
 from ...core.advice_types import Configuration, Recommendation, WorkloadVerdict, Yardstick
 from ...core.ids import stable_id
 from ...verdicts.types import NodeFacts
-from ..base.evidence import WORK, Claim
-from ..base.finding_context import Found, listed
+from ..base.prediction import percentiles
 from ..base.pricing import realisation
 from ..base.workload_groups import AVAILABLE, HOURS_PER_MONTH, JOBS, Group
-from ..move_context import DRAWS, Option, Scene, saving_sentence
-from ..predict.prediction import percentiles
+from ..context.evidence import WORK, Claim
+from ..context.finding_context import Found, listed
+from ..context.move_context import DRAWS, Option, Scene, saving_sentence
 from .resize import SAME_SPEED
 
 # Share of a host's cores that the work of several nodes may keep busy on one, on average.

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from ...core.advice_types import Configuration, Recommendation, Risk
 from ...core.ids import stable_id
-from ..base.finding_context import Found, called
 from ..base.workload_groups import HOURS_PER_MONTH, Group
-from ..move_context import Option, Scene
+from ..context.finding_context import Found, called
+from ..context.move_context import Option, Scene
 from ..waste.fix_first import REMEDIES
 
 _TELEMETRY = "restart its profiling counters (after an XID, DCGM and its exporter) and look again"

@@ -11,12 +11,12 @@ from ....rules.catalog.types import GpuSku
 from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected, Yardstick
 from ...core.ids import stable_id
 from ..base.constraints import fewer_gpus_gates
-from ..base.finding_context import called
+from ..base.prediction import percentiles
 from ..base.pricing import realisation
 from ..base.workload_groups import HOURS_PER_MONTH, Group
-from ..move_context import DRAWS, Baseline, Option, Scene, nodes_for, saving_sentence
+from ..context.finding_context import called
+from ..context.move_context import DRAWS, Baseline, Option, Scene, nodes_for, saving_sentence
 from ..predict.mig_model import SliceFit, weigh_slices
-from ..predict.prediction import percentiles
 
 
 def fitting(sku: GpuSku | None, group: Group, headroom: float) -> tuple[SliceFit, ...]:

@@ -17,12 +17,12 @@ from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, R
 from ...core.formatting import usd
 from ...core.ids import stable_id
 from ..base.constraints import gates
-from ..base.evidence import WORK, Claim
-from ..base.finding_context import called
+from ..base.prediction import Array, Link, Prediction, Refusal, percentiles
 from ..base.pricing import realisation
 from ..base.workload_groups import HOURS_PER_MONTH
-from ..move_context import Baseline, Option, Scene, gpus_needed, nodes_for, saving_sentence
-from ..predict.prediction import Array, Link, Prediction, Refusal, percentiles
+from ..context.evidence import WORK, Claim
+from ..context.finding_context import called
+from ..context.move_context import Baseline, Option, Scene, gpus_needed, nodes_for, saving_sentence
 
 # Demand at which a break-even is looked for, as shares of today's peak.
 DEMANDS = tuple(round(0.05 * i, 2) for i in range(1, 61))

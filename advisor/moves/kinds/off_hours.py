@@ -10,12 +10,12 @@ import pandas as pd
 from ...core.advice_types import Recommendation, Risk, Yardstick
 from ...core.ids import stable_id
 from ...verdicts.types import Verdicts
-from ..base.evidence import REST
-from ..base.finding_context import called
+from ..base.prediction import percentiles
 from ..base.pricing import realisation
 from ..base.workload_groups import AVAILABLE, HOURS_PER_MONTH
-from ..move_context import DRAWS, Baseline, Option, Scene, saving_sentence
-from ..predict.prediction import percentiles
+from ..context.evidence import REST
+from ..context.finding_context import called
+from ..context.move_context import DRAWS, Baseline, Option, Scene, saving_sentence
 
 # The highest engine activity of an hour up to which nobody used it: monitors and health checks stay below.
 OFF_ENGINE_MAX = 0.05

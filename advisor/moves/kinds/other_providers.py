@@ -11,7 +11,7 @@ from dataclasses import replace
 from ....rules.catalog.types import NodeSku, Price
 from ...core.advice_types import Recommendation
 from ..base.workload_groups import Group
-from ..move_context import Scene, as_it_stands
+from ..context.move_context import Scene, as_it_stands
 from .move_sku import ELSEWHERE, candidates, move_option
 
 # Of each workload, so many providers.

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from ...core.advice_types import Configuration, Recommendation
 from ...core.ids import stable_id
 from ...verdicts.types import MigInstance, NodeFacts, Verdicts
-from ..base.evidence import Claim
 from ..base.workload_groups import HOURS_PER_MONTH
-from ..move_context import Option
+from ..context.evidence import Claim
+from ..context.move_context import Option
 from .resize import SAME_SPEED
 
 # Memory slices at which a profile may begin (NVIDIA's MIG user guide, placements of A100 and H100), by its compute and

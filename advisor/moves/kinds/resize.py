@@ -14,12 +14,12 @@ from ...core.formatting import usd
 from ...core.ids import stable_id
 from ...verdicts.types import BareGpu, NodeFacts
 from ..base.constraints import fewer_gpus_gates
-from ..base.evidence import GAP_MAX, REST, Claim
-from ..base.finding_context import Found, called, node_words
+from ..base.prediction import SIGMA_SAME_GPU, Prediction, percentiles
 from ..base.pricing import realisation
 from ..base.workload_groups import HOURS_PER_MONTH, Group
-from ..move_context import DRAWS, Baseline, Option, Scene, gpus_needed, load_words, nodes_for, saving_sentence
-from ..predict.prediction import SIGMA_SAME_GPU, Prediction, percentiles
+from ..context.evidence import GAP_MAX, REST, Claim
+from ..context.finding_context import Found, called, node_words
+from ..context.move_context import DRAWS, Baseline, Option, Scene, gpus_needed, load_words, nodes_for, saving_sentence
 
 SAME_SPEED = Prediction(1.0, SIGMA_SAME_GPU, "same GPU")
 # A GPU that nobody used in this share of its node's hours is free, not between two jobs.

@@ -10,11 +10,11 @@ import numpy as np
 from ...core.advice_types import Configuration, Recommendation
 from ...core.ids import stable_id
 from ...verdicts.types import NodeFacts
-from ..base.evidence import WORK, Claim
-from ..base.finding_context import Found, called, node_words
+from ..base.prediction import SIGMA_ACHIEVED_KNOWN, Prediction
 from ..base.workload_groups import HOURS_PER_MONTH, TRAINING, Group
-from ..move_context import Option, Scene
-from ..predict.prediction import SIGMA_ACHIEVED_KNOWN, Prediction
+from ..context.evidence import WORK, Claim
+from ..context.finding_context import Found, called, node_words
+from ..context.move_context import Option, Scene
 
 STARVES = 0.2  # share of its time that training waits for the network (communication takes 0.15 to 0.30 of large jobs)
 _WAITS = ("network", "pcie")

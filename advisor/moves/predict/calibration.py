@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from ...core.advice_types import Interval
 from ...core.formatting import percent, usd
-from .prediction import Z90, Prediction, Refusal
+from ..base.prediction import Z90, Prediction, Refusal
 
 # Standard deviation of the log of a site's own factor. Assumed: below the spread of the model's residuals between
 # sources of published pairs (0.10 to 0.17, rules/move_model.yaml), of which it is a part.

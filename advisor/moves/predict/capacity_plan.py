@@ -15,8 +15,8 @@ from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import GpuSku, NodeSku, Price
 from ....rules.models.move_model import Profiles
 from ..base.constraints import NVLINK, room_bytes
+from ..base.sustained_rates import rates_of
 from .sku_comparison import PCIE_GROUP_MAX, blocks
-from .sustained_rates import rates_of
 from .typical_work import Question, parts_of, serving_times
 
 # Mixed-precision Adam: weights and gradients in 16 bits, a master copy and two moments in 32 (ZeRO, arXiv 1910.02054).

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ..base.prediction import Factors, Phase, Prediction, Refusal, Use, not_measured, time_ratio
 from ..base.workload_groups import HOURS_PER_MONTH, Group
-from .prediction import Factors, Phase, Prediction, Refusal, Use, not_measured, time_ratio
 
 # Power above idle as a function of the SM clock's share k: 1 - D + D k^3. D = 0.49 from one published point: A100
 # serving at 1110 of 1410 MHz drew a fifth less at its peak (POLCA, arXiv 2308.12908). Assumed for other GPUs.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .prediction import (
+from ..base.prediction import (
     SIGMA_CHANGED_PARALLELISM,
     SIGMA_SAME_GPU,
     Factors,

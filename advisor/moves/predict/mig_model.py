@@ -9,7 +9,7 @@ import numpy as np
 
 from ....rules.catalog.types import MEMORY_SLICES, GpuSku, MigProfile
 from ..base.constraints import room_bytes
-from .prediction import (
+from ..base.prediction import (
     SIGMA_ACHIEVED_KNOWN,
     SIGMA_SAME_GPU,
     Array,

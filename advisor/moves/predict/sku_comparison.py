@@ -10,8 +10,8 @@ from ....rules.catalog.types import GpuSku
 from ....rules.models.move_model import MoveModel, Residuals
 from ...core.advice_types import Interval
 from ..base.constraints import BF16_CAPABILITY, FP8_CAPABILITY, capability, room_bytes
-from .prediction import Z90
-from .sustained_rates import family, rates_of
+from ..base.prediction import Z90
+from ..base.sustained_rates import family, rates_of
 from .typical_work import Parts, Question, parts_of, profile_of
 
 FP4_CAPABILITY = (10, 0)

@@ -15,8 +15,8 @@ from typing import Literal
 from ....rules.catalog.types import GpuSku
 from ....rules.models.move_model import Profiles
 from ..base.constraints import room_bytes
-from .prediction import NORM
-from .sustained_rates import BYTES, Rates, clock_ratio, rates_of
+from ..base.prediction import NORM
+from ..base.sustained_rates import BYTES, Rates, clock_ratio, rates_of
 
 PhaseAsked = Literal["training", "prefill", "decode", "mixed"]
 # Tokens of a request where nothing is said, by phase: as the published lines that are called so have them.

@@ -8,8 +8,8 @@ from ....rules.policy.custom import RISING, Condition, CustomRule, CustomRules
 from ...core.advice_types import Evidence
 from ...core.formatting import figure
 from ...core.timestamps import span
-from ..base.finding_context import Found, called
 from ..base.workload_groups import Group
+from ..context.finding_context import Found, called
 from .rule_context import Scope, Told, finding_of, percent
 
 

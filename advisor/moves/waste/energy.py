@@ -5,11 +5,11 @@ from __future__ import annotations
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import usd
-from ..base.finding_context import ClockChange, Found
+from ..base.prediction import Refusal
 from ..base.pricing import PriceBook
 from ..base.workload_groups import HOURS_PER_MONTH, Group
+from ..context.finding_context import ClockChange, Found
 from ..predict.clock_model import ClockMove, lower_clock, power_at_work, power_cap
-from ..predict.prediction import Refusal
 from .rule_context import Scope, Told, busy_share, finding_of, percent, percentile, watts
 
 JOULES_PER_KILOWATT_HOUR = 3.6e6

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from ....rules.policy.exceptions import Exceptions, RuleException
 from ...core.timestamps import day
-from ..base.finding_context import Found, called, listed, node_words
 from ..base.workload_groups import Group
+from ..context.finding_context import Found, called, listed, node_words
 
 # The fabric is the node's: whoever works there may be the one that needs it.
 OF_THE_NODE = ("idle-fabric",)

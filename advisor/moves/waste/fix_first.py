@@ -9,8 +9,8 @@ import numpy as np
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import dated, usd
-from ..base.finding_context import Found
 from ..base.workload_groups import JOBS, Group
+from ..context.finding_context import Found
 from .rule_context import Scope, Told, busy_share, finding_of, percent
 
 # What is done about each, as a clause after "Before anything is moved, ".

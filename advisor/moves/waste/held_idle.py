@@ -12,8 +12,8 @@ from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.timestamps import minute, rfc3339, span
 from ...verdicts.types import Verdicts
-from ..base.finding_context import Found, graded, when_possible
 from ..base.workload_groups import AVAILABLE, Group
+from ..context.finding_context import Found, graded, when_possible
 from .rule_context import MIN_SHARE, OF_WHOLE_GPUS, Scope, Told, finding_of, percent, power_words, watts
 
 # Share of the time since it last worked that must have been observed (as IDLE_OF_UNHELD).

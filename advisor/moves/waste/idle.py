@@ -11,8 +11,8 @@ from ...core.advice_types import Evidence, Finding
 from ...core.ids import stable_id
 from ...core.timestamps import span
 from ...verdicts.types import BareGpu, NodeFacts
-from ..base.evidence import GAP_MAX
-from ..base.finding_context import Found, certainty, graded, when_possible
+from ..context.evidence import GAP_MAX
+from ..context.finding_context import Found, certainty, graded, when_possible
 from .rule_context import MIN_SHARE, OF_WHOLE_GPUS, Scope, Told, percent, power_words, watts
 
 # A GPU counts as idle where nearly all of the time that nobody held it was idle: else somebody unseen worked there. The

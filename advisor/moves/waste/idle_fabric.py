@@ -13,9 +13,9 @@ from ...core.frame import Window
 from ...core.ids import stable_id
 from ...core.timestamps import day, span
 from ...verdicts.types import FabricFacts, NodeFacts, Verdicts
-from ..base.finding_context import Found, called, certainty, listed, node_words, sampling, when_possible
 from ..base.pricing import FABRIC_REMEDY, PriceBook, fabric_premium, fabric_unobserved, lacks_fabric
 from ..base.workload_groups import HOURS_PER_MONTH, TRAINING, Group
+from ..context.finding_context import Found, called, certainty, listed, node_words, sampling, when_possible
 from .rule_context import Scope, Told, seen_at_work
 
 RULE = "idle-fabric"

@@ -6,9 +6,9 @@ from ....rules.catalog.fabric_premium import Premium
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import dated, usd
-from ..base.finding_context import Found
 from ..base.pricing import nvlink_premium
 from ..base.workload_groups import TRAINING, Group
+from ..context.finding_context import Found
 from .rule_context import Scope, Told, finding_of, percent, seen_at_work
 
 

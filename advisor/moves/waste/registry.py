@@ -9,7 +9,7 @@ from types import MappingProxyType
 from ....rules.policy.custom import CustomRules
 from ....rules.policy.exceptions import Exceptions
 from ....rules.policy.thresholds import OF_NODES, WasteRule
-from ..base.finding_context import Found
+from ..context.finding_context import Found
 from .custom import custom_findings
 from .energy import energy
 from .exceptions import without_exceptions

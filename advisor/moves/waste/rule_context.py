@@ -15,9 +15,9 @@ from ...core.advice_types import Evidence, Finding, Severity
 from ...core.formatting import dated, usd
 from ...core.ids import stable_id
 from ...verdicts.types import NodeFacts, Verdicts
-from ..base.finding_context import Found, called, certainty, node_words, sampling
 from ..base.pricing import PriceBook
 from ..base.workload_groups import Group
+from ..context.finding_context import Found, called, certainty, node_words, sampling
 
 # Time wasted below this share of what was held is the gap between two pieces of work, not something to act on.
 MIN_SHARE = 0.1

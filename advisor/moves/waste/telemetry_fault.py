@@ -9,10 +9,10 @@ from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence, Finding, WorkloadVerdict
 from ...core.ids import stable_id
 from ...core.timestamps import rfc3339
-from ...verdicts.soundness import CONTRADICTIONS, Doubt
+from ...verdicts.features.soundness import CONTRADICTIONS, Doubt
 from ...verdicts.types import BareGpu, NodeFacts, Verdicts
-from ..base.finding_context import Found, certainty
 from ..base.workload_groups import Group
+from ..context.finding_context import Found, certainty
 from .rule_context import Scope, Told, finding_of, percent, watts
 
 

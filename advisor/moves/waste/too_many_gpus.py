@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
-from ..base.finding_context import Found
 from ..base.workload_groups import TRAINING, Group
+from ..context.finding_context import Found
 from .rule_context import Scope, Told, finding_of, percent, percentile
 
 

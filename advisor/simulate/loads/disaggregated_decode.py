@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..hardware import SimGpu
-from ..signals.seeded_rng import uniform_at
-from .load import Load
+from ..base.hardware import SimGpu
+from ..base.load import Load
+from ..base.seeded_rng import uniform_at
 from .serving import Serving
 
 Floats = npt.NDArray[np.float64]

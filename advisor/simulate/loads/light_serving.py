@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..hardware import SimGpu
-from ..signals.seeded_rng import day_level, log_uniform, salt, uniform_at
+from ..base.hardware import SimGpu
+from ..base.load import Load, Model
+from ..base.seeded_rng import day_level, log_uniform, salt, uniform_at
 from . import serving
-from .load import Load, Model
 
 Floats = npt.NDArray[np.float64]
 

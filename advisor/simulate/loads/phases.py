@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ....rules.policy.labels import BottleneckLabel, KindLabel
-from ..fleet_plan import TruePhase
-from ..hardware import SimGpu
-from .load import PER_GPU, PER_HOST, Load, Model
+from ..base.fleet_plan import TruePhase
+from ..base.hardware import SimGpu
+from ..base.load import PER_GPU, PER_HOST, Load, Model
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..hardware import SimGpu
-from ..signals.seeded_rng import day_level, log_uniform, salt, smooth, uniform_at
-from .load import Load
+from ..base.hardware import SimGpu
+from ..base.load import Load
+from ..base.seeded_rng import day_level, log_uniform, salt, smooth, uniform_at
 from .serving import MODELS
 
 Floats = npt.NDArray[np.float64]

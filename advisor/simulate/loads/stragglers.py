@@ -9,10 +9,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..hardware import SimGpu
+from ..base.hardware import SimGpu
+from ..base.load import PER_GPU, Load
+from ..base.seeded_rng import log_uniform
 from ..signals.disturbances import SW_THERMAL
-from ..signals.seeded_rng import log_uniform
-from .load import PER_GPU, Load
 from .training import Training, draw
 
 Floats = npt.NDArray[np.float64]

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from ..signals.seeded_rng import log_uniform
+from ..base.seeded_rng import log_uniform
 from .training import Training, draw, fine_tuning
 
 

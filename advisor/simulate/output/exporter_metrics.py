@@ -17,7 +17,7 @@ from ....agent.store.reading import queries
 from ....agent.store.reading.queries import Query
 from ....agent.store.reading.reader import open_reader
 from ...core.frame import Window
-from ...telemetry.sqlite.tables import to_table
+from ...telemetry.tables import to_table
 from .prometheus_series import Floats, Series, known_only
 
 MIB = 1024.0**2

@@ -10,13 +10,13 @@ import numpy.typing as npt
 from ....agent.model import Absence, Period, Tick
 from ....agent.store.file.codec import RollupTable
 from ....agent.store.writing.node_writer import NodeWriter
-from ..fleet_plan import Placed, PlannedNode
-from ..hardware import SimNode
-from ..loads.load import Load
+from ..base.fleet_plan import Placed, PlannedNode
+from ..base.hardware import SimNode
+from ..base.load import Load
+from ..base.seeded_rng import stream
+from ..base.time_grid import HOUR, stretches
 from ..signals import rollup
 from ..signals.counters import Counters, host_memory, observe
-from ..signals.seeded_rng import stream
-from ..signals.time_grid import HOUR, stretches
 
 Rows = npt.NDArray[np.floating]
 _MINUTE = 60

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....rules.base.errors import UsageError
+from ..base.fleet_plan import Fleet
+from ..base.seeded_rng import stream
+from ..base.skus import A100_IB, H100_ETHERNET, H100_IB, H200_IB, L40S_EFA, L40S_PCIE
 from ..fleet_builder import Builder
-from ..fleet_plan import Fleet
-from ..signals.seeded_rng import stream
-from ..skus import A100_IB, H100_ETHERNET, H100_IB, H200_IB, L40S_EFA, L40S_PCIE
 from . import mixed as mixed_scenes
 from . import serving as serving_scenes
 from . import training as training_scenes

@@ -12,18 +12,18 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from .. import identities
+from ..base import identities
+from ..base.fleet_plan import Placed, Truth
+from ..base.hardware import SimGpu, SimNode
+from ..base.load import Load, Model
+from ..base.seeded_rng import log_uniform, stream
+from ..base.skus import A10G_1, A10G_4, A100_ETHERNET, A100_PCIE, H100_ETHERNET, L4_4, L40S_4, L40S_PCIE, T4_4
 from ..fleet_builder import Builder, Places, whole
-from ..fleet_plan import Placed, Truth
-from ..hardware import SimGpu, SimNode
 from ..loads import batch_inference as offline
 from ..loads import held_idle as holding
 from ..loads import light_serving as light
 from ..loads import notebooks, prefill, serving, training
 from ..loads import training_variants as jobs
-from ..loads.load import Load, Model
-from ..signals.seeded_rng import log_uniform, stream
-from ..skus import A10G_1, A10G_4, A100_ETHERNET, A100_PCIE, H100_ETHERNET, L4_4, L40S_4, L40S_PCIE, T4_4
 from .training import slurm
 
 _NODES = (A10G_1, A10G_4, L4_4, L40S_4, T4_4, A100_PCIE, A100_ETHERNET, H100_ETHERNET, L40S_PCIE)

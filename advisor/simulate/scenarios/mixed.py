@@ -9,16 +9,16 @@ import numpy as np
 
 from ....agent.model import Workload
 from ....rules.policy.labels import BottleneckLabel
-from .. import identities
+from ..base import identities
+from ..base.fleet_plan import Placed, Truth
+from ..base.hardware import SimNode
+from ..base.load import Model
+from ..base.seeded_rng import stream
+from ..base.skus import A100_ETHERNET, A100_IB, A100_PCIE, H100_ETHERNET, H100_IB, H200_IB, L40S_EFA
 from ..fleet_builder import Builder, Places, whole
-from ..fleet_plan import Placed, Truth
-from ..hardware import SimNode
 from ..loads import light_serving as light
 from ..loads import notebooks, training
 from ..loads import training_variants as jobs
-from ..loads.load import Model
-from ..signals.seeded_rng import stream
-from ..skus import A100_ETHERNET, A100_IB, A100_PCIE, H100_ETHERNET, H100_IB, H200_IB, L40S_EFA
 from .training import slurm
 
 _DAY = 86400.0

@@ -6,21 +6,12 @@ import dataclasses
 
 import numpy as np
 
-from .. import identities
-from ..fleet_builder import Builder, Places, silent_fabric, whole
-from ..fleet_plan import Placed, Truth
-from ..hardware import SimNode
-from ..loads import batch_inference as offline
-from ..loads import disaggregated_decode as receiving
-from ..loads import light_serving as light
-from ..loads import moe_serving as experts
-from ..loads import notebooks, prefill, serving, training
-from ..loads import training_variants as jobs
-from ..loads.load import Model
-from ..signals import disturbances as conditions
-from ..signals import mig as slices
-from ..signals.seeded_rng import salt, stream
-from ..skus import (  # fmt: skip
+from ..base import identities
+from ..base.fleet_plan import Placed, Truth
+from ..base.hardware import SimNode
+from ..base.load import Model
+from ..base.seeded_rng import salt, stream
+from ..base.skus import (  # fmt: skip
     A10G_1,
     A10G_4,
     A100_IB,
@@ -34,6 +25,15 @@ from ..skus import (  # fmt: skip
     L40S_4,
     T4_4,
 )
+from ..fleet_builder import Builder, Places, silent_fabric, whole
+from ..loads import batch_inference as offline
+from ..loads import disaggregated_decode as receiving
+from ..loads import light_serving as light
+from ..loads import moe_serving as experts
+from ..loads import notebooks, prefill, serving, training
+from ..loads import training_variants as jobs
+from ..signals import disturbances as conditions
+from ..signals import mig as slices
 from .training import kubernetes, slurm
 
 _DAY = 86400.0

@@ -9,17 +9,29 @@ import numpy as np
 
 from ....agent.model import Workload
 from ....rules.policy.labels import BottleneckLabel, KindLabel
-from .. import identities
+from ..base import identities
+from ..base.fleet_plan import Placed, Truth
+from ..base.hardware import Sensing, SimNode
+from ..base.load import Model
+from ..base.seeded_rng import stream
+from ..base.skus import (
+    A10G_1,
+    A10G_4,
+    A100_ETHERNET,
+    A100_IB,
+    A100_PCIE,
+    B200_EFA,
+    H100_ETHERNET,
+    H100_IB,
+    L4_4,
+    T4_1,
+    T4_4,
+)
 from ..fleet_builder import Builder, Places, whole
-from ..fleet_plan import Placed, Truth
-from ..hardware import Sensing, SimNode
 from ..loads import batch_inference as offline
 from ..loads import phases, stragglers, training
 from ..loads import training_variants as jobs
-from ..loads.load import Model
 from ..signals import disturbances as conditions
-from ..signals.seeded_rng import stream
-from ..skus import A10G_1, A10G_4, A100_ETHERNET, A100_IB, A100_PCIE, B200_EFA, H100_ETHERNET, H100_IB, L4_4, T4_1, T4_4
 
 _DAY = 86400.0
 _DAYS: tuple[float, float] = (32.0, 150.0)  # hours of a training job

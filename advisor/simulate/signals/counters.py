@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..hardware import SimNode
-from ..loads.load import Load
+from ..base.hardware import SimNode
+from ..base.load import Load
+from ..base.seeded_rng import stream
 from .mig import of_whole_gpus
-from .seeded_rng import stream
 from .telemetry_profiles import sensed
 
 Array = npt.NDArray[np.float32]

@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..hardware import SimGpu
-from ..loads.load import Load, Model
-from .seeded_rng import salt, smooth, uniform_at
+from ..base.hardware import SimGpu
+from ..base.load import Load, Model
+from ..base.seeded_rng import salt, smooth, uniform_at
 
 Floats = npt.NDArray[np.float64]
 

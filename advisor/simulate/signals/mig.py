@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..hardware import MEMORY_SLICES, SimGpu, SimNode
-from ..loads.load import PER_GPU, Load, Model
+from ..base.hardware import MEMORY_SLICES, SimGpu, SimNode
+from ..base.load import PER_GPU, Load, Model
 
 Floats = npt.NDArray[np.float64]
 

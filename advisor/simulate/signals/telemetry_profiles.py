@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....agent.model import Absence
-from ..hardware import SimNode
+from ..base.hardware import SimNode
 
 Array = npt.NDArray[np.float32]
 

@@ -21,13 +21,12 @@ from ..activity.apply import with_activity
 from ..resolution import concat
 from .client.cache import Cache
 from .client.client import Client, RefusedError
-from .client.discovery import MAX_CORE_SERIES, Probe, advice_notes, lacking_fields, probe
 from .client.range_planner import DAY, Ask, Log, Runner
 from .client.response import Answer, Grid, Labels
+from .discovery import MAX_CORE_SERIES, Probe, advice_notes, lacking_fields, probe
 from .owners.kube import KubeState, declared_gpus, read_kube
 from .owners.owned import holders_of, owned, pods_held
 from .owners.owners import read_owners
-from .owners.workloads import agent_uses, dcgm_uses, workloads_of
 from .promql import promql as queries
 from .promql.labels import NODE_LABELS, Hosts, NodeNames, agent_node, gpu_of
 from .rows import ethernet, nodes
@@ -37,6 +36,7 @@ from .rows.gpus import GpuRows, agent_rows, combined, scrape_seconds
 from .rows.identity import Past, external_labels, past_of
 from .rows.series_to_rows import Cells
 from .rows.unnamed import Fine
+from .rows.workloads import agent_uses, dcgm_uses, workloads_of
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import pandas as pd
 
 from ....rules.base.errors import NothingToDo, SkuwiseError, SourceError, StoreError, UsageError
 from ...core.histogram_array import BinsArray
+from ..tables import empty_table
 from .database import Parts
-from .tables import empty_table
 
 Told = dict[Path, Parts | SkuwiseError]
 

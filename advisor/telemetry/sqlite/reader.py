@@ -13,9 +13,9 @@ from ...core.frame import Frame, Window
 from ...core.timestamps import minute
 from ...core.unobservable import blind_nodes, unreadable
 from .. import resolution as resolve
-from ..activity.databases import with_unnamed_work
-from ..trust.joining import join
+from .activity import with_unnamed_work
 from .database import Parts, span_of
+from .joining import join
 from .parallel_read import read_beside
 from .reading_process import Apart
 

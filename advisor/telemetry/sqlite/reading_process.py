@@ -30,8 +30,8 @@ if TYPE_CHECKING:  # it begins before pandas is there, and is ready when that is
     import pandas as pd
 
     from ....agent.store.reading.queries import Query
+    from ..ipc_checks import Unpacked
     from ..plausible import Lost
-    from .ipc_checks import Unpacked
 
 _MODULE = "skuwise.agent.store.reading.reading_child"
 # A machine that is overloaded takes seconds to start a program; one that takes longer starts none.
@@ -59,7 +59,7 @@ class Reading:
 
     def table(self, query: Query, parameters: Parameters, lost: Lost | None = None) -> pd.DataFrame:
         """All rows of a query of ours, as `to_table` gives them; `lost` counts what was not believed."""
-        from .tables import columns_to_table  # noqa: PLC0415
+        from ..tables import columns_to_table  # noqa: PLC0415
 
         forms = "t" * len(query.text) + "n" * len(query.numbers) + "t" * len(query.bins)
         told = self._ask(query.sql, parameters, forms)
@@ -69,7 +69,7 @@ class Reading:
             raise self._apart.gave_up(self.path, "what was read of it makes no sense") from error
 
     def _ask(self, sql: str, parameters: Parameters | None, forms: str) -> Unpacked:
-        from .ipc_checks import Unpacked  # noqa: PLC0415
+        from ..ipc_checks import Unpacked  # noqa: PLC0415
 
         head, body = self._apart.ask(
             self.path, {"do": "fetch", "sql": sql, "parameters": dict(parameters or {}), "forms": forms}

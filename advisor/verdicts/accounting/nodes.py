@@ -13,9 +13,9 @@ from ....agent.model import BIN_EDGES
 from ...core.advice_types import INFERRED
 from ...core.frame import Frame, parents
 from ...core.records import records, text
-from ..soundness import CONTRADICTIONS, Doubt
+from ..features.soundness import CONTRADICTIONS, Doubt
+from ..features.utilization import bins_quantile, stacked_bins
 from ..types import BareGpu, FabricFacts, NodeFacts
-from ..utilization import bins_quantile, stacked_bins
 from ..workloads.attribution import Attribution
 from ..workloads.inventory import Inventory
 from ..workloads.mig import profiles, whole_gpus

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from ....rules.policy.thresholds import Threshold
-from ..hysteresis import courses, latched, settled
-from ..workloads.stragglers import Lateness, lateness
+from .hysteresis import courses, latched, settled
 from .links import Links
+from .stragglers import Lateness, lateness
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...core.frame import Frame
-from ..utilization import at_rows
+from ..features.utilization import at_rows
 from ..workloads.attribution import Attribution, Session
 from ..workloads.mig import whole_gpus
 from ..workloads.sku_lookup import GpuCatalog, GpuIndex

@@ -14,7 +14,7 @@ from functools import cache
 from hashlib import sha256
 from string import Formatter
 
-from ..features import PERIOD_INTERVAL_MAX_SECONDS, Features
+from ..features.features import PERIOD_INTERVAL_MAX_SECONDS, Features
 
 # Runs and duty counted over samples farther apart than this are of something else.
 FINE_SECONDS = 5.0

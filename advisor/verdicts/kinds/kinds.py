@@ -16,7 +16,7 @@ from ....rules.models.kind_model import KindModel, load_kind_model
 from ....rules.policy.labels import KindLabel
 from ....rules.policy.thresholds import Threshold
 from ...core.advice_types import Alternative, KindVerdict
-from ..features import Features
+from ..features.features import Features
 from ..workloads.attribution import Session
 from .clue import Clue
 from .kind_metadata import metadata_clues

@@ -16,8 +16,8 @@ from ..kubernetes.files import KubernetesFacts, KubernetesFiles
 from ..kubernetes.podresources import PodResources
 from ..processes.cgroup_tree import pod_uids
 from ..processes.cgroups import Origin
+from ..scheduler_claims import Claim, Devices, join
 from ..slurm.allocations import SlurmAllocations
-from .scheduler_claims import Claim, Devices, join
 
 
 @dataclass(frozen=True, slots=True)

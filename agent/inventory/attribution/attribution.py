@@ -42,13 +42,13 @@ from ..processes.frameworks import framework_of
 from ..processes.leaders import MAX_CLIMB, Context, name_of_work
 from ..processes.procfs import Process, read_start_ticks, read_variables
 from ..redaction.redact import redact_command
+from ..scheduler_claims import Claim
 from ..slurm.job_files import JobFile
 from ..slurm.run import SlurmRun
 from ..slurm.stepd import stepd_job
 from ..slurm.variables import filled, job_of, of_job
 from .allocation import Allocations, Granted
 from .gpu_uses import Given, Holdings, uses
-from .scheduler_claims import Claim
 
 # PIDs that are looked at again at one scan: all of them on an ordinary node. A node with more processes on its GPUs is
 # gone through in turn, so that a scan never takes more than some milliseconds.

@@ -20,7 +20,7 @@ from typing import IO, Any
 from ...base.safe_text import clean_text
 from ...base.self_command import child_command
 from ...model import Absence
-from .dra import SliceDevice
+from ..dra import SliceDevice
 from .pods import Objects, Owner, Pod, PodWork, team_of, works_of
 
 _PATIENCE_SECONDS = 60.0

@@ -19,7 +19,7 @@ from pathlib import Path
 from ...base.safe_text import clean_text
 from ...base.self_command import child_command
 from ...model import Absence
-from ..attribution.scheduler_claims import Claim, Devices
+from ..scheduler_claims import Claim, Devices
 
 # A child that has not answered for a minute is ended; the next is started two minutes later.
 _PATIENCE_SECONDS, _RESTART_SECONDS = 60.0, 120.0

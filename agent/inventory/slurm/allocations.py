@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...model import Absence
-from ..attribution.scheduler_claims import Claim, Devices
 from ..processes.cgroup_tree import slurm_jobs, step_pids
 from ..processes.procfs import device_number, read_stat, start_seconds
+from ..scheduler_claims import Claim, Devices
 from .absences import absences
 from .devices import DeviceNumber, Evidence, Resolution, Resolver
 from .job_files import JobFile, read_job_files

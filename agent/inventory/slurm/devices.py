@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...model import Gpu
-from ..attribution.scheduler_claims import Devices
 from ..processes.device_cgroup import Allowed, Majors, job_lists, read_majors
 from ..processes.procfs import device_number
+from ..scheduler_claims import Devices
 from .slurm_conf import Gres
 
 _GPU_FILE = re.compile(r"/dev/nvidia(\d{1,4})")

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ...model import Workload
-from ..attribution.scheduler_claims import Claim
 from ..identity.ids import series_id, slurm_parts, unnamed_series_id, workload_id
 from ..processes.cgroups import Origin
+from ..scheduler_claims import Claim
 from .job_files import JobFile
 
 T = TypeVar("T")

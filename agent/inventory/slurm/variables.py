@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..attribution.scheduler_claims import Claim
 from ..redaction.redact import redact_name
+from ..scheduler_claims import Claim
 from .job_files import JobFile, parse_devices
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ....rules.base.files import open_stream
 from ...base.safe_text import clean_text
-from ...inventory.attribution.scheduler_claims import Devices
+from ...inventory.scheduler_claims import Devices
 from ...inventory.slurm.absences import INSTALL_PROLOG
 from ...inventory.slurm.devices import Evidence, Resolver
 from ...inventory.slurm.slurm_conf import FOLDERS, SlurmSettings, read_settings

@@ -22,7 +22,7 @@ from ...sources.fabric.infiniband import InfinibandSource
 from ...sources.nvidia.gpm import GpmSource
 from ...sources.nvidia.nvml_session import NvmlSession
 from ...statistics.burst_stats import BURST_METRICS, Burst, BurstReading, burst_of
-from ..runtime.worker import Aside
+from .worker import Aside
 
 # A counter's delta over more than this is not of this burst; some readings in a row may be missed.
 MAX_GAP_SECONDS = 1.0

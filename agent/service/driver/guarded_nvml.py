@@ -17,7 +17,7 @@ from ...sampler import Sampled, Sampler
 from ...sources.base import Source
 from ...sources.nvidia.nvml_errors import Fault
 from ...sources.nvidia.nvml_session import NvmlSession
-from ..runtime.worker import Aside, Call, Worker
+from .worker import Aside, Call, Worker
 
 # Eight GPUs answer in some milliseconds; a busy driver was seen to take a few hundred.
 READ_SECONDS = 1.0

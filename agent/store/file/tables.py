@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from ...model import PERIOD_SECONDS
-from ..writing.burst_rows import COLUMNS as BURST_COLUMNS
+from .burst_rows import COLUMNS as BURST_COLUMNS
 from .codec import (
     FABRIC_STEPS,
     GPU_STEPS,

@@ -16,11 +16,11 @@ from pathlib import Path
 from ....rules.base.errors import StoreError
 from ...model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, PERIOD_SECONDS, Period
 from ...statistics.rollup_stats import GpuLimits, Row, Samples, Values, roll_fabric, roll_gpu, roll_host
+from ..file.burst_rows import roll_hour
 from ..file.codec import DEVICES, Cell, RollupTable, rollup_columns, rollup_period, row_encoder, row_id
 from ..file.migrations import connect_ours
 from ..file.tables import write_rollups
 from ..file.wal import JOB_CHECKPOINT_PAGES, set_up
-from ..writing.burst_rows import roll_hour
 from ..writing.write_batch import write_error
 
 __all__ = ["RolledUp", "RollupJob", "roll_fabric", "roll_gpu", "roll_host"]

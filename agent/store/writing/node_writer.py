@@ -8,6 +8,7 @@ from itertools import islice
 
 from ...model import Absence, AgentStats, Event, FabricPort, Gpu, Node, ServingSample, Tick, Workload, WorkloadUse
 from ...statistics.burst_stats import Burst
+from ..file.burst_rows import minute_row
 from ..file.codec import (
     DEVICES,
     FABRIC_STEPS,
@@ -21,7 +22,6 @@ from ..file.codec import (
     row_encoder,
 )
 from ..file.tables import TABLES, write_rollups
-from .burst_rows import minute_row
 from .device_rows import DeviceRows
 from .event_rows import EventRows
 from .write_batch import Batch

@@ -73,7 +73,7 @@ def _prepare(folder: Path) -> Prepared:
     """What the process that reads databases does, in this one: the same calls, without its limits on the system."""
     import json
 
-    from skuwise.advisor.telemetry.sqlite.ipc_checks import Unpacked
+    from skuwise.advisor.telemetry.ipc_checks import Unpacked
     from skuwise.agent.store.reading import queries, reading_child
     from skuwise.agent.store.reading.bounds import bounds_of, disk_bytes
     from skuwise.agent.store.reading.packing import FRAME
@@ -180,8 +180,8 @@ def _prepare_frames(folder: Path) -> Prepared:  # noqa: ARG001
     """Answers of the process that reads databases, as whoever asked it takes them."""
     import json
 
-    from skuwise.advisor.telemetry.sqlite.ipc_checks import Unpacked
-    from skuwise.advisor.telemetry.sqlite.tables import columns_to_table
+    from skuwise.advisor.telemetry.ipc_checks import Unpacked
+    from skuwise.advisor.telemetry.tables import columns_to_table
     from skuwise.agent.store.reading import queries
     from skuwise.agent.store.reading.packing import FRAME, Column, frame
 

@@ -11,7 +11,7 @@ from textual.screen import ModalScreen
 from textual.widgets import SelectionList, Static
 from textual.widgets.selection_list import Selection
 
-from ...content.cell_text import line
+from ...cell_text import line
 
 
 class Columns(ModalScreen[tuple[str, ...]]):

@@ -13,7 +13,7 @@ from textual.widgets import Input, Static
 
 from ....advisor.core.timestamps import day, parse_moment
 from ....rules.base.errors import UsageError
-from ...content.cell_text import line
+from ...cell_text import line
 
 Verb = Literal["accepted", "snoozed", "dismissed"]
 _MONTH_SECONDS = 30 * 86400.0

@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from ....rules.base.errors import SkuwiseError
-from ...content.cell_text import line
+from ...cell_text import line
 
 Value = TypeVar("Value")
 

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from ...content.cell_text import line, lines
+from ...cell_text import line, lines
 from ...content.sku_comparison import Compared
 from ...widgets.key_footer import KeyLine
 from ...widgets.side_by_side import Beside

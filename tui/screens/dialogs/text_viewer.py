@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from ...content.cell_text import fit, line, lines
+from ...cell_text import fit, line, lines
 from ...widgets.key_footer import KeyLine
 
 

@@ -15,9 +15,9 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from ..client.discovery import Probe
 from ..client.range_planner import Ask
 from ..client.response import Answer, Floats, Grid, Labels
+from ..discovery import Probe
 from ..promql import promql as queries
 from ..promql.labels import NodeNames, host_of, node_of
 

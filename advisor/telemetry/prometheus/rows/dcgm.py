@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..client.discovery import Probe
 from ..client.range_planner import Ask, Log
 from ..client.response import Answer, Floats, Grid, Labels
+from ..discovery import Probe
 from ..promql import promql as queries
 from ..promql.extra_queries import engine_asks
 from ..promql.labels import gpu_of, node_of

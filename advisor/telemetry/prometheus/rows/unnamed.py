@@ -14,9 +14,9 @@ import numpy as np
 from ....core.frame import Window
 from ...activity import DeviceSeries
 from ...activity.owned import Device
-from ..client.discovery import Probe
 from ..client.range_planner import Ask, Runner
 from ..client.response import Answer, Floats, Labels
+from ..discovery import Probe
 from ..promql import promql as queries
 from ..promql.labels import agent_node
 from .dcgm import KeyOf

@@ -1,0 +1,1 @@
+"""Hardware, names, load curves and seeded randomness that every scenario stands on."""

@@ -1,0 +1,111 @@
+"""Minutes of GPUs that nobody holds, from the databases of our agent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ....agent.store.reading import queries
+from ....agent.store.reading.queries import Query
+from ....rules.base.errors import SkuwiseError
+from ...core.frame import Frame, Window
+from .. import resolution as resolve
+from ..activity.apply import activity_uses, with_activity
+from ..activity.owned import Device, column, use_of
+from ..activity.series import DeviceSeries
+from ..trust.trust import Believed, believed_of
+from .reading_process import Apart, Reading
+
+# So many rows are read by the minute at most; of larger fleets one minute of several.
+MAX_ROWS = 1_200_000
+STEPS = (60.0, 120.0, 300.0, 600.0)
+
+
+@dataclass(frozen=True)
+class Minutes:
+    """Reads the minutes of devices. `believed`: the databases of the window, each with the nodes about which it is
+    believed (None: all of its own); `apart`: who reads them."""
+
+    believed: Believed
+    apart: Apart
+
+    def __call__(self, devices: Sequence[Device], window: Window) -> list[DeviceSeries]:
+        rows = len(devices) * window.seconds / 60.0
+        step = next((one for one in STEPS if rows / (one / 60.0) <= MAX_ROWS), STEPS[-1])
+        wanted = set(devices)
+        found: dict[Device, DeviceSeries] = {}
+        for path, nodes in self.believed.items():
+            own = wanted if nodes is None else {device for device in wanted if device[0] in nodes}
+            if not own:
+                continue
+            try:
+                with self.apart.open(path) as reader:
+                    for one in _read(reader, own, window, step):
+                        key = (one.node, one.gpu_uuid)
+                        known = found.get(key)
+                        if known is None or len(one.ts) > len(known.ts):
+                            found[key] = one
+            except SkuwiseError:
+                continue  # the frame was read from what can be read, and says so
+        return [found[device] for device in devices if device in found]
+
+
+def _read(reader: Reading, wanted: set[Device], window: Window, step: float) -> list[DeviceSeries]:
+    is_whole = step <= resolve.MINUTE
+    query = queries.ACTIVITY if is_whole else queries.ACTIVITY_THINNED
+    more = {} if is_whole else {"every": step / resolve.MINUTE}
+    rows = reader.table(query, {"start": window.start, "end": window.end, **more})
+    if rows.empty:
+        return []
+    out: list[DeviceSeries] = []
+    ts, use = column(rows, "ts"), use_of(rows)
+    mem, power = column(rows, "mem_used_bytes_mean"), column(rows, "power_watts_mean")
+    for key, own in rows.groupby(["node", "gpu_uuid"], sort=True).indices.items():
+        device = (str(key[0]), str(key[1]))  # type: ignore[index]
+        if device in wanted:
+            at = own[np.argsort(ts[own], kind="stable")]
+            out.append(DeviceSeries(*device, ts[at], step, use[at], mem[at], power[at], means=True))
+    return out
+
+
+def with_unnamed_work(frame: Frame, paths: Sequence[Path], apart: Apart) -> Frame:
+    """The frame with the work that nobody named, and minutes in place of the hours that its edges cut."""
+    before = len(frame.uses)
+    believed = believed_of(frame.source, paths)
+    frame = with_activity(frame, Minutes(believed, apart))
+    if len(frame.uses) == before:
+        return frame
+    gpu, uses, notes = frame.gpu, activity_uses(frame), list(frame.notes)
+    most = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(paths), 1)
+    for path, nodes in believed.items():
+        try:
+            with apart.open(path) as reader:
+                gpu, note = _refined(reader, gpu, uses, frame.window, most, nodes)
+        except SkuwiseError:
+            continue
+        if note and note not in notes:
+            notes.append(note)
+    if gpu is not frame.gpu:
+        gpu = gpu.sort_values(["node", "gpu_uuid", "ts"], kind="stable", ignore_index=True)
+    return replace(frame, gpu=gpu, notes=tuple(notes))
+
+
+def _refined(  # noqa: PLR0917
+    reader: Reading, gpu: pd.DataFrame, uses: pd.DataFrame, window: Window, most: int, nodes: Collection[str] | None
+) -> tuple[pd.DataFrame, str | None]:
+    names = {str(row[0]) for row in reader.fetch(queries.NODES_SEEN)}
+    names = names if nodes is None else names.intersection(nodes)
+    begin = reader.fetch(queries.minutes_begin(reader.version), {})[0][0]
+    minutes_from = float(begin) if isinstance(begin, (int, float)) else None
+
+    def fetch(query: Query, start: float, end: float) -> pd.DataFrame:
+        rows = reader.table(query, {"start": start, "end": end})
+        return rows if nodes is None else rows[rows["node"].isin(names)]
+
+    own = uses[uses["node"].isin(names)]
+    most = min(most, resolve.MAX_REFINED_HOURS * len(names))
+    return resolve.refine(fetch, gpu, own, window, minutes_from, most=most)

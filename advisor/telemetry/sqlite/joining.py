@@ -1,0 +1,334 @@
+"""The tables of several files as those of one frame: each moment once, and of each node what can be believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ....agent.store.reading import queries
+from ....agent.store.reading.queries import Query
+from ...core.formatting import counted, listed
+from ...core.frame import Frame, Window
+from .. import resolution as resolve
+from ..plausible import observed_most
+from ..trust import copies
+from ..trust.copies import Copy
+from ..trust.holders import jobs_believed, workloads_believed
+from ..trust.trust import CONTRADICTION, TWO_PLACES, Conflict, Refusal, Trust, decide, speaks_for_others
+from ..trust.witnesses import FAMILIES, NODE_FACTS, claims, contradictions, in_two_places, records, spans
+from .database import Parts
+
+_SENTENCES = {
+    CONTRADICTION: "{files} contradict one another about {node}, so neither is believed.",
+    TWO_PLACES: "{files} tell of the same GPUs on two nodes at once, so they are not believed about {node}.",
+}
+_REMEDY = "Remove the one that is wrong: 'skuwise agent snapshot' on the node makes a good copy."
+
+
+@dataclass(slots=True)
+class _Joining:
+    """Tables of all files. Rows carry ``file``, the position of their file in `files`, until they are joined."""
+
+    files: Sequence[Path]
+    window: Window
+    tables: dict[str, pd.DataFrame]
+    notes: list[str]
+    told: dict[str, object] = field(default_factory=dict)  # codes and fields beside the notes
+    seen: dict[tuple[int, str], Copy] = field(default_factory=dict)
+
+    def table(self, name: str) -> pd.DataFrame:
+        return self.tables[name]
+
+
+def join(read: Mapping[Path, Parts], window: Window, files: Sequence[Path], notes: list[str]) -> Frame:
+    """One frame of what was read of each file. `files`: all that were named; `notes`: what was said so far."""
+    own = _Joining(list(read), window, {}, notes)
+    for name, query in _LISTED.items():
+        own.tables[name] = _stacked([part.tables.get(name, []) for part in read.values()], query.columns)
+    for part in read.values():
+        notes.extend(part.notes)
+    _say_lost(own, read)
+    _drop_repeated(own)
+    trust = _trust(own)
+    _keep_believed(own, trust)
+    _join_copies(own, trust.elsewhere)
+    believed = _believed(own, trust)
+    nodes = _one_node_each(own, trust)
+    gpus = own.table("gpus").sort_values(["rank", "valid_from"], kind="stable")
+    held, about = own.table("uses"), own.table("workloads")
+    jobs = jobs_believed(own.table("jobs"), about, held, notes)
+    uses, workloads, serving, renamed = workloads_believed(held, about, own.table("serving"), own.seen, notes)
+    if renamed:
+        own.told["renamed"] = [{"workload": old, "node": node, "as": new} for (old, node), new in renamed.items()]
+    history = own.table("fabric_history")
+    absences = (
+        pd.concat([own.table("absences"), _refusals(own, trust)], ignore_index=True)
+        if trust.refused
+        else own.table("absences")
+    )
+    source: dict[str, object] = {"kind": "sqlite", "databases": [str(path) for path in files], **own.told}
+    if believed is not None:
+        source["believed"] = believed
+    return Frame(
+        window=window,
+        nodes=nodes,
+        gpus=_plain(gpus.drop_duplicates(["node", "gpu_uuid"], keep="last"), queries.GPUS),
+        gpu=_rows(own, "gpu", ["node", "gpu_uuid", "ts"]),
+        fabric=_rows(own, "fabric", ["node", "device", "port", "ts"]),
+        host=_rows(own, "host", ["node", "ts"]),
+        workloads=workloads,
+        uses=uses,
+        absences=_absences_once(_plain(absences, queries.ABSENCES)),
+        source=source,
+        notes=tuple(notes),
+        fabric_history=_history_once(history),
+        serving=serving,
+        jobs=jobs,
+    )
+
+
+_LISTED: Mapping[str, Query] = {
+    **{name: query for name, (query, _) in FAMILIES.items()},
+    "nodes": queries.NODES, "gpus": queries.GPUS, "workloads": queries.WORKLOADS, "uses": queries.USES,
+    "absences": queries.ABSENCES, "serving": queries.SERVING, "jobs": queries.SLURM_JOBS,
+    "fabric_history": queries.FABRIC_HISTORY,
+}  # fmt: skip
+
+
+def _stacked(parts: Sequence[Sequence[pd.DataFrame]], columns: Sequence[str]) -> pd.DataFrame:
+    """Tables under one another, with the number of their file."""
+    tables = [
+        resolve.with_columns(table, columns).assign(file=n) for n, own in enumerate(parts) for table in own
+        if not table.empty
+    ]  # fmt: skip
+    return resolve.concat(tables, [*columns, "file"])
+
+
+def _plain(table: pd.DataFrame, query: Query) -> pd.DataFrame:
+    return table[list(query.columns)].reset_index(drop=True)
+
+
+def _rows(own: _Joining, name: str, order: list[str]) -> pd.DataFrame:
+    return _plain(own.table(name).sort_values(order, kind="stable"), FAMILIES[name][0])
+
+
+def _say_lost(own: _Joining, read: Mapping[Path, Parts]) -> None:
+    """Name the files and nodes with rows or values that cannot be."""
+    coded = []
+    for path, part in read.items():
+        lost = [row for table in part.tables.get("lost", []) for row in records(table)]
+        coded += [
+            {"file": str(path), "node": str(row["node"]), "rows": int(row["rows"]), "values": int(row["values"])}
+            for row in lost
+        ]
+        for what, words in _LOST.items():
+            some = {str(row["node"]): int(row[what]) for row in lost if row[what]}
+            named = sorted(node for node in some if node)
+            if some:
+                of = f" of {listed(named)}" if named else ""
+                own.notes.append(f"{path}: {counted(sum(some.values()), 'row')}{of} {words}")
+    if coded:
+        own.told["implausible"] = coded
+
+
+_LOST = {
+    "rows": "told of a time or a coverage that cannot be: left out.",
+    "values": "held values that cannot be measurements: these count as missing.",
+}
+
+
+def _drop_repeated(own: _Joining) -> None:
+    """Rows of one file that tell one moment of one device several times, and more of it than there is, go."""
+    for name, (_, family) in FAMILIES.items():
+        rows = own.table(name)
+        at = ["file", *family.keys, "ts", "interval_seconds"]
+        again = rows.duplicated(at, keep=False) if not rows.empty else None
+        if again is None or not again.any():
+            continue
+        some = rows[again]
+        same = some.duplicated([*at, *(c for c in some.columns if c.endswith(("_mean", "_max", "_seconds")))])
+        some = some[~same]
+        sums = some.groupby(at)["observed_seconds"].transform("sum").to_numpy(float)
+        good = some[sums <= observed_most(some["interval_seconds"].to_numpy(float))]
+        lost = len(some) - len(good)
+        if lost:
+            files = sorted({str(own.files[n]) for n in set(some["file"])})
+            own.notes.append(
+                f"{listed(files)}: {counted(lost, 'row')} told the same moment of a device in different ways and were "
+                "left out."
+            )
+        own.tables[name] = resolve.concat([rows[~again], good], list(rows.columns))
+
+
+def _trust(own: _Joining) -> Trust:
+    nodes = own.table("nodes")
+    if nodes.empty:
+        return Trust()
+    seen = own.seen = spans(own.tables)
+    told = claims(own.tables, seen)
+    elsewhere = speaks_for_others(told)
+    for file, names in _by_file(elsewhere).items():
+        own.notes.append(
+            f"{own.files[file]} tells of {listed(names)} too, of which other databases are the own ones: it is not "
+            "believed about them."
+        )
+    if elsewhere:
+        own.told["not_believed"] = [{"file": str(own.files[f]), "node": node} for f, node in sorted(elsewhere)]
+    kept = [copy for key, copy in seen.items() if key not in elsewhere]
+    twice = {node for node, count in pd.Series([copy.node for copy in kept]).value_counts().items() if count > 1}
+    conflicts: set[Conflict] = set()
+    if twice:
+        several = [copy for copy in kept if copy.node in twice]
+        conflicts |= contradictions(own.tables, several, elsewhere)
+    conflicts |= in_two_places(own.tables, elsewhere)
+    refused = decide(conflicts)
+    for refusal in refused.values():
+        own.notes.append(f"{_sentence(own, refusal)} {_REMEDY}")
+    if refused:
+        own.told["refused"] = [
+            {"node": r.node, "code": r.code, "files": [str(own.files[n]) for n in r.files]} for r in refused.values()
+        ]
+    return Trust(elsewhere, refused)
+
+
+def _sentence(own: _Joining, refusal: Refusal) -> str:
+    files = [str(own.files[n]) for n in refusal.files]
+    if len(files) == 1:
+        return f"{files[0]} tells of the same GPUs on two nodes at once, so it is not believed about {refusal.node}."
+    return _SENTENCES[refusal.code].format(files=listed(files), node=refusal.node)
+
+
+def _by_file(pairs: Iterable[tuple[int, str]]) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for file, node in sorted(pairs):
+        found.setdefault(file, []).append(node)
+    return found
+
+
+def _keep_believed(own: _Joining, trust: Trust) -> None:
+    """Only what files say of nodes about which they are believed; of a refused node what it is, and no more."""
+    for name, table in own.tables.items():
+        if table.empty or "node" not in table.columns:
+            continue
+        keep = (
+            ~table["node"].isin(set(trust.refused)).to_numpy()
+            if name not in ("nodes", "gpus")
+            else np.ones(len(table), dtype=np.bool_)
+        )
+        if trust.elsewhere:
+            keys = zip(table["file"], table["node"], strict=True)
+            keep &= np.array([(int(f), str(n)) not in trust.elsewhere for f, n in keys], dtype=np.bool_)
+        if name == "gpus" and trust.refused:
+            keep &= _told_by_all(table, trust)
+        if not keep.all():
+            own.tables[name] = table[keep]
+
+
+def _told_by_all(gpus: pd.DataFrame, trust: Trust) -> np.ndarray:
+    """Which rows tell of GPUs of believed nodes, or of GPUs that every file names that has a refused node."""
+    out = np.ones(len(gpus), dtype=np.bool_)
+    for name in trust.refused:
+        here = (gpus["node"] == name).to_numpy()
+        files = gpus.loc[here, "file"].nunique()
+        count = gpus[here].groupby("gpu_uuid")["file"].nunique()
+        out &= ~here | gpus["gpu_uuid"].isin(count.index[count == files]).to_numpy()
+    return out
+
+
+def _join_copies(own: _Joining, elsewhere: frozenset[tuple[int, str]]) -> None:
+    """Each moment of a device once, of the nodes that stand in several files."""
+    nodes = own.table("nodes")
+    order = nodes.groupby("file")["last_seen"].max().sort_values(kind="stable") if not nodes.empty else pd.Series()
+    rank = {int(file): place for place, file in enumerate(order.index)}  # type: ignore[call-overload] - positions
+    for name in ("gpus", "fabric_history", "workloads", "uses"):
+        table = own.table(name)
+        own.tables[name] = table.assign(rank=[rank.get(int(n), 0) for n in table["file"]])
+    twice = set(nodes.loc[nodes["node"].duplicated(), "node"])
+    if not twice:
+        return
+    number = copies.eras(copy for key, copy in own.seen.items() if copy.node in twice and key not in elsewhere)
+    for name, (_, family) in FAMILIES.items():
+        rows = own.table(name)
+        doubtful = rows["node"].isin(twice) if not rows.empty else None
+        if doubtful is None or not doubtful.any():
+            continue
+        some = rows[doubtful]
+        keys = zip(some["file"], some["node"], strict=True)
+        some = some.assign(era=[number.get((int(f), str(n)), 0) for f, n in keys])
+        kept = some[copies.fullest(some, family, rank)]
+        if len(kept) < len(some):
+            what = {"gpu": "GPU"}.get(name, name)
+            own.notes.append(
+                f"{len(some) - len(kept)} {what} rows stood in more than one database and were counted once."
+            )
+        own.tables[name] = resolve.concat([rows[~doubtful], kept.drop(columns="era")], list(rows.columns))
+
+
+def _believed(own: _Joining, trust: Trust) -> dict[str, list[str]] | None:
+    """File -> the nodes about which it is believed; None where every file is believed about all of its nodes."""
+    if not (trust.elsewhere or trust.refused):
+        return None
+    told: dict[str, list[str]] = {str(path): [] for path in own.files}
+    nodes = own.table("nodes")
+    for file, node in zip(nodes["file"], nodes["node"], strict=True):
+        if node not in trust.refused:
+            told[str(own.files[int(file)])].append(str(node))
+    return {path: sorted(names) for path, names in told.items()}
+
+
+def _one_node_each(own: _Joining, trust: Trust) -> pd.DataFrame:
+    """Each node once: its newest row, with the earliest first sight. Of a refused node what all of its files say."""
+    nodes = own.table("nodes")
+    if nodes.empty:
+        return _plain(nodes, queries.NODES)
+    machines = nodes.dropna(subset=["machine_id"]).groupby("node")["machine_id"].nunique()
+    for name, count in machines[machines > 1].items():
+        if name not in trust.refused:
+            own.notes.append(
+                f"{count} machines are called {name}: their figures are mixed; give each node a name of its own."
+            )
+    first = nodes.groupby("node")["first_seen"].min()
+    latest = nodes.sort_values("last_seen").drop_duplicates("node", keep="last").sort_values("node", ignore_index=True)
+    latest = latest.assign(first_seen=latest["node"].map(first))
+    for name in trust.refused:
+        rows = nodes[nodes["node"] == name]
+        for fact in ("cluster", "machine_id", *NODE_FACTS, "node_sku_source"):
+            if len(set(rows[fact].dropna())) > 1:
+                latest.loc[latest["node"] == name, fact] = rows[fact].min() if fact == "gpu_count" else None
+    return _plain(latest, queries.NODES)
+
+
+def _refusals(own: _Joining, trust: Trust) -> pd.DataFrame:
+    """Why nothing of the refused nodes is observed, as absences."""
+    rows = [
+        {"node": r.node, "gpu_uuid": None, "device": "nvml", "scope": "source", "metric": "*", "reason": r.code,
+         "detail": _sentence(own, r), "remedy": _REMEDY, "since": own.window.start, "until": np.nan, "file": -1}
+        for r in trust.refused.values()
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=[*queries.ABSENCES.columns, "file"]).astype(
+        dict.fromkeys(queries.ABSENCES.text, object)
+    )
+
+
+def _absences_once(absences: pd.DataFrame) -> pd.DataFrame:
+    """A copy made while something was missing does not know when that ended: the file that does is right."""
+    if absences.empty:
+        return absences
+    what = [name for name in absences.columns if name not in ("until", "detail", "remedy")]
+    known = absences.sort_values("until", kind="stable", na_position="first").drop_duplicates(what, keep="last")
+    return known.sort_index(ignore_index=True)
+
+
+def _history_once(history: pd.DataFrame) -> pd.DataFrame:
+    """Of each port the longest record, and the last activity that any tells."""
+    if history.empty:
+        return _plain(history, queries.FABRIC_HISTORY)
+    at = ["node", "device", "port"]
+    active = history.groupby(at)["last_active_ts"].max()
+    longest = history.sort_values(["hours", "rank"], kind="stable").drop_duplicates(at, keep="last")
+    last = active.reindex(pd.MultiIndex.from_frame(longest[at])).to_numpy()
+    return _plain(longest.assign(last_active_ts=last), queries.FABRIC_HISTORY)

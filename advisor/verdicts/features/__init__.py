@@ -1,0 +1,1 @@
+"""Named numbers of a workload, and whether its telemetry can be believed."""

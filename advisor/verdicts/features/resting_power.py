@@ -1,0 +1,191 @@
+"""Rest and work by power: what each GPU draws at rest, which rows are idle, and which power only work explains.
+
+A GPU with a CUDA context and nothing to do keeps its clocks up and draws a multiple of a free one (H100 72 to 122 W).
+So the level to compare with is its own: a low quantile of its power while every counter is silent, with memory held and
+without. What the table of `rules/resting_power.yaml` says bounds it, and stands in where there is no rest.
+
+Idleness is never told by one source alone. The driver's utilization, the profiler's counters and the power (or memory
+that nobody holds) are three that fail apart from one another; two of them must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ....rules.models.resting_power import RestingPowers, load_resting_power
+from ...core.frame import Frame, parents
+from .soundness import POWER, TRACE, Doubt, by_gpu, percent, told
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.intp]
+
+# A GPU is free (not held) where next to nothing of its memory is taken; a bare context takes 0.3 to 0.6 GB.
+FREE_MEM_RATIO = 0.005
+# Rows of rest by which a GPU's own level is known: fewer may be a pause between two pieces of work.
+REST_ROWS_MIN = 3
+REST_QUANTILE = 0.1
+# A GPU's own level this far above what any context draws is no rest: its counters stand still while it works.
+OWN_OVER_TABLE_MAX = 1.25
+# Rest varies by temperature, by clock and by how many contexts there are.
+REST_MARGIN = 1.25
+# So long a GPU must draw it before a counter is called wrong.
+FAULT_SECONDS_MIN = 3600.0
+# With one source of activity alone, power must be that of a GPU that keeps its clocks down.
+SURE_MARGIN = 1.25
+
+
+@cache
+def shipped_resting_power() -> RestingPowers:
+    """The table that ships, read once."""
+    return load_resting_power()
+
+
+def at_rest(
+    frame: Frame,
+    out: pd.DataFrame,
+    sku: pd.DataFrame,
+    *,
+    quiet: pd.Series,
+    contradicted: Mask,
+    work_power_share: float,
+    resting: RestingPowers,
+) -> pd.DataFrame:
+    """``idle, fault, rest_power, rest_free_power, rest_watts, fault_watts`` for every row of the frame's `gpu`.
+
+    `out`: its measures so far; `quiet`: rows in which no known counter shows work; `contradicted`: rows whose counters
+    contradict one another; `work_power_share`: of the power limit, what only work draws.
+    `rest_power`, `rest_free_power`: the GPU's own level with memory held and without (NaN: it never rested so);
+    `rest_watts`: the most that rest explains; `fault_watts`: from which on only work does.
+    """
+    gpu = frame.gpu
+    rows = _Rows(frame, out, quiet.to_numpy(bool))
+    bounds = _bounds(sku, resting)
+    free = out["mem"].to_numpy(float) < FREE_MEM_RATIO
+    resting_rows = rows.all_quiet & rows.known & ~contradicted
+    own_free, own_held = (_own(rows, resting_rows & part) for part in (free, ~free))
+    low, high = bounds["low"], bounds["high"]
+    with np.errstate(invalid="ignore"):
+        plausible = [np.where(own <= OWN_OVER_TABLE_MAX * high, own, np.nan) for own in (own_free, own_held)]
+        level = np.fmax.reduce([high, *plausible])
+        rest_watts = REST_MARGIN * level
+        fault_watts = np.fmax(rest_watts, work_power_share * sku["power_limit"].to_numpy(float))
+        fault_watts = np.where(np.isnan(level), np.nan, fault_watts)
+        suspect = resting_rows & rows.engine_known & ~rows.instance & (rows.power > fault_watts)
+        seconds = out["seconds"].to_numpy(float)
+        enough = np.bincount(rows.gpu, weights=np.where(suspect, seconds, 0.0), minlength=1)[rows.gpu]
+        fault = contradicted | (suspect & (enough >= FAULT_SECONDS_MIN))
+        sure = rows.power <= SURE_MARGIN * np.fmax(low, np.where(own_free <= high, own_free, np.nan))
+        explained = ~(rows.power > rest_watts)
+    witnessed = rows.two_sources | free | sure
+    # The parent's power is the work of any of its instances.
+    explained |= rows.instance & rows.others_work
+    idle = resting_rows & rows.engine_known & witnessed & explained & ~fault
+    return pd.DataFrame(
+        {
+            "idle": idle, "fault": fault, "rest_power": own_held, "rest_free_power": own_free,
+            "rest_watts": rest_watts, "fault_watts": fault_watts,
+        },
+        index=gpu.index,
+    )  # fmt: skip
+
+
+def power_doubts(frame: Frame, rows: pd.DataFrame, contradicted: Mask) -> list[Doubt]:
+    """Power that only work explains while every counter of activity is silent: one doubt for each such GPU."""
+    at = rows["fault"].to_numpy(bool) & ~contradicted
+    power, rest = rows["power"].to_numpy(float), rows["rest_watts"].to_numpy(float)
+    sentences: Mapping[int, str] = {
+        first: (
+            f"Power {np.nanmean(power[own]):.0f} W (mean), above the {np.nanmax(rest[own]):.0f} W that rest with a "
+            f"context explains, against {silent_words(rows, own)}"
+        )
+        for first, own in by_gpu(frame.gpu, at).items()
+    }
+    return told(frame.gpu, at, metric="power_watts", code=POWER, sentences=sentences)
+
+
+def silent_words(rows: pd.DataFrame, at: Ints) -> str:
+    """The counters that are known in these rows of the measures, with their means."""
+    names = (("GPU_UTIL", "g"), ("SM activity", "sm"), ("tensor activity", "c"), ("DRAM activity", "m"))
+    shown = [(name, rows[column].to_numpy(float)[at]) for name, column in names]
+    words = [f"{name} {percent(values)}" for name, values in shown if not np.isnan(values).all()]
+    return ", ".join(words)
+
+
+class _Rows:
+    """What rest is told from, row by row. A GPU in instances is as busy as all of them, and they share its power."""
+
+    def __init__(self, frame: Frame, out: pd.DataFrame, quiet: Mask) -> None:
+        table = frame.gpu
+        parent_of = parents(frame)
+        uuid = table["gpu_uuid"].to_numpy(object)
+        node = table["node"].to_numpy(object)
+        physical = uuid
+        self.instance = np.zeros(len(table), dtype=np.bool_)
+        if parent_of:
+            keys = list(zip(map(str, node), map(str, uuid), strict=True))
+            physical = np.array([parent_of.get(key, key)[1] for key in keys], dtype=object)
+            self.instance = np.array([key in parent_of for key in keys], dtype=np.bool_)
+        self.gpu = pd.MultiIndex.from_arrays([node, physical]).factorize()[0].astype(np.intp)
+        util, sm, m, c = (values.to_numpy(float) for values in (table["gpu_util_mean"], out["sm"], out["m"], out["c"]))
+        self.power = out["power"].to_numpy(float)
+        profiled = ~np.isnan(sm) | ~np.isnan(m)
+        with np.errstate(invalid="ignore"):
+            # Without the engine no counter may show a trace of work: a stuck one would hide it. SMs that wait show less
+            # than the memory they wait for, so both must be known: without one of them a row must not become idle.
+            self.engine_known = ~np.isnan(util) | ((sm < TRACE) & (m < TRACE) & ~(c >= TRACE))
+        self.known = ~np.isnan(util) | profiled
+        self.two_sources = ~np.isnan(util) & profiled
+        self.all_quiet, self.others_work = quiet, np.zeros(len(table), dtype=np.bool_)
+        if self.instance.any():
+            self._join(table, quiet, several=(~np.isnan(sm) | ~np.isnan(util)) & (~np.isnan(m) | ~np.isnan(c)))
+
+    def _join(self, table: pd.DataFrame, quiet: Mask, *, several: Mask) -> None:
+        """Rows of a GPU and of its instances at one moment. `several`: rows that know two counters of activity."""
+        moment = pd.DataFrame({"gpu": self.gpu, "ts": table["ts"], "length": table["interval_seconds"]})
+        code = moment.groupby(["gpu", "ts", "length"], sort=False, dropna=False).ngroup().to_numpy()
+        count = int(code.max()) + 1
+        busy = np.bincount(code, weights=self.instance & ~quiet, minlength=count)
+        parts = np.bincount(code, weights=self.instance, minlength=count)
+        blind = np.bincount(code, weights=self.instance & ~(several & self.engine_known), minlength=count)
+        power = np.full(count, np.nan)
+        for mask in (self.instance, ~self.instance):  # the parent's own reading, where there is one, comes last
+            known = mask & ~np.isnan(self.power)
+            power[code[known]] = self.power[known]
+        sliced = parts[code] > 0
+        self.power = np.where(sliced, power[code], self.power)
+        own = quiet & (self.instance | ~sliced | (busy[code] == 0))
+        self.others_work = self.instance & (busy[code] - (~quiet & self.instance) > 0)
+        self.all_quiet = own
+        # The parent's counters see nothing of its instances: these speak for it.
+        speaks = sliced & ~self.instance
+        self.engine_known = np.where(speaks, blind[code] == 0, self.engine_known)
+        self.known = np.where(speaks, True, self.known)
+        self.two_sources = np.where(speaks, blind[code] == 0, np.where(self.instance, several, self.two_sources))
+
+
+def _own(rows: _Rows, at: Mask) -> Floats:
+    """The low quantile of each GPU's power over these rows of it; NaN where they are too few."""
+    whole = at & ~rows.others_work & ~np.isnan(rows.power)
+    if not whole.any():
+        return np.full(len(at), np.nan)
+    grouped = pd.Series(rows.power[whole]).groupby(rows.gpu[whole])
+    level = grouped.quantile(REST_QUANTILE).where(grouped.size() >= REST_ROWS_MIN)
+    return np.asarray(level.reindex(rows.gpu), dtype=np.float64)
+
+
+def _bounds(sku: pd.DataFrame, resting: RestingPowers) -> dict[str, Floats]:
+    """Lowest and highest power of a context at rest for every row, by its SKU, else by its power limit."""
+    limit = sku["power_limit"].to_numpy(float)
+    names = sku["name"]
+    low = names.map({name: one.low_watts for name, one in resting.gpus.items()}).to_numpy(float)
+    high = names.map({name: one.high_watts for name, one in resting.gpus.items()}).to_numpy(float)
+    return {
+        "low": np.where(np.isnan(low), resting.low_share * limit, low),
+        "high": np.where(np.isnan(high), resting.high_share * limit, high),
+    }

@@ -1,0 +1,417 @@
+"""What of the telemetry can be believed: readings that cannot be measurements become missing, and are told.
+
+The one step before everything else: what follows sees a missing value instead of a wrong one. It knows no SKU; whether
+a GPU draws more than any rest explains is asked where its power at rest is known (`rest`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...core.frame import Frame, parents
+from ...core.histogram_array import BinsArray
+from ...core.timestamps import minute, span
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.intp]
+
+# Codes of a `Doubt`.
+BLANK, BEYOND, CLIPPED, FROZEN, STUCK, SILENT, NO_PIPE, POWER = (
+    "blank", "beyond-limit", "clipped", "frozen", "stuck-zero", "counters-silent", "compute-unknown",
+    "power-without-activity",
+)  # fmt: skip
+# Two signals that cannot both be right, so that nothing is concluded from the hour; the others cost one metric.
+CONTRADICTIONS = (SILENT, POWER)
+
+RATIOS = ("gpu_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp64_active", "fp32_active")
+_PROFILED = tuple(name for name in RATIOS if name != "gpu_util")
+_LINKS = tuple(f"{link}_{way}_bytes_per_second" for link in ("pcie", "nvlink") for way in ("tx", "rx"))
+_CLOCKS = ("sm_clock_hertz", "mem_clock_hertz")
+_NAMES = {
+    "gpu_util": "GPU_UTIL", "sm_active": "SM activity", "sm_occupancy": "SM occupancy",
+    "tensor_active": "tensor activity", "dram_active": "DRAM activity", "fp64_active": "FP64 activity",
+    "fp32_active": "FP32 activity", "power_watts": "power", "mem_used_bytes": "memory in use",
+    "mem_total_bytes": "memory size", "sm_clock_hertz": "SM clock", "mem_clock_hertz": "memory clock",
+}  # fmt: skip
+_BINS = {
+    "sm_active": "sm_active_bins", "tensor_active": "tensor_active_bins", "dram_active": "dram_active_bins",
+    "nvlink_tx_bytes_per_second": "nvlink_bins", "nvlink_rx_bytes_per_second": "nvlink_bins",
+}  # fmt: skip
+# Formed of a metric within the row, and gone with it.
+_FORMED = {"gpu_util": ("duty", "idle_run_seconds"), "sm_active": ("sm_active_cv",)}
+_STATISTICS = ("mean", "p95", "max")
+# Rounding lifts a ratio this far above 1. Up to 8, which counting against a part of the GPU can give on MIG (DCGM#152),
+# it is taken for 1: busy, which claims least.
+_ROUNDED, _RATIO_MOST = 1.001, 8.0
+# The most that can be a reading. The largest board draws 1.2 kW; PCIe 6 carries 0.13 TB/s one way, NVLink 5 0.9 TB/s.
+_MOST = {
+    **dict.fromkeys(RATIOS, _RATIO_MOST), "power_watts": 3000.0, "mem_used_bytes": 1e13, "mem_total_bytes": 1e13,
+    **dict.fromkeys(_CLOCKS, 1e10), **dict.fromkeys(_LINKS[:2], 2e11), **dict.fromkeys(_LINKS[2:], 4e12),
+}  # fmt: skip
+# A GPU under power never draws 0 W, and its clocks and its memory are never 0.
+_NEVER_ZERO = frozenset({"power_watts", "mem_total_bytes", *_CLOCKS})
+# DCGM's blanks and what becomes of them in narrower or wider numbers; each is followed by "not found", "not supported".
+_BLANKS = np.array([2.0**31, 2.0**32, 2.0**47, 2.0**63, 2.0**64, float(0x7FFFFFF0)])
+_SCALES = (1.0, 1e3, 1e6, 1024.0, 1024.0**2)
+_BLANK_NEAR = 32.0
+
+# An engine this busy leaves a trace in every counter of the profiler.
+WORKS_MIN = 0.05
+# Where all of them stand at zero, an engine this busy is no sampling error of a utilization read once a minute.
+CONTRADICTS_MIN = 0.2
+# The profiler's smallest sign of work: one block on one of 132 SMs for a quarter of the time.
+TRACE = 0.002
+# Bytes per second one way beside which those of the other way cannot be 0.
+ONE_WAY_MOST = 1e6
+# A repeated value: rows, samples in each and samples in all without a change in the last digit.
+_FROZEN_ROWS, _FROZEN_SAMPLES, _FROZEN_IN_ALL = 3, 3.0, 10.0
+# A utilization in whole percent stands at its top for hours while the GPU is saturated.
+_SATURATED = 0.97
+# The agent's tables keep ratios in steps of 1e-4 and their percentiles in 1e-3: there, only a row whose percentile and
+# maximum are its mean stands still, for longer, at a level whose noise would show in such steps.
+_STORED_STEP, _STORED_ROWS, _STORED_LEVEL = 1e-3, 6, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Readings of one metric of one GPU that were not believed.
+
+    `metric`: the frame's name of it, several with commas. `code`: what is wrong with it (constants of this file).
+    `hours`: observed hours of the rows concerned, which lie between `start` and `end` (Unix seconds). `text`: a
+    sentence that names the signals, the hours and since when.
+    """
+
+    node: str
+    gpu_uuid: str
+    metric: str
+    code: str
+    hours: float
+    start: float
+    end: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Soundness:
+    """`frame`: without what was not believed. `contradicted`: rows of its `gpu` with counters at odds."""
+
+    frame: Frame
+    doubts: tuple[Doubt, ...]
+    contradicted: Mask
+
+
+def sound(frame: Frame) -> tuple[Frame, tuple[Doubt, ...]]:
+    """The frame without readings that cannot be measurements, and what they were."""
+    found = examine(frame)
+    return found.frame, found.doubts
+
+
+def examine(frame: Frame) -> Soundness:
+    """As `sound`, with the rows in which two signals contradict one another."""
+    if frame.gpu.empty:
+        return Soundness(frame, (), np.zeros(len(frame.gpu), dtype=np.bool_))
+    table = _Table(frame)
+    _impossible(table)
+    _frozen(table)
+    _one_way(table)
+    contradicted = _zeros(table)
+    return Soundness(table.frame(), tuple(table.doubts), contradicted)
+
+
+def told(gpu: pd.DataFrame, at: Mask, *, metric: str, code: str, sentences: Mapping[int, str]) -> list[Doubt]:
+    """One doubt for each GPU with rows `at`. `sentences`: by the GPU's first such row, without the hours."""
+    where = np.nonzero(at)[0]
+    rows = gpu.iloc[where]
+    seconds = rows["observed_seconds"].fillna(rows["interval_seconds"]).to_numpy(float)
+    end = rows["ts"].to_numpy(float)
+    begin = end - rows["interval_seconds"].to_numpy(float)
+    doubts = []
+    for key, own in rows.groupby(["node", "gpu_uuid"], sort=True).indices.items():
+        node, uuid = key if isinstance(key, tuple) else (key, "")
+        hours, start = float(seconds[own].sum()) / 3600, float(begin[own].min())
+        text = f"{sentences[int(where[own[0]])]} over {span(hours * 3600)} from {minute(start)}."
+        doubts.append(Doubt(str(node), str(uuid), metric, code, hours, start, float(end[own].max()), text))
+    return doubts
+
+
+def by_gpu(gpu: pd.DataFrame, at: Mask) -> dict[int, Ints]:
+    """Positions of the rows `at` of each GPU, by the first of them."""
+    where = np.nonzero(at)[0]
+    groups = gpu.iloc[where].groupby(["node", "gpu_uuid"], sort=False).indices
+    return {int(where[own[0]]): where[own] for own in groups.values()}
+
+
+def percent(values: Floats) -> str:
+    """The mean of what is known, as in ``97 %``."""
+    known = values[~np.isnan(values)]
+    return f"{known.mean() * 100:.0f} %" if len(known) else "unknown"
+
+
+class _Table:
+    """The frame's rows while values are taken out of them; what is not touched is not copied."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self.gpu = frame.gpu
+        self.columns: dict[str, Floats] = {}
+        self._touched: set[str] = set()
+        self._no_bins: dict[str, Mask] = {}
+        self.doubts: list[Doubt] = []
+        mig = frame.gpus[frame.gpus["kind"] == "mig"] if len(frame.gpus) else frame.gpus
+        keys = pd.MultiIndex.from_arrays([self.gpu["node"], self.gpu["gpu_uuid"]])
+        self.instance = np.asarray(keys.isin(list(zip(mig["node"], mig["gpu_uuid"], strict=True))), dtype=np.bool_)
+        self.stored = frame.source.get("kind") == "sqlite"
+
+    def get(self, name: str) -> Floats:
+        """A column; NaN where the frame lacks it."""
+        if name not in self.columns:
+            known = name in self.gpu.columns
+            self.columns[name] = self.gpu[name].to_numpy(float) if known else np.full(len(self.gpu), np.nan)
+        return self.columns[name]
+
+    def put(self, name: str, at: Mask, value: float | Floats) -> None:
+        values = self.get(name)
+        if name in self.gpu.columns and at.any():
+            self.columns[name] = np.where(at, value, values)
+            self._touched.add(name)
+
+    def remove(self, metric: str, at: Mask) -> None:
+        """Make a metric, and what was formed of it, missing in these rows."""
+        for name in (metric, *(f"{metric}_{one}" for one in _STATISTICS), *_FORMED.get(metric, ())):
+            self.put(name, at, np.nan)
+        if metric in _BINS and _BINS[metric] in self.gpu.columns:
+            none = self._no_bins.setdefault(_BINS[metric], np.zeros(len(self.gpu), dtype=np.bool_))
+            self._no_bins[_BINS[metric]] = none | at
+
+    def of_instances(self, at: Mask) -> Mask:
+        """The rows of instances at the moments in which these are rows of their GPUs."""
+        of, out = parents(self._frame), np.zeros(len(at), dtype=np.bool_)
+        node, uuid, ts = (self.gpu[name].to_numpy() for name in ("node", "gpu_uuid", "ts"))
+        moments = {(node[n], uuid[n], ts[n]) for n in np.nonzero(at)[0]} if of else ()
+        for n in np.nonzero(self.instance)[0] if moments else ():
+            out[n] = (*of.get((node[n], uuid[n]), ("", "")), ts[n]) in moments
+        return out
+
+    def doubt(self, metric: str, code: str, at: Mask, sentence: str) -> None:
+        self.doubts += told(self.gpu, at, metric=metric, code=code, sentences=_same(at, sentence))
+
+    def frame(self) -> Frame:
+        gpus = self._sizes()
+        if not self._touched and not self._no_bins and gpus is self._frame.gpus:
+            return self._frame
+        changed: dict[str, object] = {name: self.columns[name] for name in sorted(self._touched)}
+        for name, at in self._no_bins.items():
+            column = self.gpu[name]
+            bins = column.array if isinstance(column.array, BinsArray) else BinsArray.of(column)
+            matrix = np.where(at[:, None], np.float32(np.nan), bins.matrix)
+            changed[name] = pd.Series(BinsArray(matrix), index=self.gpu.index)
+        return replace(self._frame, gpu=self.gpu.assign(**changed), gpus=gpus)  # type: ignore[arg-type]
+
+    def _sizes(self) -> pd.DataFrame:
+        """The GPUs, without sizes and limits that are blanks."""
+        gpus = self._frame.gpus
+        for name, most in (("mem_total_bytes", 1e13), ("power_limit_watts", 3000.0)):
+            if name not in gpus.columns or gpus.empty:
+                continue
+            values = gpus[name].to_numpy(float)
+            bad = _is_blank(values) | (values > most) | (values <= 0)
+            if bad.any():
+                gpus = gpus.assign(**{name: np.where(bad, np.nan, values)})
+        return gpus
+
+
+class _same(dict[int, str]):  # noqa: N801 - a mapping that answers every row alike
+    def __init__(self, at: Mask, sentence: str) -> None:
+        super().__init__(dict.fromkeys(map(int, np.nonzero(at)[0]), sentence))
+
+
+def _is_blank(values: Floats) -> Mask:
+    """Which values are one of DCGM's blanks, in any unit."""
+    out = np.zeros(len(values), dtype=np.bool_)
+    large = np.nonzero(np.abs(values) > 1e7)[0]
+    for scale in _SCALES:
+        plain = values[large, None] / scale
+        out[large] |= (np.abs(plain - _BLANKS) <= np.maximum(_BLANK_NEAR, 1e-12 * _BLANKS)).any(axis=1)
+    return out
+
+
+def _impossible(table: _Table) -> None:
+    for metric, most in _MOST.items():
+        names = [metric] if metric == "mem_total_bytes" else [f"{metric}_{one}" for one in _STATISTICS]
+        gone = blank = clipped = np.zeros(len(table.gpu), dtype=np.bool_)
+        for n, name in enumerate(names):
+            values = table.get(name)
+            if np.isnan(values).all():
+                continue
+            empty = _is_blank(values)
+            if "bytes" in metric:
+                empty &= values % 1024 != 0  # 2 and 4 GiB are sizes that there are, and steps in which rates are kept
+            with np.errstate(invalid="ignore"):
+                wrong = (values < 0) | (values > most) | np.isinf(values)
+                if metric in _NEVER_ZERO:
+                    wrong |= values == 0
+                if metric in RATIOS:
+                    above = ~wrong & ~empty & (values > 1.0)
+                    clipped = clipped | (above & (values > _ROUNDED))
+                    table.put(name, above, 1.0)
+            table.put(name, empty | wrong, np.nan)
+            if n == 0:
+                gone, blank = empty | wrong, empty
+        if gone.any():
+            table.remove(metric, gone)
+            called = _NAMES.get(metric, metric)
+            table.doubt(metric, BLANK, gone & blank, f"{called} is a DCGM blank value, not a reading,")
+            table.doubt(metric, BEYOND, gone & ~blank, f"{called} is outside what a GPU can report")
+        if clipped.any():
+            sentence = f"{_NAMES[metric]} is above 1 and counted as 1"
+            table.doubt(metric, CLIPPED, clipped, sentence)
+    used, total = table.get("mem_used_bytes_mean"), table.get("mem_total_bytes")
+    with np.errstate(invalid="ignore"):
+        over = used > 1.05 * total
+    if over.any():
+        table.remove("mem_used_bytes", over)
+        table.doubt("mem_used_bytes", BEYOND, over, "memory in use exceeds the memory that the GPU has")
+
+
+def _runs(order: Ints, gpu: Ints, values: Floats) -> tuple[Ints, Ints]:
+    """For each row its run of one repeated value, and how many rows that has."""
+    v, g = values[order], gpu[order]
+    with np.errstate(invalid="ignore"):
+        same = (g[1:] == g[:-1]) & (np.abs(v[1:] - v[:-1]) <= 1e-9 * np.abs(v[1:]))
+    run = np.concatenate(([0], np.cumsum(~same)))
+    back = np.empty(len(order), dtype=np.intp)
+    back[order] = run
+    return back, np.bincount(run)[back]
+
+
+def _frozen(table: _Table) -> None:
+    """Values that repeat to the last digit: the exporter says again what it read long ago."""
+    gpu = table.gpu.groupby(["node", "gpu_uuid"], sort=False).ngroup().to_numpy().astype(np.intp)
+    order = np.lexsort((table.gpu["ts"].to_numpy(float), gpu))
+    counts = [table.get(f"{name}_n") for name in ("gpu_util", "tensor_active", "dram_active", "power_watts")]
+    samples = np.nan_to_num(np.fmax.reduce(counts))  # without a count nothing is called frozen
+    found: dict[str, Mask] = {}
+    still: dict[str, tuple[Ints, Ints]] = {}
+    for metric in ("power_watts", *RATIOS):
+        if metric == "power_watts" and (table.stored or table.instance.all()):
+            continue
+        values = table.get(f"{metric}_mean")
+        run, length = still[metric] = _runs(order, gpu, values)
+        in_all = np.bincount(run, weights=samples)[run]
+        at = (length >= (_STORED_ROWS if table.stored else _FROZEN_ROWS)) & (samples >= _FROZEN_SAMPLES)
+        at &= (in_all >= _FROZEN_IN_ALL) & (values > 0)
+        if metric in RATIOS:
+            at &= values < (_SATURATED if metric == "gpu_util" else 0.999)
+        for one in ("p95", "max"):
+            other = table.get(f"{metric}_{one}")
+            near = _STORED_STEP if table.stored else 1e-9 * np.maximum(np.abs(values), 1.0)
+            at &= np.isnan(other) | (np.abs(other - values) <= near)
+        if table.stored:
+            at &= ~np.isnan(table.get(f"{metric}_p95")) & (values >= _STORED_LEVEL)
+        if at.any():
+            found[metric] = at
+    if "power_watts" in found:
+        # Everything stands still: zeros are repeated as well, and no measurement either.
+        whole = found["power_watts"] & ~np.isnan(table.get("power_watts_mean"))
+        whole |= table.of_instances(whole)  # which have no power of their own
+        for metric in RATIOS:
+            values = table.get(f"{metric}_mean")
+            whole &= np.isnan(values) | (still[metric][1] >= _FROZEN_ROWS)
+        for metric in RATIOS:
+            at = whole & ~np.isnan(table.get(f"{metric}_mean"))
+            if at.any():
+                found[metric] = found.get(metric, at) | at
+    for metric, at in found.items():
+        table.remove(metric, at)
+        table.doubt(metric, FROZEN, at, f"{_NAMES[metric]} repeats one value to the last digit")
+
+
+def _one_way(table: _Table) -> None:
+    """Nothing at all one way, and traffic the other: what is sent is asked for or acknowledged, and the profiler counts
+    headers with the payload (DCGM's field reference)."""
+    for link, called in (("pcie", "PCIe"), ("nvlink", "NVLink")):
+        ways = tuple(f"{link}_{way}_bytes_per_second" for way in ("tx", "rx"))
+        for metric, other in (ways, ways[::-1]):
+            with np.errstate(invalid="ignore"):
+                at = _zero(table, metric) & (table.get(f"{other}_mean") > ONE_WAY_MOST)
+            if at.any():
+                table.remove(metric, at)
+                said, beside = ("sent", "received") if metric == ways[0] else ("received", "sent")
+                table.doubt(metric, STUCK, at, f"{called} traffic {said} 0 beside traffic {beside}")
+
+
+def _zero(table: _Table, metric: str) -> Mask:
+    """Zero all along; where nobody told the maximum, a mean of zero says as much."""
+    mean, most = table.get(f"{metric}_mean"), table.get(f"{metric}_max")
+    return (mean == 0) & (np.isnan(most) | (most == 0))
+
+
+def _zeros(table: _Table) -> Mask:
+    """Zeros beside work. Gives the rows in which all counters of the profiler stand at zero beside a busy engine."""
+    util = table.get("gpu_util_mean")
+    profiled = [table.get(f"{name}_mean") for name in ("sm_active", "tensor_active", "dram_active", "fp32_active")]
+    most = np.fmax.reduce(profiled)
+    # The engine is at least as active as its SMs. A utilization read once in a while can miss some, not most of it.
+    with np.errstate(invalid="ignore"):
+        stuck = _zero(table, "gpu_util") & (most >= TRACE)
+        low = ~stuck & (2 * util + WORKS_MIN < most)
+        works = np.fmax(util, most) >= WORKS_MIN
+        silent = (util >= CONTRADICTS_MIN) & works
+    for name in ("sm_active", "tensor_active", "dram_active"):
+        silent &= _zero(table, name) | np.isnan(table.get(f"{name}_mean"))
+    silent &= _zero(table, "dram_active") & (_zero(table, "tensor_active") | _zero(table, "sm_active"))
+    silent &= ~(table.get("fp32_active_mean") > 0) & ~(table.get("fp64_active_mean") > 0)
+    if stuck.any() or low.any():
+        table.remove("gpu_util", stuck | low)
+        clear = stuck & (most >= WORKS_MIN)
+        sentences = {
+            first: f"GPU_UTIL 0 against {_against(table, rows, _PROFILED[:1] + _PROFILED[2:4])}"
+            for first, rows in by_gpu(table.gpu, clear).items()
+        }
+        table.doubts += told(table.gpu, clear, metric="gpu_util", code=STUCK, sentences=sentences)
+    if silent.any():
+        sentences = {}
+        for first, rows in by_gpu(table.gpu, silent).items():
+            names = [
+                n for n in ("tensor_active", "dram_active", "sm_active") if not np.isnan(table.get(f"{n}_mean")[first])
+            ]
+            sentences[first] = f"GPU_UTIL {percent(util[rows])} (mean) against {_listed(names)} 0"
+        metrics = "tensor_active, dram_active, sm_active"
+        table.doubts += told(table.gpu, silent, metric=metrics, code=SILENT, sentences=sentences)
+        for metric in _PROFILED:
+            table.remove(metric, silent)
+    for metric in ("sm_active", "dram_active"):
+        at = _zero(table, metric) & works
+        if at.any():
+            table.remove(metric, at)
+            table.doubt(metric, STUCK, at, f"{_NAMES[metric]} 0 while the engine works")
+    with np.errstate(invalid="ignore"):
+        unknown = _zero(table, "tensor_active") & works & np.isnan(np.fmax(*(
+            table.get(f"{name}_mean") for name in ("fp32_active", "fp64_active")
+        )))  # fmt: skip
+    if unknown.any():
+        table.remove("tensor_active", unknown)
+        sentence = "Tensor activity 0 while the engine works, and no other pipe is exported: compute used is unknown"
+        table.doubt("tensor_active", NO_PIPE, unknown, sentence)
+    return silent
+
+
+def _against(table: _Table, rows: Ints, names: Sequence[str]) -> str:
+    shown = [f"{_NAMES[n]} {percent(v)}" for n in names if not np.isnan(v := table.get(f"{n}_mean")[rows]).all()]
+    return _joined(shown)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """As in ``tensor, DRAM and SM activity``."""
+    short = [_NAMES[name].removesuffix(" activity") for name in names]
+    return f"{_joined(short)} activity"
+
+
+def _joined(words: Sequence[str]) -> str:
+    return " and ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)

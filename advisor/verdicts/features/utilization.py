@@ -1,0 +1,253 @@
+"""Rows of telemetry in the terms of verdicts: every resource as a share of what the GPU has, and of what it sustains.
+
+Small letters (c, m, n, i, p) are relative to the peak of the SKU or the link, u_c ... u_p to what real kernels sustain
+(`GpuSku.achieved`). Where nobody measured that (eta None) or the catalog lacks the SKU, u is NaN: missing, never zero.
+For labels alone there are `label_c` and `label_m`: u, or use over what is assumed to be sustained (`assumed_c`,
+`assumed_m` say where). No money and no predicted time rests on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ....agent.model import BIN_EDGES
+from ...core.frame import Frame
+from ...core.histogram_array import BinsArray
+from ..workloads.sku_lookup import GpuIndex
+from .assumed_efficiency import Sustained
+from .resting_power import FREE_MEM_RATIO, at_rest, shipped_resting_power
+
+Floats = npt.NDArray[np.float64]
+
+HOUR = 3600.0
+# Idle power where no GPU of the SKU was seen free: nvidia-smi shows 70 of 700 W on an idle H100, 33 of 350 W on L40S,
+# 55 of 400 W on A100, 16 of 72 W on L4: an eighth of the power limit lies among them.
+IDLE_POWER_SHARE = 0.125
+# No GPU idles above this share of its limit (L4 comes nearest, 16 of 72 W): power beyond it was not idle power, and
+# must not become the measure of idleness.
+IDLE_POWER_SHARE_MAX = 0.3
+# Share of the seconds that lie above the 95th percentile.
+P95_REST = 0.05
+# Tensor or memory activity that never exceeds this is too little to tell work from waiting by its swing.
+SWING_P95_MIN = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureRule:
+    """What counts as idle, as a fault of the telemetry, and as a busy link (rules/bottlenecks.yaml, ratios)."""
+
+    engine_max: float
+    dram_max: float
+    power_over_idle_max: float
+    fault_power_share_min: float
+    link_busy: float
+    pcie_busy: float
+
+
+def measures(
+    frame: Frame,
+    index: GpuIndex,
+    rule: MeasureRule,
+    sustained: Sustained,
+    contradicted: npt.NDArray[np.bool_] | None = None,
+) -> pd.DataFrame:
+    """One row per row of the frame's `gpu`, in the same order.
+
+    `contradicted`: rows whose counters contradict one another (`soundness.examine`); None: none does.
+    `sustained`: what is assumed where the catalog knows a GPU but nobody measured what it sustains. `rule.link_busy`:
+    the share of the network's line rate, or of what NVLink sustains, from which on a second counts as busy (`i_share`,
+    `n_share`); `rule.pcie_busy` likewise for PCIe.
+    """
+    gpu = frame.gpu
+    out = pd.DataFrame(index=gpu.index)
+    sku = index.per_row(gpu)
+    out["seconds"] = gpu["observed_seconds"].fillna(0.0)
+    engine = gpu["gpu_util_mean"].fillna(gpu["sm_active_mean"])
+    out["g"] = engine.clip(0, 1)
+    out["g_max"] = gpu["gpu_util_max"].fillna(gpu["sm_active_max"])
+    out["sm"], out["o"] = gpu["sm_active_mean"], gpu["sm_occupancy_mean"]
+    out["clock_ratio"] = gpu["sm_clock_hertz_mean"] / sku["tensor_reference_hertz"]
+    # Without a clock the highest is assumed, so that use is never lower for want of it; of a GPU that the catalog lacks
+    # the activity is taken as it is, and its use is not known anyway.
+    fastest = (sku["boost_hertz"] / sku["tensor_reference_hertz"]).clip(lower=1.0).fillna(1.0)
+    ratio = out["clock_ratio"].fillna(fastest)
+    out["c"] = gpu["tensor_active_mean"] * ratio
+    out["v"] = gpu[["fp32_active_mean", "fp64_active_mean"]].max(axis=1) * ratio
+    top = gpu["mem_clock_hertz_mean"].groupby(sku["name"]).transform("max") if len(gpu) else gpu["mem_clock_hertz_mean"]
+    mem_clock = (gpu["mem_clock_hertz_mean"] / top).fillna(1.0).clip(upper=1.0)
+    out["m"] = gpu["dram_active_mean"] * mem_clock
+    for suffix in ("mean", "p95"):
+        tag = "" if suffix == "mean" else "_p95"
+        for name, link in (("n", "nvlink"), ("p", "pcie")):
+            # The busier direction is the link's use; of one direction alone nobody knows whether it is that.
+            ways = gpu[[f"{link}_{way}_bytes_per_second_{suffix}" for way in ("tx", "rx")]]
+            out[f"{name}{tag}"] = ways.max(axis=1, skipna=False) / sku[link]
+    tx, rx = gpu["nvlink_tx_bytes_per_second_mean"], gpu["nvlink_rx_bytes_per_second_mean"]
+    out["nvlink_symmetry"] = _symmetry(tx, rx).where(out["n"] >= 0.005)
+    out["u_c"], out["u_m"] = out["c"] / sku["eta_c"], out["m"] / sku["eta_m"]
+    for name, eta, guess in (("c", "eta_c", sustained.compute), ("m", "eta_m", sustained.memory)):
+        # Without a reference clock the catalog lacks the SKU altogether, and nothing is assumed of it.
+        out[f"assumed_{name}"] = sku[eta].isna() & sku["tensor_reference_hertz"].notna() & ~np.isnan(guess)
+        out[f"label_{name}"] = out[f"u_{name}"].fillna((out[name] / guess).where(out[f"assumed_{name}"]))
+    # All-reduce is the only link figure that is measured; where it is not, NVLink and PCIe are held against the peak.
+    eta_link = sku["eta_link"].fillna(1.0)
+    out["u_n"], out["u_p"] = out["n"] / eta_link, out["p"]
+    out["n_share"] = _share_above(gpu["nvlink_bins"], rule.link_busy * eta_link).fillna(
+        _share_from_p95(out["n"], out["n_p95"], rule.link_busy * eta_link)
+    )
+    out["p_share"] = _share_from_p95(out["p"], out["p_p95"], pd.Series(rule.pcie_busy, index=gpu.index))
+    counts = gpu[["gpu_util_n", "tensor_active_n", "dram_active_n", "power_watts_n"]].max(axis=1)
+    out["sample_seconds"] = (out["seconds"] / counts).where(counts > 0)
+    out["waits"] = _waits(gpu, out["g"])
+    for name in (
+        "duty", "idle_run_seconds", "period_seconds", "period_strength", "tensor_nvlink_correlation",
+        "tensor_fabric_correlation",
+    ):  # fmt: skip
+        out[name] = gpu[name]
+    out["cv1"], out["throttled"] = gpu["sm_active_cv"], gpu["throttled_fraction"]
+    out["mem"] = gpu["mem_used_bytes_mean"] / gpu["mem_total_bytes"]
+    out["mem_max"] = gpu["mem_used_bytes_max"] / gpu["mem_total_bytes"]
+    out["power"] = gpu["power_watts_mean"]
+    out["rated_power"] = out["power"] / sku["tdp"]
+    out["idle_power"] = _idle_power(out, sku)
+    out["power_over_idle"] = out["power"] / out["idle_power"]
+    busy = (out["g"] >= rule.engine_max) | (out["sm"] >= rule.engine_max) | (out["m"] >= rule.dram_max)
+    busy |= (out["c"] >= rule.engine_max) | (out["v"] >= rule.engine_max)
+    # A mean hides bursts: where a twentieth of the seconds worked, the GPU was in use.
+    busy |= _p95_at_most(gpu, "gpu_util").fillna(_p95_at_most(gpu, "sm_active")) >= rule.engine_max
+    wrong = np.zeros(len(gpu), dtype=np.bool_) if contradicted is None else contradicted
+    rest = at_rest(
+        frame, out, sku, quiet=~busy, contradicted=wrong, work_power_share=rule.fault_power_share_min,
+        resting=shipped_resting_power(),
+    )  # fmt: skip
+    out = pd.concat([out, rest], axis=1)
+    out["free"] = out["idle"] & (out["power_over_idle"] <= rule.power_over_idle_max)
+    return pd.concat([out, _fabric(frame, rule.link_busy), _host(frame)], axis=1)
+
+
+def _p95_at_most(gpu: pd.DataFrame, name: str) -> pd.Series:
+    """The 95th percentile; where nobody told it, the most that it can have been by the maximum and the mean, a
+    twentieth of which it would be if all other seconds were at rest. NaN: neither is known."""
+    bound = np.fmin(gpu[f"{name}_max"].to_numpy(float), gpu[f"{name}_mean"].to_numpy(float) / P95_REST)
+    return gpu[f"{name}_p95"].fillna(pd.Series(bound, index=gpu.index))
+
+
+def stacked_bins(column: pd.Series) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Bins as one matrix (rows x bins, 0 where there are none) and which rows have any; wrong lengths count as none."""
+    bins = column.array if isinstance(column.array, BinsArray) else BinsArray.of(column)
+    have = ~bins.isna()
+    return np.where(have[:, None], bins.matrix, 0.0).astype(float), have
+
+
+def bins_quantile(total: Floats, share: float) -> float | None:
+    """Upper edge of the bin that holds this quantile of the seconds: an upper bound. The last bin ends at 1."""
+    seconds = float(total.sum())
+    if seconds <= 0:
+        return None
+    position = int(np.searchsorted(np.cumsum(total), share * seconds - 1e-9))
+    edges = (*BIN_EDGES[1:], 1.0)
+    return float(edges[min(position, len(edges) - 1)])
+
+
+def _share_above(column: pd.Series, level: pd.Series) -> pd.Series:
+    """Share of seconds in bins from the one that holds `level` on; NaN without bins."""
+    matrix, have = stacked_bins(column)
+    first = np.searchsorted(np.array(BIN_EDGES), level.to_numpy(float) - 1e-9, side="left")
+    above = (matrix * (np.arange(len(BIN_EDGES)) >= first[:, None])).sum(axis=1)
+    total = matrix.sum(axis=1)
+    share = np.divide(above, total, out=np.full(len(total), np.nan), where=have & (total > 0))
+    return pd.Series(share, index=column.index)
+
+
+def _share_from_p95(mean: pd.Series, p95: pd.Series, level: pd.Series) -> pd.Series:
+    """The same where only mean and p95 are known: traffic that is either near its p95 or absent."""
+    share = (mean / p95).clip(0, 1).where(p95 >= level, 0.0)
+    return share.where(mean.notna() & p95.notna())
+
+
+def _waits(gpu: pd.DataFrame, engine: pd.Series) -> pd.Series:
+    """Share of time in which the engine runs while tensor cores and memory stay far below their working level.
+
+    A GPU that works and waits by turns has a mean far below its 95th percentile; one that works steadily has not. Only
+    samples shorter than the turns show it: over longer ones this is near zero.
+    """
+    filled = pd.concat(
+        [
+            (gpu[f"{name}_mean"] / gpu[f"{name}_p95"]).where(gpu[f"{name}_p95"] >= SWING_P95_MIN).clip(0, 1)
+            for name in ("tensor_active", "dram_active")
+        ],
+        axis=1,
+    ).max(axis=1)
+    return (engine - filled).clip(lower=0)
+
+
+def _idle_power(out: pd.DataFrame, sku: pd.DataFrame) -> pd.Series:
+    """Idle power of each row's SKU: the lowest decile of its rows that were free, else a share of the power limit."""
+    plausible = ~(out["power"] > IDLE_POWER_SHARE_MAX * sku["power_limit"])
+    free = out["power"].where((out["g"] < 0.01) & (out["mem"] < FREE_MEM_RATIO) & plausible)
+    observed = free.groupby(sku["name"]).transform(lambda power: power.quantile(0.1)) if len(out) else free
+    # A row far below what the prior says is nearer the truth than the prior.
+    lowest = out["power"].groupby(sku["name"]).transform("min") if len(out) else free
+    prior = pd.concat([IDLE_POWER_SHARE * sku["power_limit"], lowest], axis=1).min(axis=1)
+    return observed.fillna(prior.where(sku["power_limit"].notna()))
+
+
+def _symmetry(tx: pd.Series, rx: pd.Series) -> pd.Series:
+    """Smaller over larger direction of traffic."""
+    both = pd.concat([tx, rx], axis=1)
+    return both.min(axis=1, skipna=False) / both.max(axis=1, skipna=False)
+
+
+def _fabric(frame: Frame, link_busy: float) -> pd.DataFrame:
+    """Traffic of the node's compute ports at each GPU row: i, i_p95, i_share, q, fabric_symmetry."""
+    names = ["i", "i_p95", "i_share", "q", "q_rank", "fabric_symmetry"]
+    compute = frame.fabric[frame.fabric["role"] == "compute"] if not frame.fabric.empty else frame.fabric
+    if compute.empty:
+        return pd.DataFrame(np.nan, index=frame.gpu.index, columns=names)
+    tx, rx = compute["tx_bytes_per_second_mean"], compute["rx_bytes_per_second_mean"]
+    level = pd.Series(link_busy, index=compute.index)
+    table = pd.DataFrame(
+        {
+            "node": compute["node"],
+            "ts": compute["ts"],
+            "interval_seconds": compute["interval_seconds"],
+            "i": compute["util_mean"],
+            "i_p95": compute["util_p95"],
+            "i_share": _share_above(compute["util_bins"], level).fillna(
+                _share_from_p95(compute["util_mean"], compute["util_p95"], level)
+            ),
+            "q": compute["xmit_wait_per_second_mean"],
+            "q_rank": compute["xmit_wait_per_second_mean"].rank(pct=True),
+            "fabric_symmetry": _symmetry(tx, rx).where(compute["util_mean"] >= 0.005),
+        }
+    )
+    return at_rows(frame.gpu, table.groupby(["node", "ts", "interval_seconds"])[names].mean())
+
+
+def _host(frame: Frame) -> pd.DataFrame:
+    """The host at each GPU row: cpu, io_wait, disk_write, disk_write_max (bytes per second)."""
+    columns = {
+        "cpu_util_mean": "cpu",
+        "io_wait_mean": "io_wait",
+        "disk_write_bytes_per_second_mean": "disk_write",
+        "disk_write_bytes_per_second_max": "disk_write_max",
+    }
+    if frame.host.empty:
+        return pd.DataFrame(np.nan, index=frame.gpu.index, columns=list(columns.values()))
+    keyed = frame.host.set_index(["node", "ts", "interval_seconds"])[list(columns)].rename(columns=columns)
+    return at_rows(frame.gpu, keyed[~keyed.index.duplicated()])
+
+
+def at_rows(gpu: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """`table` (by node, ts, interval) at each GPU row; a minute without its own minute takes the hour around it."""
+    exact = pd.MultiIndex.from_arrays([gpu["node"], gpu["ts"], gpu["interval_seconds"]])
+    hour = pd.MultiIndex.from_arrays([gpu["node"], np.ceil(gpu["ts"] / HOUR) * HOUR, pd.Series(HOUR, index=gpu.index)])
+    found = table.reindex(exact).set_axis(gpu.index)
+    missing = found.isna().all(axis=1)
+    if missing.any():
+        found[missing] = table.reindex(hour).set_axis(gpu.index)[missing]
+    return found

@@ -1,0 +1,1 @@
+"""When a workload changes what it does."""

@@ -1,0 +1,123 @@
+"""Habits of the whole program: choosing columns, copying, exporting, and remembering all that between two runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+
+from ..advisor.core.timestamps import rfc3339
+from ..rules.base.sanitize import clean
+from .data.background_jobs import Jobs
+from .data.export import KINDS, markdown, path_of, render, sheets_of, tabbed
+from .data.preferences import Memory
+from .screens.base_page import Page
+from .screens.dialogs.column_picker import Columns
+from .screens.dialogs.input_dialog import Entry
+from .state import State
+from .svg import plain_svg
+from .widgets.table import ItemTable
+
+
+class HabitsApp(App[None]):
+    """`memory`: what an earlier run chose. The program below it gives `state`, `source` and `jobs`."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "copy", "Copy the line", show=False),
+        Binding("Y", "copy_all", "Copy the page", show=False),
+        Binding("e", "export", "Export", show=False),
+    ]
+    state: State
+    source: str
+    jobs: Jobs
+
+    def __init__(self, memory: Memory, forced: bool) -> None:
+        """`forced`: the theme is not for choosing, so that the one remembered stays so."""
+        super().__init__()
+        self._tables, self._theme = dict(memory.tables), memory.theme if forced else None
+
+    @property
+    def memory(self) -> Memory:
+        """What is to be remembered."""
+        window = self.state.window
+        # A window of certain days is of those days: it is not what somebody wants to see next week.
+        seconds = window.seconds if window.until is None else None
+        return Memory(self._theme or self.theme, seconds, self.current_mode, self._tables)
+
+    # Columns and order
+
+    def on_item_table_arranged(self, message: ItemTable.Arranged) -> None:
+        """A table that comes up gets what was chosen of it; what is chosen is kept."""
+        table, page = message.table, message.table.screen
+        if not isinstance(page, Page):
+            return
+        name = f"{page.NAME}.{table.id}"
+        if not message.first:
+            self._tables[name] = table.arrangement
+        elif name in self._tables:
+            table.restore(self._tables[name])
+
+    def on_item_table_columns_wanted(self, message: ItemTable.ColumnsWanted) -> None:
+        table = message.table
+
+        def chosen(titles: tuple[str, ...] | None) -> None:
+            if titles is not None:
+                table.restore(replace(table.arrangement, columns=titles))
+                table.post_message(ItemTable.Arranged(table))
+
+        self.push_screen(Columns(table.titles, table.arrangement.columns), chosen)
+
+    # Copying and exporting
+
+    def action_copy(self) -> None:
+        """The chosen line of the table that has the keys; elsewhere the page."""
+        table = self.screen.focused
+        if isinstance(table, ItemTable) and table.item is not None:
+            self._copy(tabbed(table.line()), "The line")
+        else:
+            self.action_copy_all()
+
+    def action_copy_all(self) -> None:
+        if isinstance(self.screen, Page):
+            self._copy(markdown(sheets_of(self.screen), self._about()), "The page, as Markdown,")
+
+    def _copy(self, text: str, what: str) -> None:
+        self.copy_to_clipboard(text)
+        self.notify(f"{what} was handed to the terminal's clipboard ({len(text):,} characters).", markup=False)
+
+    def action_export(self) -> None:
+        page = self.screen
+        if not isinstance(page, Page):
+            return
+        # What is on the screen now, before the question for a name covers it.
+        sheets, about, svg = sheets_of(page), self._about(), self.export_screenshot(title=self.TITLE)
+        table = page.focused
+        focused = table.sheet("") if isinstance(table, ItemTable) else None
+
+        def named(path: Path | None) -> None:
+            if path is None:
+                return
+
+            def work(tell: Callable[[str], None]) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+                from ..advisor.cli.output import write_whole  # noqa: PLC0415
+
+                kind = path.suffix.casefold()
+                write_whole(path, plain_svg(svg, "skuwise") if kind == ".svg" else render(kind, sheets, about, focused))
+                return lambda: self.notify(f"Written to {clean(path)}.", markup=False)
+
+            self.jobs.start("exporting", work)
+
+        hint = f"a file of a kind it says: {', '.join(KINDS)}; CSV holds the table that has the keys"
+        self.push_screen(Entry("Export what is on the screen", hint, path_of, f"skuwise-{page.NAME}.csv"), named)
+
+    def _about(self) -> dict[str, str]:
+        """What the figures of a page rest on."""
+        loaded, page = self.state.loaded, self.screen
+        told = {"page": page.NAME if isinstance(page, Page) else "", "source": self.source}
+        if loaded is not None:
+            told |= {"window": loaded.window.name, "read": rfc3339(loaded.at), "data_to": rfc3339(loaded.shown.end)}
+        return told

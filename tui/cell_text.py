@@ -1,0 +1,79 @@
+"""Text from outside, fitted into cells of a terminal. Nothing here is ever read as markup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len, set_cell_size
+from textual.content import Content
+
+from ..advisor.core import formatting as words
+from ..rules.base.sanitize import clean
+
+CUT = "…"
+_HEIGHTS = " ▁▂▃▄▅▆▇█"
+_FULL, _PARTS = "█", " ▏▎▍▌▋▊▉"
+
+
+def fit(text: str, width: int, *, right: bool = False) -> str:
+    """`text`, cleaned, exactly `width` cells wide: what is cut ends in a sign."""
+    plain = clean(text)
+    taken = cell_len(plain)
+    if taken > width:
+        return set_cell_size(plain, max(width - 1, 0)) + CUT if width > 0 else ""
+    room = " " * (width - taken)
+    return room + plain if right else plain + room
+
+
+def cost_cell(usd: float | None, gpu_hours: float) -> str:
+    """A cost in at most ten cells: dollars, or GPU-hours with their unit where no price is known."""
+    if usd is not None:
+        return words.usd(usd)
+    if gpu_hours < 1000:
+        return f"{gpu_hours:.0f} GPU-h"
+    return f"{gpu_hours / 1000:.{1 if gpu_hours < 9950 else 0}f}k GPU-h"
+
+
+def fit_middle(text: str, width: int) -> str:
+    """`text`, cleaned, exactly `width` cells wide; a sign stands where its middle was cut, for names differ in their
+    ends."""
+    plain = clean(text)
+    if cell_len(plain) <= width or width < 4:
+        return fit(plain, width)
+    head, tail = (width - 1) // 2, width - 1 - (width - 1) // 2
+    end = plain
+    while cell_len(end) > tail:
+        end = end[max(len(end) - tail, 1) :]
+    return fit(set_cell_size(plain, head) + CUT + end, width)
+
+
+def spark(values: Sequence[float | None], top: float, width: int, rows: int = 1) -> list[str]:
+    """The newest `width` values as bars from 0 to `top`, in eighths of a cell, over so many rows; the newest at the
+    right. A gap is what is missing; zero shows an eighth."""
+    newest = list(values)[-width:] if width > 0 else []
+    heights = [
+        0 if value is None else min(max(round(value / top * rows * 8) if top > 0 else 0, 1), rows * 8)
+        for value in newest
+    ]
+    return [
+        "".join(_HEIGHTS[min(max(height - 8 * below, 0), 8)] for height in heights).rjust(max(width, 0))
+        for below in range(rows - 1, -1, -1)
+    ]
+
+
+def bar(share: float, width: int) -> str:
+    """A bar of `share` (0..1) of `width` cells, in eighths of a cell. What is above zero shows at least one eighth."""
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    if share > 0:
+        eighths = max(eighths, 1)
+    whole, rest = divmod(eighths, 8)
+    return (_FULL * whole + (_PARTS[rest] if rest else "")).ljust(width)
+
+
+def line(text: object, style: str = "") -> Content:
+    """One line of outside text with a style of ours."""
+    return Content.styled(clean(text), style) if style else Content(clean(text))
+
+
+def lines(*parts: Content) -> Content:
+    return Content("\n").join(parts)
