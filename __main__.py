@@ -6,45 +6,46 @@ import argparse
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from . import __version__
 from .rules.base.errors import EXIT_FAILED, SkuwiseError
 from .rules.base.last_resort import explained
 from .rules.base.streams import OutputError, discard, own_streams
 
-# name -> (module that brings it, extra of the installation it needs, one line of help)
-COMMANDS: dict[str, tuple[str, str, str]] = {
-    "agent": ("skuwise.agent.commands", "", "sample this node's GPUs, links and host into SQLite"),
-    "advise": (
-        "skuwise.advisor.cli.commands",
-        "advisor",
-        "say what each workload is, what is wasted, and what to move",
-    ),
-    "explain": (
-        "skuwise.advisor.cli.commands",
-        "advisor",
-        "one workload, finding or recommendation with all its evidence",
-    ),
-    "doctor": (
-        "skuwise.advisor.cli.commands",
-        "advisor",
-        "what a source can tell, what is missing, and the line to add",
-    ),
-    "slurm": ("skuwise.agent.slurm_jobs.command", "", "import the names, owners and times of Slurm's jobs"),
-    "tui": ("skuwise.tui.commands", "tui", "see the fleet, understand one workload, decide, in a terminal"),
-    "skus": ("skuwise.advisor.cli.commands", "", "the catalog of GPUs, nodes and prices"),
-    "prices": ("skuwise.advisor.cli.commands", "advisor", "a price file from an export of what was really charged"),
-    "rules": ("skuwise.rules.commands", "", "list or check the rules and thresholds"),
-    "ledger": ("skuwise.advisor.cli.commands", "advisor", "what was recommended, and what was decided on it"),
-    "report": ("skuwise.advisor.cli.commands", "advisor", "the weekly report: one mail for each team, shown or sent"),
-    "serve": ("skuwise.advisor.cli.commands", "advisor", "reports, snapshots and cache on a schedule, without systemd"),
-    "merge": ("skuwise.advisor.cli.commands", "advisor", "the advice of several shards into one"),
-    "simulate": ("skuwise.advisor.cli.commands", "advisor", "make a labelled fleet, for trying and testing"),
-    "demo": ("skuwise.advisor.cli.commands", "advisor", "the whole way on this machine, no GPU needed"),
+
+class Command(NamedTuple):
+    """One command: the module whose `configure` gives a parser its options and its `run`, the extra of the installation
+    that it needs ("": none), and one line of help."""
+
+    module: str
+    extra: str
+    text: str
+
+
+_CLI = "skuwise.advisor.cli"
+
+# Every command, in the order of the help. A new one is its own file and one line here.
+COMMANDS: Mapping[str, Command] = {
+    "agent": Command("skuwise.agent.commands", "", "sample this node's GPUs, links and host into SQLite"),
+    "advise": Command(f"{_CLI}.advise", "advisor", "say what each workload is, what is wasted, and what to move"),
+    "explain": Command(f"{_CLI}.explain", "advisor", "one workload, finding or recommendation with all its evidence"),
+    "doctor": Command(f"{_CLI}.doctor", "advisor", "what a source can tell, what is missing, and the line to add"),
+    "slurm": Command("skuwise.agent.slurm_jobs.command", "", "import the names, owners and times of Slurm's jobs"),
+    "tui": Command("skuwise.tui.commands", "tui", "see the fleet, understand one workload, decide, in a terminal"),
+    "skus": Command(f"{_CLI}.skus", "", "the catalog of GPUs, nodes and prices"),
+    "prices": Command(f"{_CLI}.prices", "advisor", "a price file from an export of what was really charged"),
+    "rules": Command("skuwise.rules.commands", "", "list or check the rules and thresholds"),
+    "ledger": Command(f"{_CLI}.ledger", "advisor", "what was recommended, and what was decided on it"),
+    "report": Command(f"{_CLI}.report", "advisor", "the weekly report: one mail for each team, shown or sent"),
+    "serve": Command(f"{_CLI}.serve", "advisor", "reports, snapshots and cache on a schedule, without systemd"),
+    "merge": Command(f"{_CLI}.merge", "advisor", "the advice of several shards into one"),
+    "simulate": Command(f"{_CLI}.simulate", "advisor", "make a labelled fleet, for trying and testing"),
+    "demo": Command(f"{_CLI}.demo", "advisor", "the whole way on this machine, no GPU needed"),
 }
 
 
-def _help(commands: Mapping[str, tuple[str, str, str]]) -> str:
+def _help(commands: Mapping[str, Command]) -> str:
     lines = [
         "usage: skuwise [--version] [--debug] COMMAND ...",
         "",
@@ -56,7 +57,7 @@ def _help(commands: Mapping[str, tuple[str, str, str]]) -> str:
     return "\n".join([*lines, "", "skuwise COMMAND --help tells all about one of them."])
 
 
-def main(argv: Sequence[str] | None = None, commands: Mapping[str, tuple[str, str, str]] = COMMANDS) -> int:
+def main(argv: Sequence[str] | None = None, commands: Mapping[str, Command] = COMMANDS) -> int:
     """Run one command of `commands` (a self-contained build has fewer).
 
     Returns its exit status: 0 done, 1 failed, 2 wrong usage, 3 nothing to work on.
@@ -93,7 +94,7 @@ def main(argv: Sequence[str] | None = None, commands: Mapping[str, tuple[str, st
     return status
 
 
-def _run(arguments: list[str], commands: Mapping[str, tuple[str, str, str]]) -> int:
+def _run(arguments: list[str], commands: Mapping[str, Command]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_help(commands))  # noqa: T201
         return 0 if arguments else 2
@@ -108,7 +109,7 @@ def _shown(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
-def _dispatch(command: str, arguments: list[str], commands: Mapping[str, tuple[str, str, str]]) -> int:
+def _dispatch(command: str, arguments: list[str], commands: Mapping[str, Command]) -> int:
     if command not in commands:
         print(f"skuwise: there is no command {command!r}. skuwise --help lists them.", file=sys.stderr)  # noqa: T201
         return 2
@@ -117,7 +118,7 @@ def _dispatch(command: str, arguments: list[str], commands: Mapping[str, tuple[s
     try:
         module = importlib.import_module(module_name)
         parser = argparse.ArgumentParser(prog=f"skuwise {command}", description=text, epilog=needs)
-        module.configure(command, parser)
+        module.configure(parser)
         options = parser.parse_args(arguments)
         return int(options.run(options))
     except ModuleNotFoundError as error:

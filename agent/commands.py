@@ -22,9 +22,8 @@ _NO_SETTINGS = frozenset({"run", "format", "pause_for", "impact", "work", "work_
 _SNAPSHOT = "a consistent copy of the database, live or stopped"
 
 
-def configure(command: str, parser: argparse.ArgumentParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
     """Add the agent's subcommands to `parser`."""
-    del command
     subcommands = parser.add_subparsers(
         required=True, metavar="run|once|doctor|pause|resume|status|snapshot|install|uninstall"
     )

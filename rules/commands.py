@@ -31,9 +31,8 @@ from .policy.teams import load_teams
 from .policy.thresholds import Threshold, WasteRule, load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules
 
 
-def configure(command: str, parser: argparse.ArgumentParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
     """Add the subcommands of ``skuwise rules``."""
-    assert command == "rules"
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="every threshold with its unit, resolution, reason and origin")
     listing.add_argument("--format", choices=("table", "json"), default="table")

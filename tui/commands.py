@@ -12,9 +12,9 @@ from ..rules.base.errors import EXIT_DONE, UsageError
 from ..rules.base.sanitize import clean
 
 
-def configure(command: str, parser: argparse.ArgumentParser) -> None:  # noqa: ARG001 - one command only
+def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options of ``skuwise tui``."""
-    from ..advisor.cli.commands import add_ledger  # noqa: PLC0415
+    from ..advisor.cli.options import add_ledger  # noqa: PLC0415
     from ..advisor.cli.price_options import add_prices  # noqa: PLC0415
     from ..advisor.telemetry.source import add_source_choice  # noqa: PLC0415
 

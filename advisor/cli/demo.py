@@ -22,7 +22,7 @@ OWN_GPUS_SECONDS = 5
 _HOUR = 3600
 
 
-def configure_demo(parser: argparse.ArgumentParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the demo's options."""
     parser.add_argument(
         "--dir", type=Path, metavar="DIR", help="where to put the files (default: a new temporary folder)"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...rules.base.errors import EXIT_DONE, NothingToDo
 from ..telemetry.source import Databases, Source, source_of
-from .commands import add_source
+from .options import add_source
 from .output import WIDTH_OF_A_PIPE, say, write_stdout
 from .price_options import said_prices
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..rulebook import Rulebook
 
 
-def configure_doctor(parser: argparse.ArgumentParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options of doctor."""
     add_source(parser)
     parser.add_argument("--format", choices=("table", "json"), default="table", help="what to print (default: table)")

@@ -14,7 +14,7 @@ from ..advise import read_and_advise
 from ..core.advice_types import Advice, Finding, Owner, Recommendation, WorkloadVerdict
 from ..telemetry.source import source_of
 from ..views.subjects import _LISTED, Subject, find, recommended, runs_of, workload_of
-from .commands import add_ledger, add_source, ledger_beside
+from .options import add_ledger, add_source, ledger_beside
 from .output import WIDTH_OF_A_PIPE, say, write_stdout, write_whole
 from .price_options import said_prices
 from .skus_compare import asked_gpu
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _TEXT_WIDTH_MAX = 100
 
 
-def configure_explain(parser: argparse.ArgumentParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options of explain."""
     add_source(parser)
     parser.add_argument(

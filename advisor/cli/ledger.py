@@ -31,7 +31,7 @@ _TYPED_MAX = 2000
 _WIDTH = 120
 
 
-def configure_ledger(parser: argparse.ArgumentParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the actions of ``skuwise ledger``."""
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     listing = _action(actions, "list", "what was recommended, its state, and who decided what, when and why")

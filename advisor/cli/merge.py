@@ -12,7 +12,7 @@ from ..shards.advice_parser import Allowance, read_advice
 from ..shards.merge import merge
 
 
-def configure_merge(parser: argparse.ArgumentParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("advice", nargs="+", type=Path, metavar="ADVICE.json", help="what advise --format json wrote")
     parser.add_argument("--format", choices=FORMATS, default="json", help="what to print (default: json)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to stdout, all or nothing")
@@ -21,7 +21,7 @@ def configure_merge(parser: argparse.ArgumentParser) -> None:
 
 def run_merge(options: argparse.Namespace) -> int:
     """Read all, join, print."""
-    from .commands import print_advice  # noqa: PLC0415
+    from .output import print_advice  # noqa: PLC0415
 
     advice, allowance = {}, Allowance()
     for path in options.advice:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
 
 from ...rules.base.errors import SkuwiseError
 from ...rules.base.sanitize import ESCAPED
+from ..core.advice_types import Advice
+from ..render import render
 
 WIDTH_OF_A_PIPE = 120
 
@@ -67,3 +71,15 @@ def write_whole(path: Path, text: str, *, into_devices: bool = True) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def print_advice(advice: Advice, options: argparse.Namespace) -> None:
+    """The advice in `options.format`, to the file `options.output` or to stdout."""
+    terminal = options.output is None and sys.stdout.isatty()
+    width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
+    text = render(advice, options.format, width=width, color=terminal and not os.environ.get("NO_COLOR"))
+    if options.output is None:
+        write_stdout(text)
+    else:
+        write_whole(options.output, text)
+        say(f"written to {options.output}")

@@ -25,7 +25,7 @@ SCHEMA = "skuwise.prices/1"
 _SERVICES = 5  # of what is no GPU node, so many are named
 
 
-def configure_prices(parser: argparse.ArgumentParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the actions of ``skuwise prices``."""
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     about = "prices from an export of charges: FOCUS 1.x, or AWS' cost and usage report (CSV, or CSV in gzip)"

@@ -24,12 +24,12 @@ from ..report.run import Job
 from ..report.send import Time, send
 from ..report.weeks import NotOverError, Week, reported_week
 from ..telemetry.source import Source, add_source_choice, source_of
-from .commands import add_ledger, ledger_beside
+from .options import add_ledger, ledger_beside
 from .output import cores, say, write_stdout, write_whole
 from .price_options import add_prices, said_prices
 
 
-def configure_report(parser: argparse.ArgumentParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options of ``skuwise report``."""
     add_source_choice(parser, required=False)
     what = parser.add_mutually_exclusive_group(required=True)

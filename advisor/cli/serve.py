@@ -219,7 +219,7 @@ class Children:
                 child.kill()
 
 
-def configure_serve(parser: argparse.ArgumentParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
     """``skuwise serve`` takes everything from the settings."""
     parser.set_defaults(run=run_serve)
 

@@ -15,7 +15,7 @@ from ..simulate.scenarios.catalog import SCENARIOS
 from ..simulate.simulator import MINUTES_SECONDS, SimulationReport, simulate
 
 
-def configure_simulate(parser: argparse.ArgumentParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``skuwise simulate``; sets ``run``."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     width = max(map(len, SCENARIOS))

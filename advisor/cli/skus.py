@@ -25,7 +25,7 @@ _UNKNOWN = "unknown"
 _SHOWN = ("fp16", "fp8")
 
 
-def configure_skus(parser: argparse.ArgumentParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
     """Add ``list`` and ``show``, and those that other modules bring (``compare``, ``plan``)."""
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="GPUs, nodes and list prices")

@@ -25,9 +25,8 @@ _DEFAULT_SINCE_SECONDS = 7 * 86400.0
 _OVERLAP_SECONDS = 3600.0
 
 
-def configure(command: str, parser: argparse.ArgumentParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
     """Add the subcommands of ``skuwise slurm`` to `parser`."""
-    del command
     subcommands = parser.add_subparsers(required=True, metavar="import")
     text = "names, users, partitions, states and exact times of Slurm's jobs, from sacct or slurmrestd"
     own = subcommands.add_parser("import", help=text, description=f"Import {text}.")

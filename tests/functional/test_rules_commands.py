@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.cli.skus import configure_skus
+from skuwise.advisor.cli.skus import configure
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.fabric_premium import twins_without_fabric
 from skuwise.rules.catalog.loader import load_catalog
@@ -26,7 +26,7 @@ def skuwise(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPro
 
 def skus(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     parser = argparse.ArgumentParser()
-    configure_skus(parser)
+    configure(parser)
     options = parser.parse_args(arguments)
     assert options.run(options) == 0
     return capsys.readouterr().out

@@ -5,7 +5,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from skuwise.advisor.cli.simulate import configure_simulate
+from skuwise.advisor.cli.simulate import configure
 from skuwise.advisor.simulate import SCENARIOS, simulate
 from skuwise.agent.store.reading.reader import open_reader
 from skuwise.agent.store.rollup.rollups import RollupJob
@@ -209,7 +209,7 @@ def test_the_command_makes_a_fleet_and_says_what(tmp_path, capsys):
     import argparse
 
     parser = argparse.ArgumentParser()
-    configure_simulate(parser)
+    configure(parser)
     assert all(name in parser.format_help() for name in SCENARIOS)
     path = tmp_path / "d.db"
     options = parser.parse_args(

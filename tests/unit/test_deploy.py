@@ -29,7 +29,7 @@ Manifest = dict[str, Any]
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    configure("agent", parser)
+    configure(parser)
     return parser.parse_args(arguments)
 
 

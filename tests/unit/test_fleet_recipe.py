@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import re
 import shlex
 from pathlib import Path
 
-from skuwise.advisor.cli.commands import configure
+from skuwise.__main__ import COMMANDS
 from skuwise.advisor.telemetry.source import source_of
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +35,7 @@ def command(unit: str) -> list[str]:
 
 def parsed(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    configure(words[0], parser)
+    importlib.import_module(COMMANDS[words[0]].module).configure(parser)
     return parser.parse_args(words[1:])
 
 

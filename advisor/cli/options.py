@@ -1,0 +1,76 @@
+"""Options that several commands share: which telemetry, which window, which ledger."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...agent.base.durations import parse_duration
+from ...rules.base.errors import UsageError
+from ..core.timestamps import parse_moment
+from ..telemetry.source import add_source_choice
+from .output import say
+from .price_options import add_prices
+
+if TYPE_CHECKING:
+    from ..ledger.sync import Beside
+
+MAX_WINDOW_DAYS = 3650  # hours of ten years; nothing is kept for longer
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """The options that say which telemetry is read, and by which rules and prices it is judged."""
+    add_source_choice(parser)
+    parser.add_argument(
+        "--since", type=_duration, default=14 * 86400.0, metavar="DURATION",
+        help="length of the window, as in 24h or 14d (default: 14d)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--until", type=_moment, metavar="TIME",
+        help="end of the window, RFC 3339 (default: the newest data)",
+    )  # fmt: skip
+    parser.add_argument("--rules", type=Path, metavar="DIR", help="your own rules, laid out like ours, over ours")
+    add_prices(parser)
+
+
+def add_ledger(parser: argparse.ArgumentParser) -> None:
+    """The options that say which ledger of recommendations stands beside the advice."""
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument(
+        "--ledger", type=Path, metavar="PATH",
+        help="what was decided on recommendations (default: the fleet's own in $XDG_STATE_HOME/skuwise/ledgers, where "
+        "that can be used)",
+    )  # fmt: skip
+    choice.add_argument("--no-ledger", action="store_true", help="mark no decisions and note nothing")
+
+
+def ledger_beside(options: argparse.Namespace) -> Beside:
+    """The ledger that `add_ledger`'s options name."""
+    from ..ledger.file.paths import default_path  # noqa: PLC0415
+    from ..ledger.sync import Beside  # noqa: PLC0415
+
+    named = None if options.no_ledger else options.ledger
+    home = None if options.no_ledger or named is not None else default_path(os.environ)
+    return Beside(named, named is not None, say, home)
+
+
+def _duration(text: str) -> float:
+    try:
+        seconds = parse_duration(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if seconds > MAX_WINDOW_DAYS * 86400:
+        raise argparse.ArgumentTypeError(f"{text} is longer than {MAX_WINDOW_DAYS} days. Choose a shorter window.")
+    return seconds
+
+
+def _moment(text: str) -> float:
+    try:
+        moment = parse_moment(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if moment < 0:
+        raise argparse.ArgumentTypeError(f"{text} is before 1970. Choose a later time.")
+    return moment
