@@ -73,7 +73,7 @@ class WeekClock(SteppedClock):
 
 
 class Jobs:
-    """What runs beside the loop, at the times that `service/jobs.py` names, by the injected clock."""
+    """What runs beside the loop, at the times that `service/runtime/jobs.py` names, by the injected clock."""
 
     def __init__(self, db: Path, agent: Agent, clock: WeekClock) -> None:
         self._db, self._agent, self._clock = db, agent, clock

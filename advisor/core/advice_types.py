@@ -215,7 +215,7 @@ class Yardstick:
     `usd_per_month`: what a month costs that the saving is taken off; None: no dollars are claimed. `nodes`: those that
     may fall free, where the recommendation is about nodes. `clock_share`: SM clock over today's; `usd_per_kwh`: of
     energy. `off_hours`: begin and end (UTC hours) of the quiet part of the day. `site_factor`: what moves measured at
-    this site added to the predicted time (moves/site.py).
+    this site added to the predicted time (moves/predict/calibration.py).
     """
 
     usd_per_month: float | None = None

@@ -25,7 +25,7 @@ UNASKED_HOURS = 7 * 24.0
 GONE_SHARE, BACK_SHARE = 0.1, 0.5
 GONE_HOURS = 7 * 24.0
 # Too slow: past the 90th percentile by more than a tenth, over three days. A tenth is what a team notices (risk is
-# reckoned against the same, moves/prediction.py).
+# reckoned against the same, moves/base/prediction.py).
 SLOW_MARGIN = 0.10
 SLOW_HOURS = 72.0
 # One measurement a week is kept, and a mail each Monday finds a new one whatever the hour.

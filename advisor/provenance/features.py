@@ -1,4 +1,4 @@
-"""Where the features of workloads come from (`verdicts/features.py`), which rules of one's own are made of.
+"""Where the features of workloads come from (`verdicts/features/features.py`), which rules of one's own are made of.
 
 A feature is told of every workload that holds GPUs now; `{pick}` (min or max) is the one that the rule looked at.
 """

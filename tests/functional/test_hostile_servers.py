@@ -328,11 +328,11 @@ def test_a_measure_of_far_more_series_than_were_counted_is_left_out_and_the_othe
 _PEAK = """
 import re, sys
 from pathlib import Path
-from skuwise.advisor.telemetry.prometheus.answers import Grid
+from skuwise.advisor.telemetry.prometheus.client.response import Grid
 from skuwise.advisor.telemetry.prometheus import frame  # all that a run has loaded
 from skuwise.advisor.telemetry.prometheus.client import Client
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
-from skuwise.rules.errors import SkuwiseError
+from skuwise.rules.base.errors import SkuwiseError
 from concurrent.futures import ThreadPoolExecutor
 
 client = Client(sys.argv[1], PrometheusSettings(timeout_seconds=60), {})

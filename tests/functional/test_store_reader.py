@@ -60,8 +60,8 @@ def count(path: Path) -> int:
 _COUNT = """
 import sys
 from pathlib import Path
-from skuwise.agent.store.reader import open_reader
-from skuwise.rules.errors import SkuwiseError
+from skuwise.agent.store.reading.reader import open_reader
+from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.rights import bound_by_modes
 
 with bound_by_modes():

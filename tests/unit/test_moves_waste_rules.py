@@ -23,7 +23,7 @@ def source(module: str) -> str:
 
 @pytest.mark.parametrize("rule", sorted(WASTE))
 def test_every_threshold_of_a_rule_is_read_and_none_that_it_lacks(rule):
-    own, shared = source(rule.replace("-", "_")), source("scope")
+    own, shared = source(rule.replace("-", "_")), source("rule_context")
     assert set(WASTE[rule].thresholds) <= set(re.findall(r'"(\w+)"', own + shared))
     assert set(re.findall(r'rule\.value\("(\w+)"\)', own)) <= set(WASTE[rule].thresholds)
 

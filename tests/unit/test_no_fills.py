@@ -13,7 +13,7 @@ ROOT = Path(skuwise.advisor.__file__).parent
 FILLS = re.compile(r"nan_to_num|\.fillna\(|\bor 0(\.0)?\b")
 # File -> what it fills -> why that is no claim. A line that is not listed, or no longer there, fails the test.
 JUSTIFIED: dict[str, dict[str, str]] = {
-    "verdicts/measures.py": {
+    "verdicts/features/utilization.py": {
         'out["seconds"] = gpu["observed_seconds"].fillna(0.0)': "a row without observed time weighs nothing",
         'engine = gpu["gpu_util_mean"].fillna(gpu["sm_active_mean"])': "labels only; claims ask for the engine itself",
         'out["g_max"] = gpu["gpu_util_max"].fillna(gpu["sm_active_max"])': "likewise",
@@ -33,19 +33,19 @@ JUSTIFIED: dict[str, dict[str, str]] = {
         '"i_share": _share_above(compute["util_bins"], level).fillna(':
             "one measurement for another of the same thing",
     },
-    "verdicts/nodes.py": {
+    "verdicts/accounting/nodes.py": {
         'still = seconds.where((own["util_max"].fillna(own["util_mean"]) == 0), 0.0)':
             "a mean of zero says as much as a maximum of zero",
     },
-    "verdicts/mig.py": {
+    "verdicts/workloads/mig.py": {
         '"seconds": np.nan_to_num(gpu["observed_seconds"].to_numpy(float)),  # a row without any was not observed':
             "a row without observed time weighs nothing",
     },
-    "verdicts/kind_shapes.py": {
+    "verdicts/kinds/kind_signals.py": {
         "octaves = _octaves(features) or 0.0": "fills a sentence that is printed only where all it names is known",
         "2**octaves, 2**-octaves, _density(features) or 0.0, _busy_share(features) or 0.0,": "likewise",
     },
-    "verdicts/links.py": {
+    "verdicts/bottlenecks/links.py": {
         "rate = bytes_.max(axis=1, skipna=False).fillna(used * line)": "one measurement for another of the same thing",
         "reach = line.where(~plain, line.fillna(np.inf).clip(upper=rule.tcp_bytes_max))":
             "without a line rate the most that TCP carries bounds it",
@@ -53,38 +53,38 @@ JUSTIFIED: dict[str, dict[str, str]] = {
         '"ethernet": (rate / line).fillna(use).where(plain).clip(upper=1.0), "rdma": use.where(~plain),': "likewise",
         'expected = pd.Series(node.map(count.to_dict()), index=out.index).fillna(0.0)': "a count of ports",
     },
-    "verdicts/soundness.py": {
+    "verdicts/features/soundness.py": {
         'seconds = rows["observed_seconds"].fillna(rows["interval_seconds"]).to_numpy(float)': "hours of a doubt",
         "samples = np.nan_to_num(np.fmax.reduce(counts))  # without a count nothing is called frozen": "no samples",
     },
-    "verdicts/inventory.py": {
+    "verdicts/workloads/inventory.py": {
         'counts = {"node SKU": of_sku or 0, "declared": declared or 0, '
         '"requested": 0 if of_sku or declared else requested}':
             "the largest of several counts of GPUs; one that is not known adds none",
     },
-    "verdicts/occupancy.py": {
+    "verdicts/accounting/gpu_hour_accounting.py": {
         'observed["gpu_hours"] *= observed["node"].map(scale).fillna(1.0)': "a factor for some nodes alone",
     },
-    "verdicts/bottlenecks.py": {
+    "verdicts/bottlenecks/bottlenecks.py": {
         'rival = np.fmax(np.nan_to_num(r["i"]), np.nan_to_num(r["u_n"]))':
             "labels only: an unknown link outweighs nothing; claims ask for links themselves",
     },
-    "verdicts/hysteresis.py": {
+    "verdicts/bottlenecks/hysteresis.py": {
         'seconds = np.nan_to_num(gpu["observed_seconds"].to_numpy(float))[order]': "a row not observed has no length",
     },
-    "verdicts/workloads.py": {
+    "verdicts/workloads/attribution.py": {
         "return begin, stop, np.minimum(np.nan_to_num(observed), stop - begin)": "a row not observed weighs nothing",
     },
-    "moves/repack.py": {
+    "moves/kinds/repack.py": {
         "order = sorted(held, key=lambda gpu: (sum(one.compute or 0 for one in held[gpu]), gpu))":
             "every profile is known here: of one that is not, nothing is packed",
         "for one in sorted(keep[gpu], key=lambda part: (-(part.memory or 0), part.gpu_uuid)):": "likewise",
         "return [(one.compute or 0, one.memory or 0) for one in instances]": "likewise",
     },
-    "moves/price_book.py": {
+    "moves/base/price_book.py": {
         'until = int((price.committed_until or "0").replace("-", "")[:8] or 0)': "an order of prices",
     },
-    "advice.py": {
+    "pipeline.py": {
         "total += f.cost_usd or 0.0": "waste of nodes without a price is in no dollar figure, and a note names them",
         "links.setdefault(node, {})[f.rule] = (f.cost_usd or 0.0) / f.gpu_hours": "likewise",
         "cost = f.cost_usd or 0.0": "likewise",
@@ -93,7 +93,7 @@ JUSTIFIED: dict[str, dict[str, str]] = {
 
 
 def test_every_number_that_stands_for_a_missing_one_is_listed_with_its_reason() -> None:
-    files = [*(ROOT / "verdicts").rglob("*.py"), *(ROOT / "moves").rglob("*.py"), ROOT / "advice.py"]
+    files = [*(ROOT / "verdicts").rglob("*.py"), *(ROOT / "moves").rglob("*.py"), ROOT / "pipeline.py"]
     found: Counter[tuple[str, str]] = Counter()
     for file in files:
         for line in file.read_text().splitlines():

@@ -93,8 +93,8 @@ _FULL_DISK = """
 import resource, sys
 from pathlib import Path
 import numpy as np
-from skuwise.advisor.telemetry.prometheus.answers import Answer, Grid
-from skuwise.advisor.telemetry.prometheus.cache import Cache
+from skuwise.advisor.telemetry.prometheus.client.response import Answer, Grid
+from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 
 grid, folder = Grid(3600.0, 4 * 3600.0, 3600.0), Path(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))

@@ -13,7 +13,7 @@ from .series import Floats, Grid
 from .spans import BUSY_USE, STEP, runs
 
 # A process that ends gives its memory back: where a GPU's memory was at the level of nobody for longer than restarts
-# take (`verdicts/workloads.py` gives named work as long), what comes later is another workload.
+# take (`verdicts/workloads/attribution.py` gives named work as long), what comes later is another workload.
 RESTART_SECONDS = 900.0
 SAME_LEVEL, SAME_TURN, SAME_USE, SAME_POWER = 0.02, 0.01, 0.1, 0.1
 # Work by fits and starts on one GPU, busy for less than this share of its time, is one person's, who starts a kernel
