@@ -12,8 +12,8 @@ Scalar = str | int | float | bool | None
 class CodedText:
     """One statement of the advice. Programs decide by `code` and `fields`, never by `text`, which may be reworded.
 
-    `code`: lower-case words joined by hyphens, one for each kind of statement. `fields`: the values that the text names,
-    in base units, unformatted. `text`: the sentence that people read.
+    `code`: lower-case words joined by hyphens, one for each kind of statement. `fields`: the values that the text
+    names, in base units, unformatted. `text`: the sentence that people read.
     """
 
     code: str

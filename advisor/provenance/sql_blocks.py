@@ -1,10 +1,10 @@
 """The blocks that queries are made of: named parts of a WITH clause, each with the blocks it stands on.
 
-They stand in ``sql/*.sql`` and say in SQL what the advisor does with telemetry: `telemetry/resolution.py` and
-`verdicts/workloads/attribution.py`, `measures.py`, `nodes.py`, `features.py`. Names in braces are values of a `Subject`, or come
-from here. Two things they leave out: the newest minute, which the advisor takes from samples before it is rolled up,
-and what is not believed for another reason than counters at zero beside a busy engine (`verdicts/features/soundness.py`), with a
-GPU's own level at rest where it lies above the table's.
+They stand in ``sql/*.sql`` and say in SQL what the advisor does with telemetry: `telemetry/resolution.py` and, of
+`verdicts`, `workloads/attribution.py`, `features/utilization.py`, `accounting/nodes.py` and `features/features.py`.
+Names in braces are values of a `Subject`, or come from here. Two things they leave out: the newest minute, which the
+advisor takes from samples before it is rolled up, and what is not believed for another reason than counters at zero
+beside a busy engine (`verdicts/features/soundness.py`), with a GPU's own level at rest where it lies above the table's.
 """
 
 from __future__ import annotations
