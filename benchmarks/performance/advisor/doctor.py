@@ -1,6 +1,6 @@
 """How long ``skuwise doctor --prometheus`` takes on a server that scraped a fleet through exporters, and what it asks.
 
-Fills a real engine as benchmarks/performance/advisor/prometheus_fleet.py does, with kube-state-metrics' capacity of
+Fills a real engine as `prometheus_fleet` does, with kube-state-metrics' capacity of
 each node beside, and runs the command a few times: the first run finds the engine cold.
 
     python -m skuwise.benchmarks.performance.advisor.doctor --engine prometheus --nodes 100 --days 7
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from skuwise.benchmarks import fleet  # pyright: ignore[reportMissingImports] - not in the wheel
+from . import prometheus_fleet as fleet
 
 
 def main() -> None:
