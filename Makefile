@@ -20,7 +20,7 @@ MUTATIONS ?= 100000
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fuzz test test-all properties lint types contracts check bench accuracy evaluate model move-model picture mails removals screens build lock format clean standalone image sbom
+.PHONY: help setup demo fuzz test test-all properties lint types contracts check bench accuracy evaluate model move-model golden picture mails removals screens build lock format clean standalone image sbom
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -88,6 +88,9 @@ model: setup ## fit the weights of kinds anew from simulated fleets (some ten mi
 
 move-model: setup ## calibrate predicted moves anew on benchmarks/fit/sku_pairs.csv: rules/move_model.yaml
 	$(BIN)/python -m skuwise.benchmarks.fit.move_model
+
+golden: setup ## write the golden files of the tests anew: look at the difference before committing
+	RENEW_GOLDEN=1 $(BIN)/python -m pytest tests/unit/test_render_formats.py tests/functional/test_tui_screens.py
 
 picture: setup ## draw the pictures of the documentation anew
 	$(BIN)/python docs/tools/picture.py
