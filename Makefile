@@ -93,6 +93,7 @@ golden: setup ## write the golden files of the tests anew: look at the differenc
 	RENEW_GOLDEN=1 $(BIN)/python -m pytest tests/unit/test_render_formats.py tests/functional/test_tui_screens.py
 
 picture: setup ## draw the pictures of the documentation anew
+	$(BIN)/python docs/tools/rooms.py
 	$(BIN)/python docs/tools/picture.py
 	$(BIN)/python docs/tools/rooflines.py
 
