@@ -58,3 +58,14 @@ def test_every_test_that_stands_for_an_attack_exists() -> None:
     files = list((ROOT / "tests").rglob("test_*.py"))
     there = {path.stem for path in files}.union(*(re.findall(r"def (test_\w+)", path.read_text()) for path in files))
     assert len(told) > 40 and told <= there, told - there
+
+
+@pytest.mark.parametrize("page", [one for one in PAGES if one.name != "CHANGELOG.md"], ids=lambda page: page.name)
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    """`name.py` is some file's name; a path with a folder of ours begins at the root, or ends so in some room."""
+    tops = ("agent", "advisor", "tui", "rules", "tests", "benchmarks", "deploy", "systemd", "docs")
+    files = [f for top in tops for f in (ROOT / top).rglob("*") if "__pycache__" not in f.parts]
+    paths = [f"/{f.relative_to(ROOT)}" for f in files]
+    named = re.findall(r"`([A-Za-z_][\w./-]*)`", page.read_text())
+    ours = [n for n in named if n.endswith((".py", ".sql")) or ("/" in n and n.split("/")[0] in tops)]
+    assert [n for n in ours if not any(p.endswith((f"/{n.rstrip('/')}", f"/{n}.py")) for p in paths)] == []
