@@ -62,40 +62,8 @@ class ItemTable(ScrollView, can_focus=True):
 
     cursor: reactive[int] = reactive(0)
 
-    class Moved(Message):
-        def __init__(self, table: ItemTable, item: Any) -> None:  # noqa: ANN401 - of whatever the table holds
-            super().__init__()
-            self.table, self.item = table, item
-
-        @property
-        def control(self) -> ItemTable:
-            return self.table
-
-        def can_replace(self, message: Message) -> bool:
-            return isinstance(message, ItemTable.Moved) and message.table is self.table
-
-    class Opened(Message):
-        def __init__(self, table: ItemTable, item: Any) -> None:  # noqa: ANN401
-            super().__init__()
-            self.table, self.item = table, item
-
-        @property
-        def control(self) -> ItemTable:
-            return self.table
-
-    class Arranged(Message):
-        """Somebody chose its columns or its order. `first`: the table has come up and nobody has chosen yet."""
-
-        def __init__(self, table: ItemTable, first: bool = False) -> None:
-            super().__init__()
-            self.table, self.first = table, first
-
-        @property
-        def control(self) -> ItemTable:
-            return self.table
-
-    class ColumnsWanted(Message):
-        """Somebody wants to choose the columns."""
+    class _Said(Message):
+        """`table`: the one that says it."""
 
         def __init__(self, table: ItemTable) -> None:
             super().__init__()
@@ -104,6 +72,29 @@ class ItemTable(ScrollView, can_focus=True):
         @property
         def control(self) -> ItemTable:
             return self.table
+
+    class Moved(_Said):
+        def __init__(self, table: ItemTable, item: Any) -> None:  # noqa: ANN401 - of whatever the table holds
+            super().__init__(table)
+            self.item = item
+
+        def can_replace(self, message: Message) -> bool:
+            return isinstance(message, ItemTable.Moved) and message.table is self.table
+
+    class Opened(_Said):
+        def __init__(self, table: ItemTable, item: Any) -> None:  # noqa: ANN401
+            super().__init__(table)
+            self.item = item
+
+    class Arranged(_Said):
+        """Somebody chose its columns or its order. `first`: the table has come up and nobody has chosen yet."""
+
+        def __init__(self, table: ItemTable, first: bool = False) -> None:
+            super().__init__(table)
+            self.first = first
+
+    class ColumnsWanted(_Said):
+        """Somebody wants to choose the columns."""
 
     def __init__(
         self,

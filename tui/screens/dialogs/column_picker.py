@@ -18,20 +18,13 @@ class Columns(ModalScreen[tuple[str, ...]]):
     """Gives the titles chosen. The first column always stands, and is not asked about."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f", "take", "Take them")]
-    DEFAULT_CSS = """
-    Columns { align: center middle; }
-    Columns > Vertical { width: 44; max-width: 100%; height: auto; max-height: 100%; border: round $primary;
-        border-title-color: $primary; background: $surface; padding: 0 1; }
-    Columns SelectionList { height: auto; max-height: 16; border: none; background: $surface; }
-    Columns Static { height: auto; }
-    """
 
     def __init__(self, titles: tuple[str, ...], chosen: tuple[str, ...]) -> None:
         super().__init__()
         self._titles, self._shown = titles, chosen
 
     def compose(self) -> ComposeResult:
-        with Vertical() as panel:
+        with Vertical(classes="window small") as panel:
             panel.border_title = "Columns"
             yield SelectionList[str](*(Selection(one, one, one in self._shown) for one in self._titles[1:]))
             yield Static(line("space chooses, escape takes them", "$foreground-muted"))

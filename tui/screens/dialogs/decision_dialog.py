@@ -37,13 +37,6 @@ class Asking(ModalScreen[Answer | None]):
     """Gives the answer, or None where somebody thought better of it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Leave it")]
-    DEFAULT_CSS = """
-    Asking { align: center middle; }
-    Asking > Vertical { width: 70; max-width: 100%; height: auto; border: round $primary; background: $surface;
-        padding: 1 2; }
-    Asking Static { height: auto; }
-    Asking .wrong { color: $error; }
-    """
 
     def __init__(self, act: Verb, what: str, now: float) -> None:
         """`what`: the recommendation in words; `now`: Unix seconds."""
@@ -52,7 +45,7 @@ class Asking(ModalScreen[Answer | None]):
         self._what, self._now = what, now
 
     def compose(self) -> ComposeResult:
-        with Vertical():
+        with Vertical(classes="window question"):
             yield Static(line(_TITLES[self._act], "bold"))
             yield Static(line(self._what))
             if self._act == "snoozed":

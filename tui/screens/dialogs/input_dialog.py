@@ -24,20 +24,13 @@ class Entry(ModalScreen[Value | None], Generic[Value]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Leave it")]
-    DEFAULT_CSS = """
-    Entry { align: center middle; }
-    Entry > Vertical { width: 70; max-width: 100%; height: auto; border: round $primary; background: $surface;
-        padding: 1 2; }
-    Entry Static { height: auto; }
-    Entry .wrong { color: $error; }
-    """
 
     def __init__(self, title: str, hint: str, parse: Callable[[str], Value], text: str = "") -> None:
         super().__init__()
         self._title, self._hint, self._parse, self._text = title, hint, parse, text
 
     def compose(self) -> ComposeResult:
-        with Vertical():
+        with Vertical(classes="window question"):
             yield Static(line(self._title, "bold"))
             yield Static(line(self._hint, "$foreground-muted"))
             yield Input(self._text, max_length=2000)

@@ -19,18 +19,13 @@ class Choosing(ModalScreen[Any]):
     """Gives the item, or None where somebody thought better of it. `what`: the items' name in the plural."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave it")]
-    DEFAULT_CSS = """
-    Choosing { align: center middle; }
-    Choosing > Vertical { width: 100; max-width: 100%; height: 1fr; margin: 1 2; border: round $primary;
-        border-title-color: $primary; background: $surface; padding: 0 1; }
-    """
 
     def __init__(self, title: str, table: ItemTable, items: Sequence[Any], what: str) -> None:
         super().__init__()
         self._title, self._table, self._items, self._what = title, table, items, what
 
     def compose(self) -> ComposeResult:
-        with Vertical() as panel:
+        with Vertical(classes="window list") as panel:
             panel.border_title = self._title
             yield Finder(self._table, self._what)
         yield KeyLine()

@@ -19,19 +19,13 @@ from ...widgets.side_by_side import Beside
 
 class Comparing(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,v", "dismiss", "Close", key_display="esc")]
-    DEFAULT_CSS = """
-    Comparing { align: center middle; }
-    Comparing > VerticalScroll { width: 104; max-width: 100%; height: 1fr; margin: 1 2; border: round $primary;
-        border-title-color: $primary; background: $surface; padding: 0 1; }
-    Comparing Static { height: auto; }
-    """
 
     def __init__(self, told: Compared) -> None:
         super().__init__()
         self._told = told
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll() as scroll:
+        with VerticalScroll(classes="window") as scroll:
             scroll.border_title = "Beside each other"
             yield Beside()
             yield Static(self._times())

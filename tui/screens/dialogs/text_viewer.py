@@ -21,19 +21,13 @@ class Reading(ModalScreen[None]):
     """`text` gives the text for a width in cells; it may hold what came from outside."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "dismiss", "Close", key_display="esc")]
-    DEFAULT_CSS = """
-    Reading { align: center middle; }
-    Reading > VerticalScroll { width: 104; max-width: 100%; height: 1fr; margin: 1 2; border: round $primary;
-        border-title-color: $primary; background: $surface; padding: 0 1; }
-    Reading Static { height: auto; }
-    """
 
     def __init__(self, title: str, text: Callable[[int], Content]) -> None:
         super().__init__()
         self._title, self._text = title, text
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll() as scroll:
+        with VerticalScroll(classes="window") as scroll:
             scroll.border_title = Content(self._title)
             yield Static()
         yield KeyLine()
