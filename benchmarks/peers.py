@@ -70,7 +70,7 @@ def ours(*, gpus_alone: bool) -> Callable[[], object]:
     clock = SystemClock()
     agent = assemble(config, os.environ, clock.now)
     if gpus_alone:
-        return lambda: agent.driver.read(clock.now())
+        return lambda: agent.drivers.guards[0].read(clock.now())
     opened = Opened(config.db, config.limits, lambda: clock.now().wall_seconds)
     recorder = Recorder(
         opened.writer,

@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..model import Absence, Capability, Instant, Probe, Reading
+from ..model import Capability, Instant, Probe, Reading
+from .base import GAPS, AbsenceSet, Fault, SourceSpec, table_of
 from .counters import CounterRate, Gap
 from .sysfs_file import KeptFile
 
@@ -28,17 +29,13 @@ _METRICS: Mapping[str, str] = {
     "mem_used_bytes": "/proc/meminfo",
     **dict.fromkeys(_DISK_METRICS, "/proc/diskstats"),
 }
-_REASONS: Mapping[str, tuple[str, str]] = {
-    "not-readable": (
-        "The file cannot be read or does not say it.",
-        "Give the agent the host's procfs (--path.procfs).",
-    ),
-    "no-disk": ("No physical disk is seen here.", "Nothing to do on a diskless node; else check --path.sysfs."),
-    "counter-reset": ("A counter went back.", "Nothing to do: the next interval counts again."),
-    "long-gap": ("The counters were not read for too long.", "Nothing to do: the next interval counts again."),
-    "no-time-passed": ("No CPU time passed between two readings.", "Sample less often."),
-    "first-reading": ("A rate needs two readings.", "Nothing to do: the next interval counts."),
-}
+_PROCFS = "Give the agent the host's procfs (--path.procfs)."
+_FAULTS: Mapping[str, Fault] = table_of(
+    *GAPS.values(),
+    Fault("not-readable", "The file cannot be read or does not say it.", _PROCFS),
+    Fault("no-disk", "No physical disk is seen here.", "Nothing to do on a diskless node; else check --path.sysfs."),
+    Fault("no-time-passed", "No CPU time passed between two readings.", "Sample less often."),
+)
 
 
 class HostSource:
@@ -56,8 +53,7 @@ class HostSource:
         self._cpu = (CounterRate(max_gap_seconds), CounterRate(max_gap_seconds), CounterRate(max_gap_seconds))
         # Sectors read and written by the name of a disk; None for one that is not physical.
         self._disks: dict[bytes, tuple[CounterRate, CounterRate] | None] = {}
-        self._absences: frozenset[Absence] = frozenset()
-        self._known: dict[tuple[str, str], Absence] = {}
+        self._absent = AbsenceSet("host")
 
     def probe(self) -> Probe:
         """What can be read here; also looks anew which disks are physical."""
@@ -69,9 +65,9 @@ class HostSource:
         }
         return Probe(
             capabilities=tuple(
-                Capability(self.name, "host", "", metric, origin, self._absence(metric, reason) if reason else None)
+                Capability(self.name, "host", "", metric, origin, _FAULTS[why].of("host", "", metric) if why else None)
                 for metric, origin in _METRICS.items()
-                for reason in [missing[metric]]
+                for why in [missing[metric]]
             )
         )
 
@@ -86,10 +82,9 @@ class HostSource:
         else:
             host["mem_total_bytes"], host["mem_used_bytes"] = memory
         self._read_disks(now, host, missing)
-        absences = frozenset([self._absence(metric, reason) for metric, reason in missing.items()])
-        if absences != self._absences:
-            self._absences = absences
-        return Reading(host=host, absences=self._absences)
+        for metric, reason in missing.items():
+            self._absent.add("", metric, _FAULTS[reason])
+        return Reading(host=host, absences=self._absent.finish())
 
     def close(self) -> None:
         for file in (self._stat, self._meminfo, self._diskstats):
@@ -184,8 +179,11 @@ class HostSource:
             return "not-readable"
         return None if any(self._rates_of(name) for name, _, _ in lines) else "no-disk"
 
-    def _absence(self, metric: str, reason: str) -> Absence:
-        absence = self._known.get((metric, reason))
-        if absence is None:
-            absence = self._known[(metric, reason)] = Absence("host", "", metric, reason, *_REASONS[reason])
-        return absence
+
+HOST = SourceSpec(
+    name=HostSource.name,
+    metrics=tuple(_METRICS),
+    needs="/proc/stat, /proc/meminfo and /proc/diskstats",
+    remedy=_PROCFS,
+    build=lambda context: HostSource(context.config.procfs, context.config.sysfs, context.config.max_gap_seconds),
+)

@@ -179,7 +179,7 @@ class _Life:
         attendant = Attendant(
             clock,
             self._notifier,
-            agent.driver,
+            agent.drivers,
             opened,
             store=opened.writer,
             server=self._listen(stack),

@@ -12,7 +12,7 @@ from typing import Protocol
 from ...base.clock import SystemClock
 from ...model import Absence
 from ...store.file.migrations import SetAside
-from ..driver.guarded_nvml import GuardedDriver
+from ..driver.gpu_drivers import GpuDrivers
 from .control import ControlServer, Message
 from .notify import Notifier
 
@@ -52,7 +52,7 @@ class Attendant:
         self,
         clock: SystemClock,
         notifier: Notifier,
-        driver: GuardedDriver,
+        drivers: GpuDrivers,
         instance: Remembered,
         *,
         store: Kept,
@@ -63,7 +63,7 @@ class Attendant:
     ) -> None:
         self._clock = clock
         self._notifier = notifier
-        self._driver = driver
+        self._drivers = drivers
         self._instance = instance
         self._store = store
         self._server = server
@@ -72,7 +72,7 @@ class Attendant:
         self._database = database
         self._mended_at = -math.inf
         self._slept = clock.suspended_seconds()
-        self._paused = driver.paused_until is not None
+        self._paused = drivers.paused_until is not None
         self._told: tuple[str, str] = ("", "")
         self._refused_restart = False
         self.restart_reason: str | None = None
@@ -85,12 +85,12 @@ class Attendant:
             self._server.mend()
         while self._server is not None and (request := self._server.next_request()) is not None:
             request.answer(self._answer(request.message))
-        if self._paused and self._driver.paused_until is None:
+        if self._paused and self._drivers.paused_until is None:
             self._paused = False
             self._instance.note_pause(0.0)
             self._say("the pause is over: taking up the GPUs again")
         self._tell()
-        self._look_at_the_driver(now.monotonic_seconds, now.wall_seconds)
+        self._look_at_drivers(now.monotonic_seconds, now.wall_seconds)
         slept = self._clock.suspended_seconds()
         if slept - self._slept >= _SLEPT_SECONDS:
             self.suspended(slept - self._slept, now.wall_seconds)
@@ -118,7 +118,7 @@ class Attendant:
 
     def _tell(self) -> None:
         """Say what changed about the driver and the database, and let systemd's status line hold both."""
-        driver, store = self._driver.fault, self._store.fault
+        driver, store = self._drivers.fault, self._store.fault
         reasons = ("" if driver is None else driver.reason, "" if store is None else store.reason)
         if reasons == self._told:
             return
@@ -138,16 +138,17 @@ class Attendant:
 
     # A hung or changed driver.
 
-    def _look_at_the_driver(self, monotonic: float, wall: float) -> None:
-        reason = self._wants_restart(monotonic)
-        if reason is None:
+    def _look_at_drivers(self, monotonic: float, wall: float) -> None:
+        wanted = self._drivers.wants_restart(monotonic, RESTART_AFTER_SECONDS)
+        if wanted is None:
             self._refused_restart = False
             return
+        name, reason = wanted
         since = wall - self._instance.restarted_at
         lately = 0 <= since < RESTART_EVERY_SECONDS
         # What cannot be written down would be done again a minute after the restart.
         if self._notifier.supervised and not lately and self._instance.note_restart(wall):
-            self._event("nvml", "self-restart", f"{reason} The agent restarted itself.", wall)
+            self._event(name, "self-restart", f"{reason} The agent restarted itself.", wall)
             self._say(f"{reason} Ending, to be started again")
             self.restart_reason = reason
         elif not self._refused_restart:
@@ -156,18 +157,6 @@ class Attendant:
             why = why if self._notifier.supervised else "Nobody would start it again."
             self._say(f"{reason} The agent does not restart itself: {why}")
 
-    def _wants_restart(self, monotonic: float) -> str | None:
-        if self._driver.paused_until is not None:
-            return None
-        fault = self._driver.fault
-        if self._driver.changed is not None:
-            before, after = self._driver.changed
-            return f"The NVIDIA driver was changed from {before} to {after} under the agent."
-        if fault is not None and fault.reason == "driver-mismatch":
-            return "The NVIDIA driver was changed under the agent."
-        hung = self._driver.hung_seconds(monotonic)
-        return f"The NVIDIA driver has not answered for {hung:.0f} s." if hung >= RESTART_AFTER_SECONDS else None
-
     # Requests.
 
     def _answer(self, message: Message) -> Message:
@@ -175,7 +164,7 @@ class Attendant:
         if command == "status":
             return self._status()
         if command == "resume":
-            self._driver.resume()
+            self._drivers.resume()
             return self._status()
         if command == "pause":
             seconds = message.get("seconds", DEFAULT_PAUSE_SECONDS)
@@ -184,7 +173,7 @@ class Attendant:
             if not 0 < seconds <= MAX_PAUSE_SECONDS:  # NaN too, and integers that no float holds
                 return {"ok": False, "error": "A pause is longer than nothing and at most an hour."}
             now = self._clock.now()
-            free = self._driver.pause(now, float(seconds))
+            free = self._drivers.pause(now, float(seconds))
             self._paused = True
             self._instance.note_pause(now.wall_seconds + seconds)
             return {**self._status(), "released": free}
@@ -192,13 +181,13 @@ class Attendant:
 
     def _status(self) -> dict[str, object]:
         now = self._clock.now()
-        fault, until, store = self._driver.fault, self._driver.paused_until, self._store.fault
-        hung = self._driver.hung_seconds(now.monotonic_seconds)
+        fault, until, store = self._drivers.fault, self._drivers.paused_until, self._store.fault
+        hung = self._drivers.hung_seconds(now.monotonic_seconds)
         return {
             "ok": True,
             "state": fault.reason if fault else "reading",
             "detail": fault.detail if fault else "",
-            "gpus": self._driver.gpu_count,
+            "gpus": sum(gpu.kind == "gpu" for gpu in self._drivers.gpus),
             "pause_left_seconds": None if until is None else max(0.0, until - now.monotonic_seconds),
             "hung_seconds": hung or None,
             "store": store.reason if store else "writing",

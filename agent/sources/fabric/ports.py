@@ -26,8 +26,6 @@ from ..sysfs_file import KeptFile
 Direction = Literal["tx_bytes_per_second", "rx_bytes_per_second", "xmit_wait_per_second"]
 METRICS: tuple[Direction, ...] = ("tx_bytes_per_second", "rx_bytes_per_second", "xmit_wait_per_second")
 
-# Names are the kernel's; anything else under the class directory is not ours to open.
-_DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)b/sec", re.IGNORECASE)
 _SCALE = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _WORD_BYTES = 4.0
@@ -70,8 +68,20 @@ class PortFiles:
     def known_counters(self) -> bool:
         return bool(self.families.get("tx_bytes_per_second")) and bool(self.families.get("rx_bytes_per_second"))
 
-    def every_file(self) -> list[KeptFile]:
-        return [self.state, self.rate, *(f for fs in self.families.values() for family in fs for f in family.files)]
+    def forget(self) -> None:
+        """Drop what the counters stood at."""
+        for families in self.families.values():
+            for family in families:
+                family.rate.forget()
+
+    def close(self) -> None:
+        """Let go of every file. Idempotent."""
+        for file in (
+            self.state,
+            self.rate,
+            *(f for fs in self.families.values() for family in fs for f in family.files),
+        ):
+            file.close()
 
 
 def parse_rate(text: str) -> float | None:
@@ -85,14 +95,6 @@ def parse_state(text: str | bytes) -> str:
     """``4: ACTIVE`` as ``ACTIVE``; empty if it says nothing."""
     word = clean_text(text, 32)
     return word.partition(":")[2].strip() if ":" in word else word
-
-
-def find_devices(class_dir: Path) -> list[str]:
-    """The names under the class directory; empty where there is none."""
-    try:
-        return [name for name in os.listdir(class_dir) if _DEVICE_NAME.fullmatch(name)]  # noqa: PTH208 - hot path
-    except OSError:
-        return []
 
 
 def find_ports(device_dir: Path, max_gap_seconds: float) -> list[PortFiles]:

@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...base.safe_text import clean_text
-from ...model import SERVING_METRICS, Absence, Capability, Instant, Probe, Reading, ServingSample
+from ...config import AgentConfig
+from ...model import SERVING_METRICS, Absence, Capability, Gpu, Instant, Probe, Reading, ServingSample
+from ..base import Fault, SourceContext, SourceSpec
 from .prometheus_text import Series
-from .scraper import Page, Pages, Target
+from .scraper import Page, PageReader, Pages, Target
 
 EVERY_SECONDS = 10.0
 # Where engines listen unless told otherwise: vLLM and trtllm-serve 8000, SGLang 30000, TGI 3000 (80 in its image),
@@ -144,6 +146,7 @@ def _names(engine: _Engine) -> set[str]:
 
 WANTED = frozenset(name for engine in ENGINES for name in _names(engine))
 _NOT_A_SERVER = "not-a-server"
+_NAME_PAGES = "Where one runs here, name its page in serving_endpoints (or set serving_discover)."
 
 
 class _State(NamedTuple):
@@ -348,3 +351,29 @@ def _rates(engine: _Engine, before: Mapping[str, float], now: Mapping[str, float
     if requests and "first_sum" in steps:
         found["time_to_first_token_seconds"] = steps["first_sum"] / requests
     return found
+
+
+def _build(context: SourceContext) -> ServingSource:
+    config = context.config
+    reader = context.shared(PageReader, lambda: PageReader(remote=config.scrape_remote))
+    return ServingSource(reader, config.serving_endpoints, discover=config.serving_discover, locate=context.listeners)
+
+
+def _unasked(config: AgentConfig, gpus: Sequence[Gpu], _lines: Sequence[Capability]) -> Fault | None:
+    if not gpus or config.serving_endpoints:
+        return None
+    detail = "No inference server's page is named, so the use of KV caches, queues and tokens is not known."
+    if config.serving_discover:
+        detail = "No inference server's page was found at the engines' usual ports on this node."
+    return Fault("not-configured", detail, _NAME_PAGES)
+
+
+SERVING = SourceSpec(
+    name=ServingSource.name,
+    metrics=tuple(metric.name for metric in SERVING_METRICS),
+    needs="an inference server's page of metrics",
+    remedy=_NAME_PAGES,
+    build=_build,
+    every_seconds=EVERY_SECONDS,
+    unasked=_unasked,
+)
