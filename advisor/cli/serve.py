@@ -28,9 +28,10 @@ from apscheduler.util import undefined
 
 from ...agent.base.clock import SystemClock
 from ...agent.base.self_command import child_command
-from ...agent.config import SYSTEM_FILE, parse_flag
+from ...agent.base.setting_values import Reader, among, parse_flag, path, seconds, whole
+from ...agent.config import SYSTEM_FILE
 from ...agent.model import Instant
-from ...agent.settings_reader import Reader, among, path, read_section, seconds, whole
+from ...agent.settings_reader import read_section
 from ...agent.slurm_jobs.settings import SlurmSettings, load_slurm_settings
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ..mail.settings import ReportSettings, load_settings

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from ...agent.config import SYSTEM_FILE, parse_flag
-from ...agent.settings_reader import Reader, among, path, paths, read_section, seconds, text, texts, whole
+from ...agent.base.setting_values import Reader, among, parse_flag, path, paths, seconds, text, texts, whole
+from ...agent.config import SYSTEM_FILE
+from ...agent.settings_reader import read_section
 from ...rules.base.errors import UsageError
 from .addresses import bare_address, sender_address
 

@@ -10,8 +10,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
-from ..config import SYSTEM_FILE, parse_flag
-from ..settings_reader import Reader, read_section, seconds
+from ..base.setting_values import Reader, parse_flag, seconds
+from ..config import SYSTEM_FILE
+from ..settings_reader import read_section
 
 SECTION = "slurm"
 _VERSION = re.compile(r"v0\.0\.\d{1,3}", re.ASCII)

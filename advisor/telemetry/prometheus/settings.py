@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from ....agent.base.setting_values import Reader, seconds, text, whole
 from ....agent.config import SYSTEM_FILE
-from ....agent.settings_reader import Reader, read_section, seconds, text, whole
+from ....agent.settings_reader import read_section
 from ....rules.base.errors import UsageError
 
 SECTION = "prometheus"
