@@ -11,19 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ..config import AgentConfig
-from ..model import (
-    FABRIC_METRICS,
-    GPU_METRICS,
-    HOST_METRICS,
-    SERVING_METRICS,
-    Absence,
-    Capability,
-    Gpu,
-    Instant,
-    Probe,
-    Reading,
-    Scope,
-)
+from ..metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, SERVING_METRICS
+from ..model import Absence, Capability, Gpu, Instant, Probe, Reading, Scope
 
 _T = TypeVar("_T")
 METRIC_NAMES = frozenset(

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from skuwise.agent.model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, FabricPort, Gpu, Node, Tick
+from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
+from skuwise.agent.model import FabricPort, Gpu, Node, Tick
 from skuwise.agent.sources.replay.recording_format import Header, Label, Made, RecordedAbsence
 from skuwise.rules.base.errors import SourceError
 

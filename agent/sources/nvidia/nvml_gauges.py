@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import pynvml
 
-from ...model import GPU_METRICS
+from ...metrics import GPU_METRICS
 from ..base import GAPS, Fault
 from ..counters import CounterRates, Gap
 from . import nvml_fields as fields

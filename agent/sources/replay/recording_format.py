@@ -18,7 +18,8 @@ from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ....rules.policy.labels import BottleneckLabel, KindLabel
-from ...model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Absence, FabricPort, Gpu, Node, Scope, Tick
+from ...metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
+from ...model import Absence, FabricPort, Gpu, Node, Scope, Tick
 
 SCHEMA = "skuwise.recording/1"
 MAX_TEXT = 4096

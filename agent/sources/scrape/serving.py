@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from ...base.safe_text import clean_text
 from ...config import AgentConfig
-from ...model import SERVING_METRICS, Absence, Capability, Gpu, Instant, Probe, Reading, ServingSample
+from ...metrics import SERVING_METRICS
+from ...model import Absence, Capability, Gpu, Instant, Probe, Reading, ServingSample
 from ..base import Fault, SourceContext, SourceSpec
 from .prometheus_text import Series
 from .scraper import Page, PageReader, Pages, Target
