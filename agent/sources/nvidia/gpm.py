@@ -205,9 +205,9 @@ class GpmSource(GpuReader):
         """Buffers for a GPU and one trial sample, thrown away: whether the driver lets us is known before the ticks."""
         if device.lost is not None or device.no_gpm is not None:
             return None
-        self._sample_get = self._session.function("nvmlGpmSampleGet")
-        self._mig_sample_get = self._session.function("nvmlGpmMigSampleGet")
-        self._metrics_get = self._session.function("nvmlGpmMetricsGet")
+        self._sample_get, self._mig_sample_get, self._metrics_get = (
+            self._session.function(f"nvmlGpm{name}Get") for name in ("Sample", "MigSample", "Metrics")
+        )
         known = self._pairs.get(device.uuid)
         try:
             buffers = known.buffers if known else (self._alloc(), self._alloc())

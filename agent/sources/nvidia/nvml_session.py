@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import pynvml
@@ -33,39 +34,23 @@ _Answer = TypeVar("_Answer")
 _INSTANCE_GONE = frozenset({INVALID_ARGUMENT, NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN})
 
 
+@dataclass(slots=True, eq=False)
 class NvmlDevice:
     """One GPU or MIG instance. `epoch` changes with its handle: what was built on the old one is to be built anew."""
 
-    __slots__ = (
-        "epoch",
-        "handle",
-        "index",
-        "instance",
-        "instances",
-        "lost",
-        "no_gpm",
-        "nvlink_bytes_per_second",
-        "nvlink_links",
-        "nvlink_places",
-        "parent",
-        "retry_at",
-        "uuid",
-    )
-
-    def __init__(self, uuid: str, index: int, handle: object, epoch: int) -> None:
-        self.uuid = uuid
-        self.index = index
-        self.handle = handle
-        self.epoch = epoch
-        self.lost: Fault | None = None  # set: ask it nothing
-        self.retry_at = 0.0  # monotonic seconds
-        self.no_gpm: Fault | None = None  # set: GPM cannot be read here
-        self.nvlink_places = 0  # links the GPU has, active or not
-        self.nvlink_links: int | None = None  # active ones; None: the driver does not say
-        self.nvlink_bytes_per_second: float | None = None  # all active links together, one way
-        self.instances: tuple[MigInstance, ...] | None = None  # of a GPU in MIG mode; None: it is not
-        self.instance: MigInstance | None = None  # set: this is a MIG instance, of `parent`
-        self.parent: NvmlDevice | None = None
+    uuid: str
+    index: int
+    handle: object
+    epoch: int
+    lost: Fault | None = None  # set: ask it nothing
+    retry_at: float = 0.0  # monotonic seconds
+    no_gpm: Fault | None = None  # set: GPM cannot be read here
+    nvlink_places: int = 0  # links the GPU has, active or not
+    nvlink_links: int | None = None  # active ones; None: the driver does not say
+    nvlink_bytes_per_second: float | None = None  # all active links together, one way
+    instances: tuple[MigInstance, ...] | None = None  # of a GPU in MIG mode; None: it is not
+    instance: MigInstance | None = None  # set: this is a MIG instance, of `parent`
+    parent: NvmlDevice | None = None
 
 
 class NvmlSession:
