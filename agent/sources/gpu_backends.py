@@ -11,6 +11,9 @@ from .nvidia.backend import NVIDIA
 
 GPU_BACKENDS: tuple[GpuBackend, ...] = (NVIDIA,)
 
+# Absences of these sources are of all GPUs of a vendor.
+DRIVER_NAMES = tuple(backend.name for backend in GPU_BACKENDS)
+
 
 def gpus_here(config: AgentConfig, instant: Instant, backends: Sequence[GpuBackend] = GPU_BACKENDS) -> tuple[Gpu, ...]:
     """The GPUs and instances that the drivers of this node name at once. Unguarded: a hung driver hangs the caller."""
