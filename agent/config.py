@@ -21,7 +21,7 @@ from .base.address import Address, parse_listen
 from .base.durations import parse_bytes, parse_duration
 from .base.page_url import PageError, split_url
 from .base.retention_limits import MIN_BYTES, MIN_HOURS_SECONDS, MIN_MINUTES_SECONDS, MIN_RAW_SECONDS, Limits
-from .base.setting_values import Reader, items_of, parse_flag, parse_labels, seconds, span_of
+from .base.setting_values import Reader, items_of, parse_flag, parse_labels, seconds_value, span_of
 from .model import Role
 
 SYSTEM_FILE = Path("/etc/skuwise/skuwise.toml")
@@ -170,10 +170,10 @@ def _size(value: object, what: str) -> int:
 # The name of a setting in a file, in the environment (upper case) and as a flag -> the field it fills, what reads it.
 _KEYS: Mapping[str, tuple[str, Reader]] = {
     "db": ("db", _path),
-    "interval": ("interval_seconds", seconds(MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS, "0.1 s to 60 s")),
+    "interval": ("interval_seconds", seconds_value(MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS, "0.1 s to 60 s")),
     "duration": ("duration_seconds", _duration),
     "burst_every": ("burst_every_seconds", _burst_every),
-    "burst_seconds": ("burst_seconds", seconds(MIN_BURST_SECONDS, MAX_BURST_SECONDS, "5 s to 60 s")),
+    "burst_seconds": ("burst_seconds", seconds_value(MIN_BURST_SECONDS, MAX_BURST_SECONDS, "5 s to 60 s")),
     "node": ("node", _text),
     "cluster": ("cluster", _text),
     "node_sku": ("node_sku", _text),
@@ -188,7 +188,7 @@ _KEYS: Mapping[str, tuple[str, Reader]] = {
     "listen": ("listen", _address),
     "socket": ("socket", _path),
     "dcgm_url": ("dcgm_url", lambda value, what: _urls(value, what)[0] if value != "" else ""),
-    "dcgm_interval": ("dcgm_interval_seconds", seconds(10, 3600, "10 s to 1 h")),
+    "dcgm_interval": ("dcgm_interval_seconds", seconds_value(10, 3600, "10 s to 1 h")),
     "serving_endpoints": ("serving_endpoints", _urls),
     "serving_discover": ("serving_discover", parse_flag),
     "scrape_remote": ("scrape_remote", parse_flag),

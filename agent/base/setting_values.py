@@ -20,7 +20,7 @@ _LABEL = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[
 _YES_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
-def text(value: object, what: str) -> str:
+def text_value(value: object, what: str) -> str:
     """One line of text; it may be empty."""
     if not isinstance(value, str) or not (value == "" or value.isprintable()):
         raise UsageError(f"{what} must be text.", "Put it in quotes.")
@@ -32,7 +32,7 @@ def items_of(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-def texts(value: object, what: str) -> tuple[str, ...]:
+def texts_value(value: object, what: str) -> tuple[str, ...]:
     """A list of texts."""
     items = items_of(value)
     if not isinstance(items, list) or not all(isinstance(item, str) and item and item.isprintable() for item in items):
@@ -40,15 +40,15 @@ def texts(value: object, what: str) -> tuple[str, ...]:
     return tuple(items)
 
 
-def path(value: object, what: str) -> Path:
-    found = text(value, what)
+def path_value(value: object, what: str) -> Path:
+    found = text_value(value, what)
     if not found:
         raise UsageError(f"{what} names no file.", "Name one, or leave the key out.")
     return Path(found)
 
 
-def paths(value: object, what: str) -> tuple[Path, ...]:
-    return tuple(Path(item) for item in texts(value, what))
+def paths_value(value: object, what: str) -> tuple[Path, ...]:
+    return tuple(Path(item) for item in texts_value(value, what))
 
 
 def among(*choices: str) -> Reader:
@@ -64,7 +64,7 @@ def among(*choices: str) -> Reader:
     return read
 
 
-def whole(least: int, most: int) -> Reader:
+def whole_value(least: int, most: int) -> Reader:
     """A reader of whole numbers."""
 
     def read(value: object, what: str) -> int:
@@ -82,7 +82,7 @@ def span_of(value: object) -> float:
     return number_of(value) if is_number else parse_duration(clean(value))  # type: ignore[arg-type]
 
 
-def seconds(least: float, most: float, said: str) -> Reader:
+def seconds_value(least: float, most: float, said: str) -> Reader:
     """A reader of spans of time: a number of seconds, or as in ``30s``. `said`: the limits in words."""
 
     def read(value: object, what: str) -> float:

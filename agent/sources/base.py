@@ -77,7 +77,7 @@ def table_of(*faults: Fault) -> dict[str, Fault]:
 
 STAYS_MISSING = "Nothing to do: it stays missing."
 COMES_BACK = "Nothing to do: the next interval counts."
-# Why an interval has no rate, by `Gap.reason`.
+# Why an interval has no rate, by `NoRate.reason`.
 GAPS: Mapping[str, Fault] = table_of(
     Fault("first-reading", "A rate needs two readings; this was the first.", COMES_BACK),
     Fault("counter-reset", "The counter went back (a reset or a wrap), so there is no rate.", COMES_BACK),

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ..model import Capability, Instant, Probe, Reading
 from .base import GAPS, AbsenceSet, Fault, SourceSpec, table_of
-from .counters import CounterRate, Gap
-from .sysfs_file import KeptFile
+from .counters import CounterRate, NoRate
+from .sysfs_file import SysfsFile
 
 # /proc/diskstats counts sectors of 512 bytes whatever the disk's own are (kernel, Documentation/admin-guide/iostats).
 _SECTOR_BYTES = 512
@@ -45,9 +45,9 @@ class HostSource:
 
     def __init__(self, procfs: Path, sysfs: Path, max_gap_seconds: float) -> None:
         self._block = sysfs / "block"
-        self._stat = KeptFile(procfs / "stat")
-        self._meminfo = KeptFile(procfs / "meminfo")
-        self._diskstats = KeptFile(procfs / "diskstats")
+        self._stat = SysfsFile(procfs / "stat")
+        self._meminfo = SysfsFile(procfs / "meminfo")
+        self._diskstats = SysfsFile(procfs / "diskstats")
         self._max_gap = max_gap_seconds
         # In clock ticks: busy, idle, waiting for IO.
         self._cpu = (CounterRate(max_gap_seconds), CounterRate(max_gap_seconds), CounterRate(max_gap_seconds))
@@ -97,15 +97,15 @@ class HostSource:
             return
         busy, idle, waiting = (counter.rate(value, now) for counter, value in zip(self._cpu, times, strict=True))
         # The kernel lets idle and iowait step back a little at times (proc(5)); busy going back is a reset.
-        if isinstance(busy, Gap):
+        if isinstance(busy, NoRate):
             missing["cpu_util"] = missing["io_wait"] = busy.reason
             return
-        total = busy + (0.0 if isinstance(idle, Gap) else idle) + (0.0 if isinstance(waiting, Gap) else waiting)
+        total = busy + (0.0 if isinstance(idle, NoRate) else idle) + (0.0 if isinstance(waiting, NoRate) else waiting)
         if total <= 0:
             missing["cpu_util"] = missing["io_wait"] = "no-time-passed"
             return
         host["cpu_util"] = busy / total
-        if isinstance(waiting, Gap):
+        if isinstance(waiting, NoRate):
             missing["io_wait"] = waiting.reason
         else:
             host["io_wait"] = waiting / total
@@ -142,7 +142,7 @@ class HostSource:
             total, gap = 0.0, "" if disks else "no-disk"
             for rates, sectors in disks:
                 rate = rates[column].rate(int(sectors[column]), now)
-                if isinstance(rate, Gap):
+                if isinstance(rate, NoRate):
                     gap = gap or rate.reason
                 else:
                     total += rate

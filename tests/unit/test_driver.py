@@ -15,9 +15,9 @@ from skuwise.agent.model import Absence, Gpu, Instant, Probe, Reading
 from skuwise.agent.service.driver.gpu_drivers import GpuDrivers
 from skuwise.agent.service.driver.guard import Deadlines, GuardedDriver
 from skuwise.agent.service.runtime.control import ControlServer
-from skuwise.agent.service.runtime.db_lock import Instance
+from skuwise.agent.service.runtime.db_lock import DatabaseLock
 from skuwise.agent.service.runtime.notify import Notifier
-from skuwise.agent.service.runtime.supervisor import Attendant
+from skuwise.agent.service.runtime.supervisor import Supervisor
 from skuwise.agent.sources.base import Fault, UnreadGpu
 from skuwise.agent.sources.gpu_backend import NO_DRIVER, GpuBackend
 
@@ -164,8 +164,8 @@ class Told:
     def __init__(self, folder: Path, guarded: GuardedDriver, server: ControlServer | None = None) -> None:
         self.said: list[str] = []
         self.noted: list[Absence] = []
-        self.instance = Instance.take(folder / "node.db", wait_seconds=0.0)
-        self.attendant = Attendant(
+        self.instance = DatabaseLock.take(folder / "node.db", wait_seconds=0.0)
+        self.attendant = Supervisor(
             SystemClock(),
             Notifier({"NOTIFY_SOCKET": str(folder / "nobody")}),
             GpuDrivers([guarded]),

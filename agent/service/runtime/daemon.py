@@ -19,8 +19,8 @@ from .control import ControlServer
 from .jobs import roll_all, start_jobs
 from .notify import Notifier
 from .recorder import Recorder
-from .run_database import Opened
-from .supervisor import MAX_PAUSE_SECONDS, Attendant
+from .run_database import RunDatabase
+from .supervisor import MAX_PAUSE_SECONDS, Supervisor
 
 if TYPE_CHECKING:
     from ..exporter.accumulators import Totals
@@ -30,7 +30,7 @@ _Ending = Literal["stop", "reload", "restart"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """How a run ended: ticks kept, and why the agent wants to be started again (None: it does not)."""
 
     kept: int
@@ -60,7 +60,7 @@ def run_agent(
     environ: Mapping[str, str],
     say: Callable[[str], None],
     reload: Callable[[], AgentConfig] | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Sample into `config.db` until the duration is over or SIGTERM or SIGINT comes.
 
     SIGHUP asks `reload` for new settings and goes on with them; settings that are wrong, or whose database cannot be
@@ -79,7 +79,7 @@ def run_agent(
     try:
         while True:
             try:
-                opened = Opened(wanted.db, wanted.limits, lambda: clock.now().wall_seconds)
+                opened = RunDatabase(wanted.db, wanted.limits, lambda: clock.now().wall_seconds)
             except StoreError as error:
                 if wanted is current:
                     raise
@@ -93,7 +93,7 @@ def run_agent(
             kept += ticks
             left = None if left is None else max(0.0, left - seconds)
             if ending != "reload":
-                return Outcome(kept, life.restart_reason if ending == "restart" else None)
+                return RunOutcome(kept, life.restart_reason if ending == "restart" else None)
             notifier.reloading()
             signals.reload = False
             wanted = _reloaded(current, reload, say)
@@ -123,7 +123,7 @@ class _Life:
     clock: SystemClock
     notifier: Notifier
     signals: Signals
-    opened: Opened
+    opened: RunDatabase
     totals: Totals | None
     restart_reason: str | None = None
 
@@ -156,7 +156,7 @@ class _Life:
             ts=now.wall_seconds,
             metrics=self._serve_metrics(agent, stack),
         )
-        attendant = Attendant(
+        attendant = Supervisor(
             clock,
             self.notifier,
             agent.drivers,
@@ -219,7 +219,7 @@ class _Life:
         stack.callback(metrics.stop)
         return metrics
 
-    def _stopping(self, attendant: Attendant) -> Callable[[], bool]:
+    def _stopping(self, attendant: Supervisor) -> Callable[[], bool]:
         waits = False
 
         def stopping() -> bool:

@@ -25,7 +25,7 @@ _MEND_SECONDS = 30.0  # how often it is seen to that the socket's name is still 
 _SLEPT_SECONDS = 1.0  # less is the clocks being read one after the other
 
 
-class Remembered(Protocol):
+class RestartMemory(Protocol):
     """What outlives a restart; see `Instance`."""
 
     @property
@@ -36,7 +36,7 @@ class Remembered(Protocol):
     def note_pause(self, until: float) -> None: ...
 
 
-class Kept(Protocol):
+class StoreHealth(Protocol):
     """How the database is; see `Writer`."""
 
     @property
@@ -47,14 +47,14 @@ class Kept(Protocol):
 
 
 @dataclass(eq=False)
-class Attendant:
+class Supervisor:
     """Called by the loop on each of its rounds, and by nothing else: the watchdog stands for the loop alone."""
 
     clock: SystemClock
     notifier: Notifier
     drivers: GpuDrivers
-    instance: Remembered
-    store: Kept
+    instance: RestartMemory
+    store: StoreHealth
     server: ControlServer | None
     note: Callable[[Absence, float], None]
     say: Callable[[str], None]

@@ -17,10 +17,10 @@ from ...base.safe_text import clean_text
 from ...model import Capability, Probe, Role
 from ..base import Fault, SourceSpec
 from ..counters import CounterRate
-from ..sysfs_file import KeptFile
+from ..sysfs_file import SysfsFile
 from .pci_topology import configured_role
 from .port_source import ACTIVE, DEVICE_NAME, PortSource
-from .ports import METRICS, Direction, Family, PortFiles
+from .ports import METRICS, CounterFamily, Direction, PortFiles, attribute_text
 
 _ETHERNET = "1"  # include/uapi/linux/if_arp.h: ARPHRD_ETHER
 _COUNTERS: Mapping[Direction, str] = {"tx_bytes_per_second": "tx_bytes", "rx_bytes_per_second": "rx_bytes"}
@@ -64,18 +64,18 @@ class EthernetSource(PortSource):
 
     def _port(self, name: str) -> PortFiles:
         home = self._class / name
-        files: dict[Direction, KeptFile] = {
-            metric: KeptFile(home / "statistics" / file) for metric, file in _COUNTERS.items()
+        files: dict[Direction, SysfsFile] = {
+            metric: SysfsFile(home / "statistics" / file) for metric, file in _COUNTERS.items()
         }
         return PortFiles(
             key=f"{name}/1",
             device=name,
             port=1,
             link_layer="Ethernet",
-            state=KeptFile(home / "operstate"),
-            families={m: (Family((f,), 1.0, CounterRate(self._max_gap)),) for m, f in files.items()},
+            state=SysfsFile(home / "operstate"),
+            families={m: (CounterFamily((f,), 1.0, CounterRate(self._max_gap)),) for m, f in files.items()},
             origins={metric: f"statistics/{file}" for metric, file in _COUNTERS.items()},
-            rate=KeptFile(home / "speed"),
+            rate=SysfsFile(home / "speed"),
         )
 
     def _place(self, ports: Sequence[PortFiles]) -> dict[str, tuple[Role, str]]:
@@ -133,7 +133,7 @@ class EthernetSource(PortSource):
 
 def _is_physical(home: Path) -> bool:
     device = home / "device"
-    if not device.exists() or _text(home / "type") != _ETHERNET:
+    if not device.exists() or attribute_text(home / "type") != _ETHERNET:
         return False
     if (home / "wireless").exists() or (home / "phy80211").exists() or (device / "physfn").exists():
         return False
@@ -156,14 +156,6 @@ def _lower(home: Path) -> list[str]:
         return [name[6:] for name in os.listdir(home) if name.startswith("lower_")]  # noqa: PTH208
     except OSError:
         return []
-
-
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(64).decode("ascii", "replace").strip()
-    except OSError:
-        return ""
 
 
 ETHERNET = SourceSpec(

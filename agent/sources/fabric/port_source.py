@@ -19,9 +19,9 @@ from pathlib import Path
 
 from ...model import Absence, Capability, FabricPort, Instant, Probe, Reading, Role
 from ..base import GAPS, STAYS_MISSING, AbsenceSet, Fault, table_of
-from ..counters import Gap
-from ..sysfs_file import KeptFile
-from .ports import METRICS, Direction, Family, PortFiles
+from ..counters import NoRate
+from ..sysfs_file import SysfsFile
+from .ports import METRICS, CounterFamily, Direction, PortFiles
 
 ACTIVE = "ACTIVE"
 # A node of many containers has hundreds of interfaces that come and go: they are not listed at every tick.
@@ -171,7 +171,7 @@ class PortSource:
                 missing[metric] = reason
         return values, missing
 
-    def _rate(self, family: Family, now: float) -> float | str:
+    def _rate(self, family: CounterFamily, now: float) -> float | str:
         """The family's rate in its unit, or the reason why there is none."""
         total = 0
         for file in family.files:
@@ -181,9 +181,9 @@ class PortSource:
                 return value
             total += value
         rate = family.rate.rate(total, now)
-        return rate.reason if isinstance(rate, Gap) else rate * family.factor
+        return rate.reason if isinstance(rate, NoRate) else rate * family.factor
 
-    def _counter(self, file: KeptFile) -> int | str:
+    def _counter(self, file: SysfsFile) -> int | str:
         """The counter's value, or the reason why there is none."""
         if self._refused and file.path in self._refused:
             return "restricted"
@@ -256,7 +256,7 @@ class PortSource:
             lines.append(Capability(self.name, "fabric", port.key, metric, origin, absence))
         return lines
 
-    def _first_trouble(self, files: Sequence[KeptFile]) -> str | None:
+    def _first_trouble(self, files: Sequence[SysfsFile]) -> str | None:
         values = (self._counter(file) for file in files)
         return next((value for value in values if isinstance(value, str)), None)
 

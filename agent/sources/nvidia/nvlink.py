@@ -9,7 +9,7 @@ import pynvml
 
 from ...model import Absence, Capability, Instant, Probe
 from ..base import GAPS, Fault
-from ..counters import CounterRates, Gap
+from ..counters import CounterRates, NoRate
 from . import nvml_fields as fields
 from .nvml_errors import INVALID_ARGUMENT, NO_COUNTER, NO_NVLINK, NOT_SUPPORTED, counter_wrap
 from .nvml_session import GpuReader, NvmlDevice, NvmlSession
@@ -199,7 +199,7 @@ class NvlinkSource(GpuReader):
                 counters.note_width(number)
             wrap_seconds = counters.wrap_seconds if counted.may_wrap else math.inf
             rate = self._rates.rate(key, number, monotonic, wrap_seconds)
-            if isinstance(rate, Gap):
+            if isinstance(rate, NoRate):
                 why = why or (counters.wrap if rate.reason == "counter-wrap" else GAPS[rate.reason])
             else:
                 total += rate * counted.scale

@@ -9,7 +9,7 @@ import pynvml
 
 from ...metrics import GPU_METRICS
 from ..base import GAPS, Fault
-from ..counters import CounterRates, Gap
+from ..counters import CounterRates, NoRate
 from . import nvml_fields as fields
 from .gpm import UNITS
 from .nvml_errors import DRIVER_GONE, FUNCTION_NOT_FOUND, GPU_GONE, MIG_UTILISATION, MIG_WHOLE, NOT_UPDATED
@@ -163,8 +163,8 @@ class GpuGauges:
             return NOT_UPDATED  # no GPU draws nothing: its next step covers this time too
         rate = rates.rate(key, joules, monotonic)
         self._energy_last = (joules, monotonic)
-        if isinstance(rate, Gap) or last is None:
-            return GAPS[rate.reason if isinstance(rate, Gap) else "first-reading"]
+        if isinstance(rate, NoRate) or last is None:
+            return GAPS[rate.reason if isinstance(rate, NoRate) else "first-reading"]
         values["power_watts"] = rate
         values["energy_joules"] = rate * (monotonic - last[1])
         return None

@@ -96,7 +96,7 @@ class RecordedAbsence:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class RecordingHeader:
     """All about a recording but its ticks. `interval_seconds` is the one asked for; each tick keeps its own.
 
     `truth`: keys of `TRUTH`. `versions`: name -> version of what took part (skuwise, driver, torch, ...).
@@ -113,12 +113,12 @@ class Header:
     absences: tuple[RecordedAbsence, ...] = ()
 
 
-def header_to_json(header: Header, tick_count: int) -> str:
+def header_to_json(header: RecordingHeader, tick_count: int) -> str:
     """The first line. `tick_count` lets a reader see that lines are missing."""
     return _dump({"schema": SCHEMA, **_plain(header), "tick_count": tick_count})
 
 
-def header_from_json(line: str) -> tuple[Header, int]:
+def header_from_json(line: str) -> tuple[RecordingHeader, int]:
     """The header and the number of ticks that follow it. Raises `FormatError`."""
     data = dict(_object(_load(line), "the header"))
     schema, count = data.pop("schema", None), data.pop("tick_count", None)
@@ -126,7 +126,7 @@ def header_from_json(line: str) -> tuple[Header, int]:
         raise FormatError(f"its schema is {_show(schema)}, not {SCHEMA}")
     if type(count) is not int or count < 0:
         raise FormatError(f"tick_count is {_show(count)}, not a count")
-    header = _decoded(Header, data, "")
+    header = _decoded(RecordingHeader, data, "")
     _check_time(header.made.at)
     _check_positive(header.interval_seconds, "interval_seconds")
     _check_values(header.truth, frozenset(TRUTH), "truth")
@@ -141,7 +141,7 @@ def tick_to_json(tick: Tick) -> str:
     return _dump({name: part for name, part in _plain(tick).items() if part != {}})
 
 
-def tick_from_json(line: str, header: Header, after: float | None) -> Tick:
+def tick_from_json(line: str, header: RecordingHeader, after: float | None) -> Tick:
     """The tick of `line`, whose time must lie after `after`. Raises `FormatError`."""
     tick = _decoded(Tick, _object(_load(line), "the tick"), "")
     _check_positive(tick.ts, "ts")

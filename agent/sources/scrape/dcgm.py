@@ -18,7 +18,7 @@ from ...config import AgentConfig
 from ...model import Absence, Capability, Gpu, Instant, Probe, Reading
 from ..base import STAYS_MISSING, Fault, SourceContext, SourceSpec, UnreadGpu
 from .prometheus_text import Series
-from .scraper import Page, PageReader, Pages, Target
+from .scraper import FetchedPage, PageReader, Pages, Target
 
 DEFAULT_URL = "http://127.0.0.1:9400/metrics"
 DEFAULT_EVERY_SECONDS = 30.0  # dcgm-exporter's own default (--collect-interval 30000)
@@ -166,7 +166,7 @@ class DcgmSource:
         """End the reader's thread, for all that read pages with it."""
         self._reader.close()
 
-    def _take(self, page: Page, devices: Sequence[UnreadGpu]) -> Reading:
+    def _take(self, page: FetchedPage, devices: Sequence[UnreadGpu]) -> Reading:
         if page.fault is not None:
             self._provides, self._absences = frozenset(), frozenset({_unread(page)})
             return Reading(absences=self._absences)
@@ -293,7 +293,7 @@ def _name(field: _Field, series: Iterable[Series]) -> str:
     return next((name for name in field.names if name in names), field.names[0])
 
 
-def _unread(page: Page | None) -> Absence:
+def _unread(page: FetchedPage | None) -> Absence:
     if page is None or page.fault is None:
         return Absence("source", "dcgm", "*", "not-read-yet", "The exporter's page has not arrived yet.", "Look again.")
     fault: PageError = page.fault

@@ -17,7 +17,7 @@ from ...metrics import SERVING_METRICS
 from ...model import Absence, Capability, Gpu, Instant, Probe, Reading, ServingSample
 from ..base import Fault, SourceContext, SourceSpec
 from .prometheus_text import Series
-from .scraper import Page, PageReader, Pages, Target
+from .scraper import FetchedPage, PageReader, Pages, Target
 
 EVERY_SECONDS = 10.0
 # Where engines listen unless told otherwise: vLLM and trtllm-serve 8000, SGLang 30000, TGI 3000 (80 in its image),
@@ -213,7 +213,7 @@ class ServingSource:
         self._started = True
         self._reader.start(self._targets)
 
-    def _take(self, url: str, page: Page, known: _State | None) -> ServingSample | None:
+    def _take(self, url: str, page: FetchedPage, known: _State | None) -> ServingSample | None:
         engine = engine_of(page.series)
         self._faults[url] = self._fault(url, page, engine)
         if page.fault is not None or engine is None:
@@ -231,7 +231,7 @@ class ServingSource:
             return None
         return ServingSample(page.instant.wall_seconds, elapsed, url, engine.name, values, page.pids)
 
-    def _fault(self, url: str, page: Page, engine: _Engine | None) -> Absence | None:
+    def _fault(self, url: str, page: FetchedPage, engine: _Engine | None) -> Absence | None:
         if (page.fault is None and engine is not None) or url not in self._named:
             return None  # nobody said that there is a server at a well-known port
         subject = clean_text(url)
@@ -240,7 +240,7 @@ class ServingSource:
         said = f"{subject}: {clean_text(page.fault.message)}"
         return Absence("source", subject, "*", page.fault.reason, said, page.fault.remedy)
 
-    def _lines(self, url: str, page: Page) -> list[Capability]:
+    def _lines(self, url: str, page: FetchedPage) -> list[Capability]:
         engine = engine_of(page.series)
         absence = self._fault(url, page, engine)
         subject = clean_text(url)
