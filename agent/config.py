@@ -21,7 +21,7 @@ from .base.address import Address, parse_listen
 from .base.durations import parse_bytes, parse_duration
 from .base.page_url import PageError, split_url
 from .base.retention_limits import MIN_BYTES, MIN_HOURS_SECONDS, MIN_MINUTES_SECONDS, MIN_RAW_SECONDS, Limits
-from .base.setting_values import Reader, items_of, parse_flag, parse_labels, seconds_value, span_of
+from .base.setting_values import Reader, items_of, parse_flag, parse_labels, seconds_value, span_seconds
 from .model import Role
 
 SYSTEM_FILE = Path("/etc/skuwise/skuwise.toml")
@@ -121,14 +121,14 @@ def _roles(value: object, what: str) -> Mapping[str, Role]:
 
 
 def _duration(value: object, what: str) -> float:
-    span = span_of(value)
+    span = span_seconds(value)
     if not 0 < span < math.inf:
         raise UsageError(f"{what} is not a span of time.", "Give a positive one.")
     return span
 
 
 def _burst_every(value: object, what: str) -> float:
-    span = 0.0 if isinstance(value, str) and value.strip() == "0" else span_of(value)
+    span = 0.0 if isinstance(value, str) and value.strip() == "0" else span_seconds(value)
     if not (span == 0 or MIN_BURST_EVERY_SECONDS <= span <= 3600):
         raise UsageError(f"{what} is neither 0 nor within 10 s to 1 h.", "Choose one; 0: none.")
     return span

@@ -76,7 +76,7 @@ def whole_value(least: int, most: int) -> Reader:
     return read
 
 
-def span_of(value: object) -> float:
+def span_seconds(value: object) -> float:
     """Seconds of a number, or of a span of time as in ``30s``."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return number_of(value) if is_number else parse_duration(clean(value))  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ def seconds_value(least: float, most: float, said: str) -> Reader:
     """A reader of spans of time: a number of seconds, or as in ``30s``. `said`: the limits in words."""
 
     def read(value: object, what: str) -> float:
-        span = span_of(value)
+        span = span_seconds(value)
         if not least <= span <= most:
             raise UsageError(f"{what} is outside {said}.", "Choose one inside.")
         return span

@@ -10,7 +10,7 @@ from ...model import Absence, Gpu, LinkLayer, Role
 from ..base import Fault, SourceSpec, table_of
 from .pci_topology import Nic, Placement, configured_role, gpu_paths, pci_path, place_nics, sysfs_bus_id
 from .port_source import ACTIVE, PortSource
-from .ports import METRICS, PortFiles, find_ports, parse_rate, parse_state
+from .ports import METRICS, PortFiles, find_ports, parse_port_state, parse_rate
 
 _FAULTS = table_of(
     Fault(
@@ -89,7 +89,7 @@ class InfinibandSource(PortSource):
         }
 
     def _parse_state(self, raw: bytes) -> str:
-        return ACTIVE if raw == b"4: ACTIVE\n" else parse_state(raw)
+        return ACTIVE if raw == b"4: ACTIVE\n" else parse_port_state(raw)
 
     def _parse_rate(self, text: str) -> float | None:
         return parse_rate(text)

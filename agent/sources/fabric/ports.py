@@ -91,7 +91,7 @@ def parse_rate(text: str) -> float | None:
     return bits / 8 or None
 
 
-def parse_state(text: str | bytes) -> str:
+def parse_port_state(text: str | bytes) -> str:
     """``4: ACTIVE`` as ``ACTIVE``; empty if it says nothing."""
     word = clean_text(text, 32)
     return word.partition(":")[2].strip() if ":" in word else word

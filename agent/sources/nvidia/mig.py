@@ -21,7 +21,7 @@ _EMPTY_PLACE = frozenset({NOT_FOUND, INVALID_ARGUMENT})
 
 
 @dataclass(frozen=True, slots=True)
-class MigInstance:
+class NvmlInstance:
     """One MIG device. `alone`: no other compute instance shares its GPU instance, whose counters are then its own."""
 
     uuid: str
@@ -32,7 +32,7 @@ class MigInstance:
     handle: object = field(default=None, compare=False, repr=False)
 
 
-def find_instances(gpu: object) -> tuple[MigInstance, ...] | None:
+def find_instances(gpu: object) -> tuple[NvmlInstance, ...] | None:
     """The MIG devices of a GPU, in the driver's order; None where MIG mode is off or unknown to it.
 
     Raises NVMLError where the driver cannot say, which is not the same as none.
@@ -45,7 +45,7 @@ def find_instances(gpu: object) -> tuple[MigInstance, ...] | None:
         if code_of(error) in _NO_MIG:
             return None
         raise
-    found: dict[str, MigInstance] = {}
+    found: dict[str, NvmlInstance] = {}
     for place in range(min(places, _MOST_INSTANCES)):
         one = _instance_at(gpu, place)
         if one is not None:
@@ -69,7 +69,7 @@ def mig_profile_in(name: str) -> str | None:
     return profile.strip() or None if mark else None
 
 
-def _instance_at(gpu: object, place: int) -> MigInstance | None:
+def _instance_at(gpu: object, place: int) -> NvmlInstance | None:
     try:
         handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place)
         uuid = pynvml.nvmlDeviceGetUUID(handle)
@@ -80,4 +80,4 @@ def _instance_at(gpu: object, place: int) -> MigInstance | None:
         raise
     if max(ids) > _MOST_ID:
         return None
-    return MigInstance(text_of(uuid), ids[0], ids[1], ctypes.cast(handle, ctypes.c_void_p).value or 0, handle=handle)
+    return NvmlInstance(text_of(uuid), ids[0], ids[1], ctypes.cast(handle, ctypes.c_void_p).value or 0, handle=handle)

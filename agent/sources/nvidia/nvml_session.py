@@ -11,7 +11,7 @@ import pynvml
 from ...model import Absence, Instant, Reading
 from ..base import AbsenceSet, Fault
 from . import nvml_fields as fields
-from .mig import MigInstance, find_instances
+from .mig import NvmlInstance, find_instances
 from .nvml_errors import (
     DRIVER_GONE,
     FUNCTION_NOT_FOUND,
@@ -48,8 +48,8 @@ class NvmlDevice:
     nvlink_places: int = 0  # links the GPU has, active or not
     nvlink_links: int | None = None  # active ones; None: the driver does not say
     nvlink_bytes_per_second: float | None = None  # all active links together, one way
-    instances: tuple[MigInstance, ...] | None = None  # of a GPU in MIG mode; None: it is not
-    instance: MigInstance | None = None  # set: this is a MIG instance, of `parent`
+    instances: tuple[NvmlInstance, ...] | None = None  # of a GPU in MIG mode; None: it is not
+    instance: NvmlInstance | None = None  # set: this is a MIG instance, of `parent`
     parent: NvmlDevice | None = None
 
 
@@ -202,7 +202,7 @@ class NvmlSession:
         self.devices, self.unnamed = tuple(devices), tuple(unnamed)
         self.look_at_instances(instant)
 
-    def _new_instance(self, parent: NvmlDevice, one: MigInstance, instant: Instant) -> NvmlDevice:
+    def _new_instance(self, parent: NvmlDevice, one: NvmlInstance, instant: Instant) -> NvmlDevice:
         device = NvmlDevice(one.uuid, parent.index, one.handle, self._next_epoch())
         device.parent, device.instance = parent, one
         device.no_gpm = self._why_no_gpm(parent, instant) or (None if one.alone else MIG_SHARED)
