@@ -200,7 +200,6 @@ def _doctor(options: argparse.Namespace) -> int:
     from .inventory.slurm.slurm_conf import SlurmSettings  # noqa: PLC0415
     from .service.diagnostics import doctor, slurm_checks  # noqa: PLC0415
     from .service.diagnostics.probe_once import look  # noqa: PLC0415
-    from .service.diagnostics.profiling_permissions import read_privileges  # noqa: PLC0415
     from .store.file.filesystem_check import place_line  # noqa: PLC0415
     from .store.reading.recent import recent_allocations  # noqa: PLC0415
 
@@ -222,7 +221,7 @@ def _doctor(options: argparse.Namespace) -> int:
         cgroups=config.sysfs / "fs/cgroup",
     )
     found = (
-        *doctor.examine(survey, looked.sampled, read_privileges(config.procfs)),
+        *doctor.examine(survey, looked.sampled, config.procfs),
         *doctor.not_asked(config, survey),
         *doctor.not_said(slurm, looked.sampled),
         place_line(config.db, config.procfs),

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import difflib
 import math
-import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,6 +21,7 @@ from .base.address import Address, parse_listen
 from .base.durations import parse_bytes, parse_duration
 from .base.page_url import PageError, split_url
 from .base.retention_limits import MIN_BYTES, MIN_HOURS_SECONDS, MIN_MINUTES_SECONDS, MIN_RAW_SECONDS, Limits
+from .base.setting_values import Reader, items_of, parse_flag, parse_labels, seconds_value, span_seconds
 from .model import Role
 
 SYSTEM_FILE = Path("/etc/skuwise/skuwise.toml")
@@ -95,44 +95,112 @@ class AgentConfig:
         return max(10.0, 10 * self.interval_seconds)
 
 
-# The name of a setting in a file, in the environment (upper case) and as a flag -> the field it fills.
-_KEYS: Mapping[str, str] = {
-    "db": "db",
-    "interval": "interval_seconds",
-    "duration": "duration_seconds",
-    "burst_every": "burst_every_seconds",
-    "burst_seconds": "burst_seconds",
-    "node": "node",
-    "cluster": "cluster",
-    "node_sku": "node_sku",
-    "path_sysfs": "sysfs",
-    "path_procfs": "procfs",
-    "fabric_roles": "fabric_roles",
-    "keep_raw": "limits.raw_seconds",
-    "keep_minutes": "limits.minutes_seconds",
-    "keep_hours": "limits.hours_seconds",
-    "max_size": "limits.max_bytes",
-    "snapshot_folder": "snapshot_folder",
-    "listen": "listen",
-    "socket": "socket",
-    "dcgm_url": "dcgm_url",
-    "dcgm_interval": "dcgm_interval_seconds",
-    "serving_endpoints": "serving_endpoints",
-    "serving_discover": "serving_discover",
-    "scrape_remote": "scrape_remote",
-    "pod_resources": "pod_resources",
-    "allocations": "allocations",
-    "slurm_conf": "slurm_conf",
-    "drained_marker": "drained_marker",
-    "environ_socket": "environ_socket",
-    "kubernetes_pods_file": "pods_file",
-    "kubernetes_resource_slices_file": "resource_slices_file",
-    "kubernetes_team_labels": "team_labels",
-}
-_PAGE_SETTINGS = frozenset({"dcgm_url", "serving_endpoints", "serving_discover", "scrape_remote"})
-_LABEL = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-_YES_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _MAX_ENDPOINTS = 16  # one thread reads them all in turn, each for up to 3 s
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, (str, Path)):
+        raise UsageError(f"{what} must be text, not {type(value).__name__}.", "Put it in quotes.")
+    if any(unicodedata.category(character) == "Cc" for character in str(value)):
+        raise UsageError(f"{what} holds a control character.", "Remove it.")
+    return str(value)
+
+
+def _path(value: object, what: str) -> Path:
+    return Path(_text(value, what))
+
+
+def _address(value: object, _what: str) -> Address | None:
+    return parse_listen(clean(value)) if value not in ("", None) else None
+
+
+def _roles(value: object, what: str) -> Mapping[str, Role]:
+    if not isinstance(value, dict) or not all(role in get_args(Role) for role in value.values()):
+        raise UsageError(f"{what} must map devices to {', '.join(get_args(Role))}.", "Mend the table.")
+    return dict(value)
+
+
+def _duration(value: object, what: str) -> float:
+    span = span_seconds(value)
+    if not 0 < span < math.inf:
+        raise UsageError(f"{what} is not a span of time.", "Give a positive one.")
+    return span
+
+
+def _burst_every(value: object, what: str) -> float:
+    span = 0.0 if isinstance(value, str) and value.strip() == "0" else span_seconds(value)
+    if not (span == 0 or MIN_BURST_EVERY_SECONDS <= span <= 3600):
+        raise UsageError(f"{what} is neither 0 nor within 10 s to 1 h.", "Choose one; 0: none.")
+    return span
+
+
+def _urls(value: object, what: str) -> tuple[str, ...]:
+    urls = items_of(value)
+    if not isinstance(urls, list) or not urls or not all(isinstance(url, str) for url in urls):
+        raise UsageError(f"{what} must be addresses of pages.", 'Write "http://127.0.0.1:8000/metrics".')
+    if len(urls) > _MAX_ENDPOINTS:
+        raise UsageError(f"{what} names more than {_MAX_ENDPOINTS} pages.", "Name fewer.")
+    for url in urls:
+        try:
+            split_url(url)
+        except PageError as error:
+            raise UsageError(f"{what} has a wrong address: {error.message}", "Mend it.") from None
+    return tuple(urls)
+
+
+def _at_least(least: float) -> Reader:
+    """A reader of how long something is kept."""
+
+    def read(value: object, what: str) -> float:
+        span = parse_duration(clean(value))
+        if span < least:
+            raise UsageError(f"{what} is less than {least / 3600:g}h.", "Choose more.")
+        return span
+
+    return read
+
+
+def _size(value: object, what: str) -> int:
+    size = parse_bytes(clean(value))
+    if size < MIN_BYTES:
+        raise UsageError(f"{what} is less than {MIN_BYTES / 1e6:g}MB.", "Choose more.")
+    return size
+
+
+# The name of a setting in a file, in the environment (upper case) and as a flag -> the field it fills, what reads it.
+_KEYS: Mapping[str, tuple[str, Reader]] = {
+    "db": ("db", _path),
+    "interval": ("interval_seconds", seconds_value(MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS, "0.1 s to 60 s")),
+    "duration": ("duration_seconds", _duration),
+    "burst_every": ("burst_every_seconds", _burst_every),
+    "burst_seconds": ("burst_seconds", seconds_value(MIN_BURST_SECONDS, MAX_BURST_SECONDS, "5 s to 60 s")),
+    "node": ("node", _text),
+    "cluster": ("cluster", _text),
+    "node_sku": ("node_sku", _text),
+    "path_sysfs": ("sysfs", _path),
+    "path_procfs": ("procfs", _path),
+    "fabric_roles": ("fabric_roles", _roles),
+    "keep_raw": ("limits.raw_seconds", _at_least(MIN_RAW_SECONDS)),
+    "keep_minutes": ("limits.minutes_seconds", _at_least(MIN_MINUTES_SECONDS)),
+    "keep_hours": ("limits.hours_seconds", _at_least(MIN_HOURS_SECONDS)),
+    "max_size": ("limits.max_bytes", _size),
+    "snapshot_folder": ("snapshot_folder", _path),
+    "listen": ("listen", _address),
+    "socket": ("socket", _path),
+    "dcgm_url": ("dcgm_url", lambda value, what: _urls(value, what)[0] if value != "" else ""),
+    "dcgm_interval": ("dcgm_interval_seconds", seconds_value(10, 3600, "10 s to 1 h")),
+    "serving_endpoints": ("serving_endpoints", _urls),
+    "serving_discover": ("serving_discover", parse_flag),
+    "scrape_remote": ("scrape_remote", parse_flag),
+    "pod_resources": ("pod_resources", _path),
+    "allocations": ("allocations", _path),
+    "slurm_conf": ("slurm_conf", _path),
+    "drained_marker": ("drained_marker", _path),
+    "environ_socket": ("environ_socket", _path),
+    "kubernetes_pods_file": ("pods_file", _path),
+    "kubernetes_resource_slices_file": ("resource_slices_file", _path),
+    "kubernetes_team_labels": ("team_labels", parse_labels),
+}
 AGENT_VARIABLES = {f"{ENVIRONMENT_PREFIX}{key.upper()}": key for key in _KEYS if key != "fabric_roles"}
 # Read by the NVML stub of the test suite, not by the agent.
 _STUB_PREFIX = "SKUWISE_NVML_"
@@ -232,129 +300,11 @@ def _apply(config: AgentConfig, values: Mapping[str, Any], origin: str) -> Agent
             continue
         if key not in _KEYS:
             raise UsageError(f"Unknown setting {quoted(key)} in {origin}.", _nearest(key, _KEYS))
-        name = _KEYS[key]
-        if name.startswith("limits."):
-            limits = changes.get("limits", config.limits)
-            changes["limits"] = _limit(limits, name.removeprefix("limits."), key, value, origin)
+        name, read = _KEYS[key]
+        chosen = read(value, f"{key} in {origin}")
+        limit = name.removeprefix("limits.")
+        if limit == name:
+            changes[name] = chosen
         else:
-            changes[name] = _convert(name, key, value, origin)
+            changes["limits"] = replace(changes.get("limits", config.limits), **{limit: chosen})
     return replace(config, **changes) if changes else config
-
-
-def _convert(name: str, key: str, value: Any, origin: str) -> Any:  # noqa: ANN401 - files hold anything
-    if name in _PAGE_SETTINGS:
-        return _page_setting(name, key, value, origin)
-    if name == "team_labels":
-        return parse_labels(value, f"{key} in {origin}")
-    if name in (
-        "interval_seconds",
-        "duration_seconds",
-        "dcgm_interval_seconds",
-        "burst_every_seconds",
-        "burst_seconds",
-    ):
-        return _seconds(name, key, value, origin)
-    if name == "listen":
-        return parse_listen(clean(value)) if value not in ("", None) else None
-    if name == "fabric_roles":
-        if not isinstance(value, dict) or not all(role in get_args(Role) for role in value.values()):
-            raise UsageError(
-                f"fabric_roles in {origin} must map devices to {', '.join(get_args(Role))}.", "Mend the table."
-            )
-        return dict(value)
-    if not isinstance(value, (str, Path)):
-        raise UsageError(f"{key} in {origin} must be text, not {type(value).__name__}.", "Put it in quotes.")
-    if any(unicodedata.category(character) == "Cc" for character in str(value)):
-        raise UsageError(f"{key} in {origin} holds a control character.", "Remove it.")
-    kind = {f.name: f.type for f in fields(AgentConfig)}[name]
-    return Path(value) if kind in ("Path", "Path | None") else str(value)
-
-
-def number_of(value: float) -> float:
-    """A number of a file as a float: a whole one may be larger than any float is."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
-def _shown(value: object) -> str:
-    return clean(value)[:QUOTED_MAX]
-
-
-def _seconds(name: str, key: str, value: Any, origin: str) -> float:  # noqa: ANN401 - files hold anything
-    seconds = number_of(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-    if seconds is None:
-        is_off = name == "burst_every_seconds" and isinstance(value, str) and value.strip() == "0"
-        seconds = 0.0 if is_off else parse_duration(clean(value))
-    if name == "interval_seconds" and not MIN_INTERVAL_SECONDS <= seconds <= MAX_INTERVAL_SECONDS:
-        raise UsageError(f"The interval {_shown(value)} in {origin} is outside 0.1 s to 60 s.", "Choose one inside.")
-    if name == "dcgm_interval_seconds" and not 10 <= seconds <= 3600:
-        raise UsageError(f"{key} = {_shown(value)} in {origin} is outside 10 s to 1 h.", "Choose one inside.")
-    if name == "burst_every_seconds" and not (seconds == 0 or MIN_BURST_EVERY_SECONDS <= seconds <= 3600):
-        raise UsageError(
-            f"{key} = {_shown(value)} in {origin} is neither 0 nor within 10 s to 1 h.", "Choose one; 0: none."
-        )
-    if name == "burst_seconds" and not MIN_BURST_SECONDS <= seconds <= MAX_BURST_SECONDS:
-        raise UsageError(f"{key} = {_shown(value)} in {origin} is outside 5 s to 60 s.", "Choose one inside.")
-    if not math.isfinite(seconds) or (seconds <= 0 and name != "burst_every_seconds"):
-        raise UsageError(f"{key} = {_shown(value)} in {origin} is not a span of time.", "Give a positive one.")
-    return seconds
-
-
-def _page_setting(name: str, key: str, value: Any, origin: str) -> Any:  # noqa: ANN401 - files hold anything
-    if name == "serving_endpoints":
-        return _urls(key, value, origin)
-    if name == "dcgm_url":
-        return _urls(key, value, origin)[0] if value != "" else ""
-    return parse_flag(value, f"{key} in {origin}")
-
-
-def parse_flag(value: object, what: str) -> bool:
-    """True or false, as a file or the environment says it. `what` names the setting in the error (UsageError)."""
-    chosen = value if isinstance(value, bool) else _YES_NO.get(clean(value).lower())
-    if chosen is None:
-        raise UsageError(f"{what} is neither true nor false.", "Choose one.")
-    return chosen
-
-
-def parse_labels(value: object, what: str) -> tuple[str, ...]:
-    """Labels of Kubernetes, as a file (a list) or the environment (with commas) has them. `what` names the setting in
-    the error (UsageError)."""
-    labels = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-    if not isinstance(labels, list) or not all(isinstance(one, str) and _LABEL.fullmatch(one) for one in labels):
-        raise UsageError(f"{what} must be labels of Kubernetes.", 'Write ["team", "example.com/team"].')
-    return tuple(labels)
-
-
-def _urls(key: str, value: Any, origin: str) -> tuple[str, ...]:  # noqa: ANN401 - files hold anything
-    urls = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-    if not isinstance(urls, list) or not urls or not all(isinstance(url, str) for url in urls):
-        raise UsageError(f"{key} in {origin} must be addresses of pages.", 'Write "http://127.0.0.1:8000/metrics".')
-    if len(urls) > _MAX_ENDPOINTS:
-        raise UsageError(f"{key} in {origin} names more than {_MAX_ENDPOINTS} pages.", "Name fewer.")
-    for url in urls:
-        try:
-            split_url(url)
-        except PageError as error:
-            raise UsageError(f"{key} in {origin} has a wrong address: {error.message}", "Mend it.") from None
-    return tuple(urls)
-
-
-def _limit(limits: Limits, name: str, key: str, value: Any, origin: str) -> Limits:  # noqa: ANN401 - files hold anything
-    """`limits` with one of them set: spans of time, and the size in bytes or with a unit."""
-    least = {
-        "raw_seconds": MIN_RAW_SECONDS,
-        "minutes_seconds": MIN_MINUTES_SECONDS,
-        "hours_seconds": MIN_HOURS_SECONDS,
-        "max_bytes": MIN_BYTES,
-    }[name]
-    if name == "max_bytes":
-        number: float = parse_bytes(clean(value))
-        said = f"{least / 1e6:g}MB"
-    else:
-        number = parse_duration(clean(value))
-        said = f"{least / 3600:g}h"
-    if number < least:
-        raise UsageError(f"{key} = {_shown(value)} in {origin} is less than {said}.", "Choose more.")
-    return replace(limits, **{name: number})

@@ -69,6 +69,11 @@ class Sampler:
         self._absence_parts: tuple[frozenset[Absence] | frozenset[tuple[str, str]], ...] = ()
         self._absences: frozenset[Absence] = frozenset()
 
+    @property
+    def wants_probe(self) -> bool:
+        """Whether a source has found other devices than it named."""
+        return any(getattr(source, "wants_probe", False) for source in self.sources)
+
     def probe(self) -> Survey:
         """Ask each source what is here. A source that fails is one capability line saying so."""
         probes = [self._probe_one(source) for source in self.sources]

@@ -19,11 +19,10 @@ from pathlib import Path
 from skuwise.agent.base.clock import SystemClock
 from skuwise.agent.model import Instant, Reading
 from skuwise.agent.service.driver.bursts import MAX_GAP_SECONDS, Bursts
-from skuwise.agent.service.driver.guarded_nvml import Deadlines, GuardedDriver
+from skuwise.agent.service.driver.guard import Deadlines, GuardedDriver
 from skuwise.agent.sources.fabric.infiniband import InfinibandSource
-from skuwise.agent.sources.nvidia.gpm import GpmSource
-from skuwise.agent.sources.nvidia.nvml import NvmlSource
-from skuwise.agent.sources.nvidia.nvml_session import NvmlSession
+from skuwise.agent.sources.nvidia.backend import NVIDIA
+from skuwise.agent.sources.nvidia.driver import NvidiaDriver
 
 PERIOD_SECONDS, BUSY_SECONDS = 0.8, 0.5
 TICK_SECONDS = 0.2
@@ -68,13 +67,12 @@ class Ticking(threading.Thread):
 
 def main() -> None:
     sysfs = Path(sys.argv[1])
-    session = NvmlSession()
-    sources = (NvmlSource(session, 10.0), GpmSource(session, 10.0))
-    driver = GuardedDriver(session, sources, TICK_SECONDS, 10.0, sysfs=sysfs, deadlines=Deadlines(read=0.3))
+    nvidia = NvidiaDriver(TICK_SECONDS, 10.0)
+    driver = GuardedDriver(NVIDIA, nvidia, TICK_SECONDS, 10.0, sysfs=sysfs, deadlines=Deadlines(read=0.3))
     clock = SystemClock()
     driver.open(clock.now())
     ticking = Ticking(driver, sysfs, clock.now().monotonic_seconds)
-    fabric = InfinibandSource(sysfs, [str(gpu.pci_bus_id) for gpu in driver.probe().gpus], MAX_GAP_SECONDS)
+    fabric = InfinibandSource(sysfs, lambda: driver.gpus, MAX_GAP_SECONDS)
     ticking.start()
     for name, *arguments in json.loads(sys.argv[2]):
         if name == "resume":
@@ -83,7 +81,7 @@ def main() -> None:
             time.sleep(3 * TICK_SECONDS)
             continue
         seconds = arguments[0] if name == "burst" else 10.0
-        bursts = Bursts(session, fabric, driver.aside, clock.now, node="n", every_seconds=300.0, seconds=seconds)
+        bursts = Bursts([driver], fabric, clock.now, node="n", every_seconds=300.0, seconds=seconds)
         began = clock.now().monotonic_seconds
         if name == "pause":
             ticking.pause_at = began + arguments[0]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 from skuwise.advisor.core.frame import Frame, Window
-from skuwise.agent.model import BIN_EDGES
+from skuwise.agent.metrics import BIN_EDGES
 from skuwise.agent.store.reading import queries
 
 HOUR = 3600.0

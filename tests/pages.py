@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from skuwise.agent.base.page_url import PageError
 from skuwise.agent.model import Instant
 from skuwise.agent.sources.scrape.prometheus_text import PageParser
-from skuwise.agent.sources.scrape.scraper import Page, Target
+from skuwise.agent.sources.scrape.scraper import FetchedPage, Target
 
 Handler = Callable[[http.server.BaseHTTPRequestHandler], None]
 
@@ -83,7 +83,7 @@ class PagesAtHand:
 
     def __init__(self) -> None:
         self.targets: dict[str, Target] = {}
-        self.pages: dict[str, Page] = {}
+        self.pages: dict[str, FetchedPage] = {}
         self.waited = 0
         self.closed = False
 
@@ -92,7 +92,7 @@ class PagesAtHand:
         parser = PageParser(self.targets[url].wanted)
         parser.feed(text.encode())
         instant = Instant(1_790_000_000.0 + at_seconds, at_seconds)
-        self.pages[url] = Page(
+        self.pages[url] = FetchedPage(
             before.number + 1 if before else 1, instant, tuple(parser.finish()), pids=frozenset(pids)
         )
 
@@ -100,12 +100,12 @@ class PagesAtHand:
         before = self.pages.get(url)
         instant = Instant(1_790_000_000.0 + at_seconds, at_seconds)
         error = PageError(reason, "It did not work.", "Mend it.")
-        self.pages[url] = Page(before.number + 1 if before else 1, instant, fault=error)
+        self.pages[url] = FetchedPage(before.number + 1 if before else 1, instant, fault=error)
 
     def start(self, targets: Sequence[Target]) -> None:
         self.targets |= {target.url: target for target in targets}
 
-    def latest(self, url: str) -> Page | None:
+    def latest(self, url: str) -> FetchedPage | None:
         return self.pages.get(url)
 
     def wait(self, urls: Collection[str], timeout_seconds: float) -> bool:

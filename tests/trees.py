@@ -5,9 +5,11 @@ Files are rewritten in place (`write_text`), as sources keep them open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from skuwise.agent.model import Gpu
 
 IB_RATE = "400 Gb/sec (4X NDR)"
 BOOT_ID = "0f6f2a3e-7c1b-4f7e-9a55-2f4f9f6f1c11"
@@ -91,6 +93,11 @@ def put(path: Path, value: int | str | bytes) -> None:
         path.write_bytes(value)
     else:
         path.write_text(f"{value}\n")
+
+
+def gpus_on(bus_ids: Sequence[str]) -> Callable[[], list[Gpu]]:
+    """GPUs at these places of the PCI tree, as a source asks for them."""
+    return lambda: [Gpu(f"GPU-{place}", place, "GPU", pci_bus_id=one) for place, one in enumerate(bus_ids)]
 
 
 def dgx_like(root: Path) -> tuple[Sysfs, list[str]]:

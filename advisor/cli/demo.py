@@ -85,15 +85,11 @@ def _sample_own_gpus(folder: Path) -> Path | None:
 
 
 def _has_gpus() -> bool:
-    import pynvml  # noqa: PLC0415 - only the demo looks, and only here
+    from ...agent.base.clock import SystemClock  # noqa: PLC0415 - only the demo looks, and only here
+    from ...agent.config import AgentConfig  # noqa: PLC0415
+    from ...agent.sources.gpu_backends import gpus_here  # noqa: PLC0415
 
-    try:
-        pynvml.nvmlInit()
-        count = int(pynvml.nvmlDeviceGetCount())
-        pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        return False
-    return count > 0
+    return bool(gpus_here(AgentConfig(), SystemClock().now()))
 
 
 def _next(fleet: Path, report: Path, own: Path | None) -> str:

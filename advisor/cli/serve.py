@@ -28,9 +28,10 @@ from apscheduler.util import undefined
 
 from ...agent.base.clock import SystemClock
 from ...agent.base.self_command import child_command
-from ...agent.config import SYSTEM_FILE, parse_flag
+from ...agent.base.setting_values import Reader, among, parse_flag, path_value, seconds_value, whole_value
+from ...agent.config import SYSTEM_FILE
 from ...agent.model import Instant
-from ...agent.settings_reader import Reader, among, path, read_section, seconds, whole
+from ...agent.settings_reader import read_section
 from ...agent.slurm_jobs.settings import SlurmSettings, load_slurm_settings
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ..mail.settings import ReportSettings, load_settings
@@ -63,11 +64,11 @@ class ServeSettings:
     cache_every_seconds: float = 6 * 3600.0
 
 
-_EVERY = seconds(60, 7 * _DAY_SECONDS, "1 min to a week")
+_EVERY = seconds_value(60, 7 * _DAY_SECONDS, "1 min to a week")
 _READERS: Mapping[str, Reader] = {
-    "report": parse_flag, "report_day": among(*DAYS), "report_hour": whole(0, 23),
-    "spread_seconds": seconds(0, _DAY_SECONDS, "0 to a day"), "retry_seconds": _EVERY, "snapshot_db": path,
-    "snapshot_folder": path, "snapshot_every_seconds": _EVERY, "cache_every_seconds": _EVERY,
+    "report": parse_flag, "report_day": among(*DAYS), "report_hour": whole_value(0, 23),
+    "spread_seconds": seconds_value(0, _DAY_SECONDS, "0 to a day"), "retry_seconds": _EVERY, "snapshot_db": path_value,
+    "snapshot_folder": path_value, "snapshot_every_seconds": _EVERY, "cache_every_seconds": _EVERY,
 }  # fmt: skip
 _KEYS = {f.name.removesuffix("_seconds"): (f.name, _READERS[f.name]) for f in fields(ServeSettings)}
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 from pandas.api.extensions import ExtensionArray, ExtensionDtype, take
 
-from ...agent.model import BIN_EDGES
+from ...agent.metrics import BIN_EDGES
 
 WIDTH = len(BIN_EDGES)
 Matrix = npt.NDArray[np.float32]

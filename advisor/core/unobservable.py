@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from ...agent.sources.gpu_backends import DRIVER_NAMES
 from ...rules.base.errors import NothingToDo
 from .formatting import clause, listed
 
 # The agent's sources of whole GPUs, as its absences name them.
-GPU_SOURCES = ("nvml", "recording")
+GPU_SOURCES = (*DRIVER_NAMES, "recording")
 
 
 @dataclass(frozen=True, slots=True)

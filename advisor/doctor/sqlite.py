@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...agent.base.slurm_job import SlurmJob
+from ...agent.sources.gpu_backends import DRIVER_NAMES
 from ...agent.store.reading import coverage, queries
 from ...agent.store.reading.coverage import FAMILIES, GPU_METRICS
 from ...agent.store.writing.slurm_rows import SLURM_JOBS_SINCE
@@ -136,8 +137,8 @@ def _read(reader: Reading, window: Window, found: _Found) -> None:
         found.uses[key] = found.uses.get(key, 0.0) + max(end - start, 0.0)
     _read_jobs(reader, bounds, found)
     for node, _, metric, reason, detail, remedy, scope, device in reader.fetch(coverage.ABSENCES, bounds):
-        # A source that cannot be read at all says so of everything it would tell; only NVML's is all of the GPUs.
-        whole = metric == "*" and not (scope == "gpu" or (scope == "source" and device in (None, "nvml")))
+        # A source that cannot be read at all says so of everything it would tell; only a driver's is all of the GPUs.
+        whole = metric == "*" and not (scope == "gpu" or (scope == "source" and device in (None, *DRIVER_NAMES)))
         said = Absent("-" if whole else str(metric), str(reason), str(detail or ""), str(remedy or ""))
         found.absences.setdefault(str(node), {})[said] = None
 

@@ -14,8 +14,19 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from ...agent.config import SYSTEM_FILE, parse_flag
-from ...agent.settings_reader import Reader, among, path, paths, read_section, seconds, text, texts, whole
+from ...agent.base.setting_values import (
+    Reader,
+    among,
+    parse_flag,
+    path_value,
+    paths_value,
+    seconds_value,
+    text_value,
+    texts_value,
+    whole_value,
+)
+from ...agent.config import SYSTEM_FILE
+from ...agent.settings_reader import read_section
 from ...rules.base.errors import UsageError
 from .addresses import bare_address, sender_address
 
@@ -110,7 +121,7 @@ def check_webhook(url: str, what: str) -> str:
 
 
 def _administrators(value: object, what: str) -> tuple[str, ...]:
-    return tuple(bare_address(one, what) for one in texts(value, what))
+    return tuple(bare_address(one, what) for one in texts_value(value, what))
 
 
 def _unsubscribe(value: object, what: str) -> str:
@@ -126,13 +137,15 @@ def _host(value: object, what: str) -> str:
 
 
 _READERS: Mapping[str, Reader] = {
-    "db": paths, "match": texts, "teams": path, "rules": path, "prices": path, "ledger": path, "send": parse_flag,
+    "db": paths_value, "match": texts_value, "teams": path_value, "rules": path_value, "prices": path_value,
+    "ledger": path_value, "send": parse_flag,
     "administrators": _administrators, "sender": sender_address, "list_unsubscribe": _unsubscribe,
-    "no_data": among("short", "none"), "cooldown_seconds": seconds(0, 366 * _DAY_SECONDS, "0 to a year"),
-    "outbox": path, "mails_per_minute": whole(1, 6000), "smtp_host": _host, "smtp_port": whole(1, 65535),
-    "smtp_security": among("starttls", "tls", "none"), "smtp_timeout_seconds": seconds(1, 600, "1 s to 10 min"),
+    "no_data": among("short", "none"), "cooldown_seconds": seconds_value(0, 366 * _DAY_SECONDS, "0 to a year"),
+    "outbox": path_value, "mails_per_minute": whole_value(1, 6000), "smtp_host": _host,
+    "smtp_port": whole_value(1, 65535),
+    "smtp_security": among("starttls", "tls", "none"), "smtp_timeout_seconds": seconds_value(1, 600, "1 s to 10 min"),
 }  # fmt: skip
 KEYS = {
-    {"sender": "from"}.get(f.name, f.name.removesuffix("_seconds")): (f.name, _READERS.get(f.name, text))
+    {"sender": "from"}.get(f.name, f.name.removesuffix("_seconds")): (f.name, _READERS.get(f.name, text_value))
     for f in fields(ReportSettings)
 }

@@ -17,7 +17,7 @@ from functools import cache
 from importlib import resources
 from string import Formatter
 
-from ...agent.model import BIN_EDGES
+from ...agent.metrics import BIN_EDGES
 from ..telemetry.plausible import CLOCK_SHARE, TICK_MOST_SECONDS
 from ..verdicts.features.resting_power import (
     FAULT_SECONDS_MIN,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...agent.model import THROTTLE_MASK
+from ...agent.metrics import THROTTLE_MASK
 from ...agent.store.reading.queries import Query
 from ..core.histogram_array import WIDTH, BinsArray
 from .ipc_checks import Texts, Unpacked

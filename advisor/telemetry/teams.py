@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...agent.config import DEFAULT_TEAM_LABELS, KUBERNETES, SYSTEM_FILE, parse_labels
-from ...agent.settings_reader import path, read_section
+from ...agent.base.setting_values import parse_labels, path_value
+from ...agent.config import DEFAULT_TEAM_LABELS, KUBERNETES, SYSTEM_FILE
+from ...agent.settings_reader import read_section
 
 _KEYS = {
     "team_labels": ("team_labels", parse_labels),
-    "pods_file": ("pods_file", path),
-    "resource_slices_file": ("resource_slices_file", path),
+    "pods_file": ("pods_file", path_value),
+    "resource_slices_file": ("resource_slices_file", path_value),
 }
 
 

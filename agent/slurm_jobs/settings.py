@@ -10,8 +10,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
-from ..config import SYSTEM_FILE, parse_flag
-from ..settings_reader import Reader, read_section, seconds
+from ..base.setting_values import Reader, parse_flag, seconds_value
+from ..config import SYSTEM_FILE
+from ..settings_reader import read_section
 
 SECTION = "slurm"
 _VERSION = re.compile(r"v0\.0\.\d{1,3}", re.ASCII)
@@ -79,6 +80,6 @@ _READERS: Mapping[str, tuple[str, Reader]] = {
     "slurmrestd_token_file": ("slurmrestd_token_file", _path), "slurmrestd_user": ("slurmrestd_user", _text),
     "slurmrestd_version": ("slurmrestd_version", _version), "time_zone": ("time_zone", parse_zone),
     "cluster": ("cluster", _text),
-    "scheduled": ("scheduled", parse_flag), "every": ("every_seconds", seconds(60, 86400, "1 min to a day")),
-    "keep": ("keep_seconds", seconds(86400, 730 * 86400, "1 to 730 days")),
+    "scheduled": ("scheduled", parse_flag), "every": ("every_seconds", seconds_value(60, 86400, "1 min to a day")),
+    "keep": ("keep_seconds", seconds_value(86400, 730 * 86400, "1 to 730 days")),
 }  # fmt: skip

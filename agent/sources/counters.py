@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class NoRate:
     """No rate for this interval. `reason`: first-reading, counter-reset, long-gap or counter-wrap."""
 
     reason: str
 
 
-_FIRST_READING, _COUNTER_RESET, _LONG_GAP = Gap("first-reading"), Gap("counter-reset"), Gap("long-gap")
-_COUNTER_WRAP = Gap("counter-wrap")
+_FIRST_READING, _COUNTER_RESET, _LONG_GAP = NoRate("first-reading"), NoRate("counter-reset"), NoRate("long-gap")
+_COUNTER_WRAP = NoRate("counter-wrap")
 
 
 class CounterRate:
@@ -32,8 +32,8 @@ class CounterRate:
         self._last: float | None = None
         self._at = 0.0
 
-    def rate(self, value: float, monotonic_seconds: float, wrap_seconds: float = math.inf) -> float | Gap:
-        """Per-second rate since the last value, or a `Gap`. `wrap_seconds`: the shortest time of one whole turn."""
+    def rate(self, value: float, monotonic_seconds: float, wrap_seconds: float = math.inf) -> float | NoRate:
+        """Per-second rate since the last value, or a `NoRate`. `wrap_seconds`: the shortest time of one whole turn."""
         last, elapsed = self._last, monotonic_seconds - self._at
         self._last, self._at = value, monotonic_seconds
         if last is None:
@@ -58,8 +58,10 @@ class CounterRates:
         self.max_gap_seconds = max_gap_seconds
         self._counters: dict[object, CounterRate] = {}
 
-    def rate(self, key: object, value: float, monotonic_seconds: float, wrap_seconds: float = math.inf) -> float | Gap:
-        """Per-second rate of counter `key` since its last value, or a `Gap`; see `CounterRate.rate`."""
+    def rate(
+        self, key: object, value: float, monotonic_seconds: float, wrap_seconds: float = math.inf
+    ) -> float | NoRate:
+        """Per-second rate of counter `key` since its last value, or a `NoRate`; see `CounterRate.rate`."""
         counter = self._counters.get(key)
         if counter is None:
             counter = self._counters[key] = CounterRate(self.max_gap_seconds)

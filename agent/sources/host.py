@@ -11,9 +11,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..model import Absence, Capability, Instant, Probe, Reading
-from .counters import CounterRate, Gap
-from .sysfs_file import KeptFile
+from ..model import Capability, Instant, Probe, Reading
+from .base import GAPS, AbsenceSet, Fault, SourceSpec, table_of
+from .counters import CounterRate, NoRate
+from .sysfs_file import SysfsFile
 
 # /proc/diskstats counts sectors of 512 bytes whatever the disk's own are (kernel, Documentation/admin-guide/iostats).
 _SECTOR_BYTES = 512
@@ -28,17 +29,13 @@ _METRICS: Mapping[str, str] = {
     "mem_used_bytes": "/proc/meminfo",
     **dict.fromkeys(_DISK_METRICS, "/proc/diskstats"),
 }
-_REASONS: Mapping[str, tuple[str, str]] = {
-    "not-readable": (
-        "The file cannot be read or does not say it.",
-        "Give the agent the host's procfs (--path.procfs).",
-    ),
-    "no-disk": ("No physical disk is seen here.", "Nothing to do on a diskless node; else check --path.sysfs."),
-    "counter-reset": ("A counter went back.", "Nothing to do: the next interval counts again."),
-    "long-gap": ("The counters were not read for too long.", "Nothing to do: the next interval counts again."),
-    "no-time-passed": ("No CPU time passed between two readings.", "Sample less often."),
-    "first-reading": ("A rate needs two readings.", "Nothing to do: the next interval counts."),
-}
+_PROCFS = "Give the agent the host's procfs (--path.procfs)."
+_FAULTS: Mapping[str, Fault] = table_of(
+    *GAPS.values(),
+    Fault("not-readable", "The file cannot be read or does not say it.", _PROCFS),
+    Fault("no-disk", "No physical disk is seen here.", "Nothing to do on a diskless node; else check --path.sysfs."),
+    Fault("no-time-passed", "No CPU time passed between two readings.", "Sample less often."),
+)
 
 
 class HostSource:
@@ -48,16 +45,15 @@ class HostSource:
 
     def __init__(self, procfs: Path, sysfs: Path, max_gap_seconds: float) -> None:
         self._block = sysfs / "block"
-        self._stat = KeptFile(procfs / "stat")
-        self._meminfo = KeptFile(procfs / "meminfo")
-        self._diskstats = KeptFile(procfs / "diskstats")
+        self._stat = SysfsFile(procfs / "stat")
+        self._meminfo = SysfsFile(procfs / "meminfo")
+        self._diskstats = SysfsFile(procfs / "diskstats")
         self._max_gap = max_gap_seconds
         # In clock ticks: busy, idle, waiting for IO.
         self._cpu = (CounterRate(max_gap_seconds), CounterRate(max_gap_seconds), CounterRate(max_gap_seconds))
         # Sectors read and written by the name of a disk; None for one that is not physical.
         self._disks: dict[bytes, tuple[CounterRate, CounterRate] | None] = {}
-        self._absences: frozenset[Absence] = frozenset()
-        self._known: dict[tuple[str, str], Absence] = {}
+        self._absent = AbsenceSet("host")
 
     def probe(self) -> Probe:
         """What can be read here; also looks anew which disks are physical."""
@@ -69,9 +65,9 @@ class HostSource:
         }
         return Probe(
             capabilities=tuple(
-                Capability(self.name, "host", "", metric, origin, self._absence(metric, reason) if reason else None)
+                Capability(self.name, "host", "", metric, origin, _FAULTS[why].of("host", "", metric) if why else None)
                 for metric, origin in _METRICS.items()
-                for reason in [missing[metric]]
+                for why in [missing[metric]]
             )
         )
 
@@ -86,10 +82,9 @@ class HostSource:
         else:
             host["mem_total_bytes"], host["mem_used_bytes"] = memory
         self._read_disks(now, host, missing)
-        absences = frozenset([self._absence(metric, reason) for metric, reason in missing.items()])
-        if absences != self._absences:
-            self._absences = absences
-        return Reading(host=host, absences=self._absences)
+        for metric, reason in missing.items():
+            self._absent.add("", metric, _FAULTS[reason])
+        return Reading(host=host, absences=self._absent.finish())
 
     def close(self) -> None:
         for file in (self._stat, self._meminfo, self._diskstats):
@@ -102,15 +97,15 @@ class HostSource:
             return
         busy, idle, waiting = (counter.rate(value, now) for counter, value in zip(self._cpu, times, strict=True))
         # The kernel lets idle and iowait step back a little at times (proc(5)); busy going back is a reset.
-        if isinstance(busy, Gap):
+        if isinstance(busy, NoRate):
             missing["cpu_util"] = missing["io_wait"] = busy.reason
             return
-        total = busy + (0.0 if isinstance(idle, Gap) else idle) + (0.0 if isinstance(waiting, Gap) else waiting)
+        total = busy + (0.0 if isinstance(idle, NoRate) else idle) + (0.0 if isinstance(waiting, NoRate) else waiting)
         if total <= 0:
             missing["cpu_util"] = missing["io_wait"] = "no-time-passed"
             return
         host["cpu_util"] = busy / total
-        if isinstance(waiting, Gap):
+        if isinstance(waiting, NoRate):
             missing["io_wait"] = waiting.reason
         else:
             host["io_wait"] = waiting / total
@@ -147,7 +142,7 @@ class HostSource:
             total, gap = 0.0, "" if disks else "no-disk"
             for rates, sectors in disks:
                 rate = rates[column].rate(int(sectors[column]), now)
-                if isinstance(rate, Gap):
+                if isinstance(rate, NoRate):
                     gap = gap or rate.reason
                 else:
                     total += rate
@@ -184,8 +179,11 @@ class HostSource:
             return "not-readable"
         return None if any(self._rates_of(name) for name, _, _ in lines) else "no-disk"
 
-    def _absence(self, metric: str, reason: str) -> Absence:
-        absence = self._known.get((metric, reason))
-        if absence is None:
-            absence = self._known[(metric, reason)] = Absence("host", "", metric, reason, *_REASONS[reason])
-        return absence
+
+HOST = SourceSpec(
+    name=HostSource.name,
+    metrics=tuple(_METRICS),
+    needs="/proc/stat, /proc/meminfo and /proc/diskstats",
+    remedy=_PROCFS,
+    build=lambda context: HostSource(context.config.procfs, context.config.sysfs, context.config.max_gap_seconds),
+)

@@ -10,7 +10,7 @@ from pathlib import Path
 _STALE = frozenset({errno.ENODEV, errno.ENXIO, errno.ESTALE})
 
 
-class KeptFile:
+class SysfsFile:
     """Reads from offset 0 again and again: sysfs and procfs make their text anew at each such read.
 
     An ordinary file (a fixture) must be rewritten in place: one that was replaced by rename is not noticed.

@@ -15,7 +15,8 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from ..model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, THROTTLE_MASK, Period
+from ..metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, THROTTLE_MASK
+from ..model import Period
 from .signal_stats import (
     autocorrelation_peak,
     bin_seconds,

@@ -13,7 +13,7 @@ from math import ceil, floor, sqrt
 from operator import mul
 from statistics import median
 
-from ..model import BIN_EDGES
+from ..metrics import BIN_EDGES
 
 # A local maximum of the autocorrelation counts as a period only where it stands at least this high, and this far
 # above the lowest point before it (in units of the correlation); the latter tells a period from a slow trend.

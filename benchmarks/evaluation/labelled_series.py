@@ -15,7 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from skuwise.agent.model import FABRIC_METRICS, GPU_METRICS, FabricPort, Metric, Tick
+from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, Metric
+from skuwise.agent.model import FabricPort, Tick
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.base.sanitize import clean
 

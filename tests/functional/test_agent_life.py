@@ -243,8 +243,8 @@ def test_a_second_agent_is_refused_and_told_who_holds_the_file(start: Callable[.
     agent = start()
     agent.said("sampling")
     code = (
-        "import sys; from pathlib import Path; from skuwise.agent.service.runtime.db_lock import Instance\n"
-        "Instance.take(Path(sys.argv[1]), wait_seconds=0.2)"
+        "import sys; from pathlib import Path; from skuwise.agent.service.runtime.db_lock import DatabaseLock\n"
+        "DatabaseLock.take(Path(sys.argv[1]), wait_seconds=0.2)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(agent.db)], capture_output=True, text=True, check=False, env=os.environ

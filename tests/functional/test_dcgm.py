@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from skuwise.agent.model import Absence, Instant, Probe, Reading
 from skuwise.agent.sampler import Sampler
-from skuwise.agent.sources.scrape.dcgm import DcgmSource, Lacking
+from skuwise.agent.sources.base import UnreadGpu
+from skuwise.agent.sources.scrape.dcgm import DcgmSource
 from skuwise.agent.sources.scrape.scraper import PageReader
 from skuwise.tests.pages import NEW_DCGM, OLD_DCGM, PagesAtHand, dcgm_page, serving
 
@@ -38,9 +39,9 @@ def at(seconds: float) -> Instant:
     return Instant(1_790_000_000.0 + seconds, seconds)
 
 
-def source_on(page: str, *lacking: Lacking) -> tuple[DcgmSource, PagesAtHand]:
+def source_on(page: str, *lacking: UnreadGpu) -> tuple[DcgmSource, PagesAtHand]:
     pages = PagesAtHand()
-    source = DcgmSource(lambda: lacking or (Lacking(GPU, GPU),), pages, URL)
+    source = DcgmSource(lambda: lacking or (UnreadGpu(GPU, GPU),), pages, URL)
     source.read(at(0))
     pages.put(URL, page, 1)
     return source, pages
@@ -168,7 +169,7 @@ def test_a_mig_instances_values_are_its_own_and_never_its_parents() -> None:
     page = dcgm_page({"DCGM_FI_PROF_SM_ACTIVE": 0.9}, GPU, OLD_DCGM + mig)
     page += dcgm_page({"DCGM_FI_PROF_SM_ACTIVE": 0.4}, GPU, OLD_DCGM)
     page += dcgm_page({"DCGM_FI_PROF_SM_ACTIVE": 0.1}, GPU, OLD_DCGM + mig.replace('"2"', '"3"'))
-    source, _ = source_on(page, Lacking(GPU, GPU), Lacking("MIG-1", GPU, "2"), Lacking("MIG-2", GPU, "5"))
+    source, _ = source_on(page, UnreadGpu(GPU, GPU), UnreadGpu("MIG-1", GPU, "2"), UnreadGpu("MIG-2", GPU, "5"))
     reading = source.read(at(1))
     assert reading.gpus == {GPU: {"sm_active": 0.4}, "MIG-1": {"sm_active": 0.9}}
     assert reasons(reading, "MIG-2")["sm_active"] == "gpu-not-on-page"
@@ -205,7 +206,7 @@ def test_where_every_gpu_has_gpm_nothing_is_read_or_said() -> None:
 
 def test_the_reading_that_the_loop_throws_away_takes_no_page_with_it() -> None:
     pages = PagesAtHand()
-    source = DcgmSource(lambda: (Lacking(GPU, GPU),), pages, URL)
+    source = DcgmSource(lambda: (UnreadGpu(GPU, GPU),), pages, URL)
     source.probe()
     pages.put(URL, dcgm_page(RATIOS, GPU), 0)
     assert source.read(at(0)).gpus == {}
@@ -214,7 +215,7 @@ def test_the_reading_that_the_loop_throws_away_takes_no_page_with_it() -> None:
 
 def test_an_exporter_that_cannot_be_reached_is_one_line_with_a_remedy() -> None:
     pages = PagesAtHand()
-    source = DcgmSource(lambda: (Lacking(GPU, GPU),), pages, URL)
+    source = DcgmSource(lambda: (UnreadGpu(GPU, GPU),), pages, URL)
     assert [c.absence.reason for c in source.probe().capabilities if c.absence] == ["not-read-yet"]
     source.read(at(0))
     pages.fail(URL, "unreachable", 1)
@@ -262,7 +263,7 @@ def test_gpm_wins_and_what_dcgm_provides_is_not_absent() -> None:
 
 def test_a_real_exporters_page_over_http() -> None:
     with serving(dcgm_page(RATIOS | BYTES, GPU, NEW_DCGM, pod="x" * 4096)) as (url, _):
-        source = DcgmSource(lambda: (Lacking(GPU, GPU),), PageReader(), url)
+        source = DcgmSource(lambda: (UnreadGpu(GPU, GPU),), PageReader(), url)
         lines = source.probe().capabilities
         source.read(at(0))
         reading = source.read(at(1))

@@ -88,7 +88,7 @@ def test_a_roce_device_is_listed_once(tmp_path: Path) -> None:
     assert probe.ports == ()
     assert [c.absence.reason for c in probe.capabilities if c.absence] == ["counted-as-rdma"]
     assert source.read(at(0)).fabric == {}
-    assert [port.key for port in InfinibandSource(tmp_path, (), 10).probe().ports] == ["mlx5_0/1"]
+    assert [port.key for port in InfinibandSource(tmp_path, tuple, 10).probe().ports] == ["mlx5_0/1"]
 
 
 def test_the_default_route_tells_management_through_bonds_and_vlans(tmp_path: Path) -> None:

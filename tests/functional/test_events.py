@@ -18,7 +18,8 @@ from skuwise.agent.sources.nvidia.nvml_events import EventSource
 from skuwise.agent.sources.nvidia.nvml_session import NvmlSession
 session = NvmlSession(retry_seconds=30.0)
 source = EventSource(session)
-answer = {"opened": session.open(Instant(1.8e9, 0.0)) is None}
+session.open(Instant(1.8e9, 0.0))
+answer = {"opened": session.fault is None}
 answer["lines"] = [[c.subject, c.origin, c.absence.reason if c.absence else None] for c in source.probe().capabilities]
 events, ends, wanted = [], time.monotonic() + 60, int(sys.argv[1])
 while sum(one["count"] for one in events) < wanted and time.monotonic() < ends:

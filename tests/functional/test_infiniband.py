@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from skuwise.agent.model import Absence, Instant, Reading
 from skuwise.agent.sources.fabric.infiniband import InfinibandSource
-from skuwise.tests.trees import EFA_COUNTERS, Port, Sysfs, azure_like, dgx_like, efa_like, put
+from skuwise.tests.trees import EFA_COUNTERS, Port, Sysfs, azure_like, dgx_like, efa_like, gpus_on, put
 
 COUNTERS = "class/infiniband/mlx5_0/ports/1/counters"
 
@@ -23,7 +23,7 @@ def reasons(reading: Reading) -> dict[tuple[str, str], str]:
 def one_nic(tmp_path: Path, *ports: Port) -> tuple[Sysfs, InfinibandSource]:
     tree = Sysfs(tmp_path)
     tree.nic("mlx5_0", ["pci0000:10", "0000:11:00.0"], *ports)
-    source = InfinibandSource(tmp_path, (), max_gap_seconds=10)
+    source = InfinibandSource(tmp_path, tuple, max_gap_seconds=10)
     return tree, source
 
 
@@ -44,7 +44,7 @@ def test_words_of_four_bytes_over_measured_time(tmp_path: Path) -> None:
 
 def test_the_devices_roles_rates_and_layers_of_a_dgx(tmp_path: Path) -> None:
     _, bus_ids = dgx_like(tmp_path)
-    source = InfinibandSource(tmp_path, bus_ids, 10, {"mlx5_8": "storage"})
+    source = InfinibandSource(tmp_path, gpus_on(bus_ids), 10, {"mlx5_8": "storage"})
     ports = {p.key: p for p in source.probe().ports}
     assert [ports[f"mlx5_{i}/1"].role for i in range(10)] == ["compute"] * 8 + ["storage", "unknown"]
     assert {p.line_rate_bytes_per_second for p in ports.values()} == {50e9}
@@ -55,13 +55,13 @@ def test_a_port_or_a_pattern_may_be_configured(tmp_path: Path) -> None:
     tree = Sysfs(tmp_path)
     tree.nic("mlx5_0", None, Port(), Port())
     tree.nic("mlx5_bond_0", None)
-    source = InfinibandSource(tmp_path, (), 10, {"mlx5_0/2": "storage", "mlx5_bond_*": "management"})
+    source = InfinibandSource(tmp_path, tuple, 10, {"mlx5_0/2": "storage", "mlx5_bond_*": "management"})
     assert [p.role for p in source.probe().ports] == ["unknown", "storage", "management"]
 
 
 def test_azure_ports_are_compute_by_their_number(tmp_path: Path) -> None:
     _, bus_ids = azure_like(tmp_path)
-    ports = {p.device: p for p in InfinibandSource(tmp_path, bus_ids, 10).probe().ports}
+    ports = {p.device: p for p in InfinibandSource(tmp_path, gpus_on(bus_ids), 10).probe().ports}
     assert {ports[f"mlx5_{i}"].role for i in range(1, 9)} == {"compute"}
     assert (ports["mlx5_0"].role, ports["mlx5_0"].link_layer) == ("unknown", "Ethernet")
 
@@ -87,7 +87,7 @@ def test_efa_counts_bytes_and_takes_the_greater_family(
     tmp_path: Path, deltas: dict[str, int], tx: float, rx: float
 ) -> None:
     tree, bus_ids = efa_like(tmp_path, 1)
-    source = InfinibandSource(tmp_path, bus_ids, 10)
+    source = InfinibandSource(tmp_path, gpus_on(bus_ids), 10)
     (port,) = source.probe().ports
     assert (port.link_layer, port.role, port.line_rate_bytes_per_second) == ("EFA", "compute", 12.5e9)
     source.read(at(0))
@@ -104,7 +104,7 @@ def test_efa_of_an_older_kernel_counts_under_the_device(tmp_path: Path) -> None:
     home = tree.nic("efa_0", ["pci0000:00", "0000:00:1a.0"], port, driver="efa")
     for name in EFA_COUNTERS:
         put(home / "hw_counters" / name, 0)
-    source = InfinibandSource(tmp_path, (), 10)
+    source = InfinibandSource(tmp_path, tuple, 10)
     source.probe()
     source.read(at(0))
     put(home / "hw_counters/tx_bytes", 77)
@@ -200,7 +200,7 @@ def test_a_refused_file_is_not_read_again(tmp_path: Path) -> None:
     refused = tmp_path / COUNTERS / "port_xmit_wait"
     refused.unlink()
     refused.mkdir()  # reading a directory fails as reading a restricted counter does
-    source = InfinibandSource(tmp_path, (), 10)
+    source = InfinibandSource(tmp_path, tuple, 10)
     source.probe()
     source.read(at(0))
     refused.rmdir()
@@ -224,7 +224,7 @@ def test_unknown_counters_are_said_to_be(tmp_path: Path) -> None:
 def test_a_counter_that_vanished_between_list_and_read(tmp_path: Path) -> None:
     tree = Sysfs(tmp_path)
     tree.nic("mlx5_0", None)
-    source = InfinibandSource(tmp_path, (), 10)
+    source = InfinibandSource(tmp_path, tuple, 10)
     source.probe()
     source.close()
     (tmp_path / COUNTERS / "port_rcv_data").unlink()
@@ -237,7 +237,7 @@ def test_a_device_that_goes_and_comes_back(tmp_path: Path) -> None:
     tree = Sysfs(tmp_path)
     link = tree.nic("mlx5_0", ["pci0000:10", "0000:11:00.0"])
     tree.nic("mlx5_1", None)
-    source = InfinibandSource(tmp_path, (), 10)
+    source = InfinibandSource(tmp_path, tuple, 10)
     source.probe()
     source.read(at(0))
     home = link.readlink()
@@ -263,7 +263,7 @@ def test_a_new_device_asks_for_a_probe(tmp_path: Path) -> None:
 
 
 def test_no_fabric_is_one_absence_of_the_source(tmp_path: Path) -> None:
-    source = InfinibandSource(tmp_path, ("00000000:1B:00.0",), 10)
+    source = InfinibandSource(tmp_path, gpus_on(["00000000:1B:00.0"]), 10)
     (line,) = source.probe().capabilities
     (absence,) = source.read(at(0)).absences
     assert line.absence == absence
@@ -276,7 +276,7 @@ def test_hostile_names_are_not_opened(tmp_path: Path) -> None:
     tree = Sysfs(tmp_path)
     for name in ("mlx5_0\n; rm", ".hidden", "x" * 65, "\x1b[31mred"):
         tree.nic(name, None)
-    assert InfinibandSource(tmp_path, (), 10).probe().ports == ()
+    assert InfinibandSource(tmp_path, tuple, 10).probe().ports == ()
 
 
 def test_state_text_is_cleaned(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from skuwise.agent.model import Gpu, Node, Tick
 from skuwise.agent.sources.replay.recording import write_recording
-from skuwise.agent.sources.replay.recording_format import Header, Label, Made
+from skuwise.agent.sources.replay.recording_format import Label, Made, RecordingHeader
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.benchmarks.evaluation import evaluate
 from skuwise.rules.base.errors import UsageError
@@ -32,7 +32,9 @@ def test_csv_series_databases_and_recordings_are_judged_and_what_is_wrong_is_tol
     gpu = Gpu("GPU-r", 0, "NVIDIA H100 80GB HBM3", mem_total_bytes=85_520_809_984, power_limit_watts=700.0)
     ticks = [Tick(1_790_000_000.0 + n, 1.0, {"GPU-r": work}) for n in range(1, 90)]
     made = Made("simulated", "a test", "2026-09-21T00:00:00Z")
-    header = Header(Label("online-inference", "hbm-bandwidth", "a gemv \x1b[31m"), made, Node("r"), (gpu,), 1.0)
+    header = RecordingHeader(
+        Label("online-inference", "hbm-bandwidth", "a gemv \x1b[31m"), made, Node("r"), (gpu,), 1.0
+    )
     write_recording(folder / "gemv.jsonl.gz", header, ticks)
     with Writer.open(folder / "node.db", now=lambda: 1_790_000_100.0) as writer:
         own = writer.for_node(Node("d", "c"), 1_790_000_000.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from skuwise.agent.model import GPU_METRICS
+from skuwise.agent.metrics import GPU_METRICS
 from skuwise.tests.nvmlstub import drive
 
 A, B = "GPU-00000000-0000-4000-8000-000000000000", "GPU-00000000-0000-4000-8000-000000000001"

@@ -20,7 +20,8 @@ from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.agent.base.openmetrics import PLAIN
-from skuwise.agent.model import GPU_METRICS, Gpu, Node, Tick
+from skuwise.agent.metrics import GPU_METRICS
+from skuwise.agent.model import Gpu, Node, Tick
 from skuwise.agent.sampler import Survey
 from skuwise.agent.service.exporter.accumulators import Totals
 from skuwise.agent.service.exporter.metrics_render import Cost, render

@@ -31,7 +31,7 @@ from skuwise.rules.base.errors import SourceError
 from skuwise.tests.hardware import observe
 from skuwise.tests.hardware.export import export_window
 from skuwise.tests.nvmlstub import StubClock, stub_env
-from skuwise.tests.trees import Procfs, dgx_like
+from skuwise.tests.trees import Procfs, dgx_like, gpus_on
 
 START, MAX_GAP = 1_780_000_000.0, 10.0
 # Ticks as a busy node takes them: some late, two missed, one fault that passes and one that stays.
@@ -89,9 +89,10 @@ def sample_node(folder: Path) -> None:
     tree.disk("nvme0n1")
     go_to(0.0)
     session = NvmlSession()
-    assert session.open(clock.now()) is None
+    session.open(clock.now())
+    assert session.fault is None
     gpu_sources = [kind(session, MAX_GAP) for kind in (NvmlSource, GpmSource, NvlinkSource)]
-    fabric = InfinibandSource(folder / "sys", bus_ids, MAX_GAP)
+    fabric = InfinibandSource(folder / "sys", gpus_on(bus_ids), MAX_GAP)
     sampler = Sampler([*gpu_sources, fabric, HostSource(folder / "proc", folder / "sys", MAX_GAP)], 1.0, MAX_GAP)
     node = Node("secret-host-name", "secret-cluster", machine_id="m", boot_id="b", node_sku="test/node", gpu_count=2)
     with Writer.open(folder / "node.db", now=lambda: START) as writer:

@@ -11,18 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from skuwise.agent.model import (
-    BIN_EDGES,
-    FABRIC_METRICS,
-    GPU_METRICS,
-    HOST_METRICS,
-    THROTTLE_MASK,
-    FabricPort,
-    Gpu,
-    Metric,
-    Node,
-    Tick,
-)
+from skuwise.agent.metrics import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, THROTTLE_MASK, Metric
+from skuwise.agent.model import FabricPort, Gpu, Node, Tick
 from skuwise.agent.store.file.codec import MEASURES, rollup_columns
 from skuwise.agent.store.rollup.rollups import RolledUp, RollupJob
 from skuwise.agent.store.writing.node_writer import NodeWriter

@@ -11,19 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skuwise.agent.model import (
-    FABRIC_METRICS,
-    GPU_METRICS,
-    HOST_METRICS,
-    Absence,
-    AgentStats,
-    FabricPort,
-    Gpu,
-    Node,
-    Tick,
-    Workload,
-    WorkloadUse,
-)
+from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
+from skuwise.agent.model import Absence, AgentStats, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError

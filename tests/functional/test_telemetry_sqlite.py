@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.agent.model import BIN_EDGES, FabricPort, Gpu, Node, Tick, Workload
+from skuwise.agent.metrics import BIN_EDGES
+from skuwise.agent.model import FabricPort, Gpu, Node, Tick, Workload
 from skuwise.agent.store.rollup.rollups import RollupJob
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer

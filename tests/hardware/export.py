@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from skuwise.agent.model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, FabricPort, Gpu, Node, Tick
-from skuwise.agent.sources.replay.recording_format import Header, Label, Made, RecordedAbsence
+from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
+from skuwise.agent.model import FabricPort, Gpu, Node, Tick
+from skuwise.agent.sources.replay.recording_format import Label, Made, RecordedAbsence, RecordingHeader
 from skuwise.rules.base.errors import SourceError
 
 _GPU_NAMES = tuple(metric.name for metric in GPU_METRICS)
@@ -36,7 +37,7 @@ def export_window(
     interval_seconds: float,
     truth: Mapping[str, float],
     versions: Mapping[str, str],
-) -> tuple[Header, list[Tick]]:
+) -> tuple[RecordingHeader, list[Tick]]:
     """What `database` holds of intervals that lie wholly in ``(since, until]``. Raises SourceError where that is none.
 
     GPUs get made-up UUIDs that keep their order, the node is called ``recorded``.
@@ -60,7 +61,7 @@ def _export(
     interval_seconds: float,
     truth: Mapping[str, float],
     versions: Mapping[str, str],
-) -> tuple[Header, list[Tick]]:
+) -> tuple[RecordingHeader, list[Tick]]:
     nodes = _rows(connection, "SELECT * FROM nodes")
     if len(nodes) != 1:
         raise SourceError(f"The database holds {len(nodes)} nodes; a recording is of one.", "Record on one node.")
@@ -76,7 +77,7 @@ def _export(
     gpus = _gpus(_rows(connection, "SELECT * FROM gpus WHERE valid_from <= :until ORDER BY valid_from", window))
     names = _made_up(gpus)
     drivers = {gpu.driver_version for gpu in gpus if gpu.driver_version}
-    header = Header(
+    header = RecordingHeader(
         label=label,
         made=made,
         node=Node("recorded", **{name: nodes[0][name] for name in _NODE_NAMES}),

@@ -58,8 +58,8 @@ def main() -> None:
         if name in ("open", "read") and clock is not None:
             clock.set(arguments[0])
         if name == "open":
-            absence = session.open(_instant(arguments[0]))
-            answer = dataclasses.asdict(absence) if absence else None
+            session.open(_instant(arguments[0]))
+            answer = dataclasses.asdict(session.fault.of("source", "nvml")) if session.fault else None
         elif name == "probe":
             answer = {source.name: _probe(source.probe()) for source in sources}
         elif name == "read":

@@ -11,9 +11,9 @@ from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import Absence, Capability, Gpu, Instant, Probe, Reading, Tick
 from skuwise.agent.sampler import Sampled, Survey
 from skuwise.agent.service.diagnostics.doctor import as_rows, as_table, examine, not_asked
-from skuwise.agent.service.diagnostics.profiling_permissions import Privileges, read_privileges, sharpened
 from skuwise.agent.service.diagnostics.source_overhead import cost_of, read_costs, sentence
 from skuwise.agent.sources.nvidia.nvml_errors import NO_GPM, NO_PERMISSION, fault_of
+from skuwise.agent.sources.nvidia.profiling_permissions import Privileges, explain, read_privileges
 
 GPU = Gpu("GPU-a", 0, "NVIDIA H100")
 REFUSED = Capability(
@@ -50,12 +50,12 @@ def proc(folder: Path, *, restricted: str | None, capabilities: str | None) -> P
 def test_why_profiling_is_refused_is_told_with_the_remedy_that_follows(
     tmp_path: Path, restricted: str | None, capabilities: str | None, said: str, remedy: str
 ) -> None:
-    privileges = read_privileges(proc(tmp_path, restricted=restricted, capabilities=capabilities))
-    (line,) = examine(SURVEY, NOTHING_MORE, privileges)
+    procfs = proc(tmp_path, restricted=restricted, capabilities=capabilities)
+    (line,) = examine(SURVEY, NOTHING_MORE, procfs)
     assert line.absence is not None
     assert said in line.absence.detail and remedy in line.absence.remedy
     assert (line.absence.reason, line.metric) == ("no-permission", "sm_active")
-    burst = sharpened(replace(REFUSED, source="burst"), privileges)
+    burst = explain(replace(REFUSED, source="burst"), procfs)
     assert burst.absence == line.absence  # so that the table joins them
 
 
@@ -65,7 +65,9 @@ def test_what_the_driver_does_not_say_is_unknown_and_other_refusals_stay(tmp_pat
     (tmp_path / "driver/nvidia/params").write_bytes(b"\xffRmProfilingAdminOnly: yes\n")
     assert read_privileges(tmp_path).restricted is None
     memory = replace(REFUSED, source="nvml", metric="mem_used_bytes")
-    assert sharpened(memory, Privileges(restricted=True, may_profile=False)) is memory
+    restricted = proc(tmp_path / "restricted", restricted="1", capabilities="0000000000000000")
+    assert read_privileges(restricted) == Privileges(restricted=True, may_profile=False)
+    assert explain(memory, restricted) is memory
 
 
 def test_pages_that_would_tell_something_but_are_not_asked_for_are_named() -> None:
@@ -122,4 +124,6 @@ def test_what_the_first_reading_lacks_takes_the_place_of_what_was_promised() -> 
     late = Absence("gpu", GPU.uuid, "sm_active", "gpu-lost", "It fell off the bus.", "Reset it.")
     passing = replace(late, metric="dram_active", reason="first-reading")
     sampled = replace(NOTHING_MORE, absences=frozenset({late, passing}))
-    assert [one.absence for one in examine(replace(SURVEY, capabilities=(promised,)), sampled, UNKNOWN)] == [late]
+    assert [
+        one.absence for one in examine(replace(SURVEY, capabilities=(promised,)), sampled, Path("/nonexistent"))
+    ] == [late]

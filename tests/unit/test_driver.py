@@ -12,28 +12,44 @@ from pathlib import Path
 import pytest
 from skuwise.agent.base.clock import SystemClock
 from skuwise.agent.model import Absence, Gpu, Instant, Probe, Reading
-from skuwise.agent.service.driver.guarded_nvml import Deadlines, GuardedDriver
+from skuwise.agent.service.driver.gpu_drivers import GpuDrivers
+from skuwise.agent.service.driver.guard import Deadlines, GuardedDriver
 from skuwise.agent.service.runtime.control import ControlServer
-from skuwise.agent.service.runtime.db_lock import Instance
+from skuwise.agent.service.runtime.db_lock import DatabaseLock
 from skuwise.agent.service.runtime.notify import Notifier
-from skuwise.agent.service.runtime.supervisor import Attendant
-from skuwise.agent.sources.nvidia.nvml_session import NvmlSession
+from skuwise.agent.service.runtime.supervisor import Supervisor
+from skuwise.agent.sources.base import Fault, UnreadGpu
+from skuwise.agent.sources.gpu_backend import NO_DRIVER, GpuBackend
 
 SHORT = Deadlines(read=0.5, open=0.5, close=0.5, retry=60.0)
 
 
-class Session(NvmlSession):
-    """A session over no library: opening succeeds or hangs."""
+class Session:
+    """A driver over no library: opening succeeds, hangs or finds nothing."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    version = None
+
+    def __init__(self, here: bool = True) -> None:
+        self.fault: Fault | None = Fault(NO_DRIVER, "It is not open.", "")
+        self.here = here
         self.answers = threading.Event()
         self.answers.set()
+        self.gpus = Gpus(self)
+        self.sources = (self.gpus,)
+        self.beside = ()
 
-    def open(self, instant: Instant) -> Absence | None:
+    def open(self, instant: Instant) -> None:
         self.answers.wait()
-        self.fault = None
+        self.fault = None if self.here else self.fault
+
+    def close(self) -> None:
+        self.fault = Fault("released", "It is closed.", "")
+
+    def burst_reader(self, max_gap_seconds: float, metrics: object) -> None:
         return None
+
+    def unread_gpus(self) -> list[UnreadGpu]:
+        return []
 
 
 class Gpus:
@@ -59,8 +75,11 @@ class Gpus:
 
 
 def driver(session: Session, sysfs: Path = Path("/nonexistent")) -> tuple[GuardedDriver, Gpus]:
-    source = Gpus(session)
-    return GuardedDriver(session, [source], 1.0, 10.0, sysfs=sysfs, deadlines=SHORT), source
+    return GuardedDriver(_backend("nvml"), session, 1.0, 10.0, sysfs=sysfs, deadlines=SHORT), session.gpus
+
+
+def _backend(name: str) -> GpuBackend:
+    return GpuBackend(name, name.upper(), "no library", (name,), lambda _: Session(), "module/nvidia/version")
 
 
 def at(seconds: float) -> Instant:
@@ -145,11 +164,11 @@ class Told:
     def __init__(self, folder: Path, guarded: GuardedDriver, server: ControlServer | None = None) -> None:
         self.said: list[str] = []
         self.noted: list[Absence] = []
-        self.instance = Instance.take(folder / "node.db", wait_seconds=0.0)
-        self.attendant = Attendant(
+        self.instance = DatabaseLock.take(folder / "node.db", wait_seconds=0.0)
+        self.attendant = Supervisor(
             SystemClock(),
             Notifier({"NOTIFY_SOCKET": str(folder / "nobody")}),
-            guarded,
+            GpuDrivers([guarded]),
             self.instance,
             store=Store(),
             server=server,

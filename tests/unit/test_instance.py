@@ -9,7 +9,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from skuwise.agent.service.runtime.db_lock import Holder, Instance, is_wedged
+from skuwise.agent.service.runtime.db_lock import DatabaseLock, Holder, is_wedged
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
 
@@ -61,14 +61,14 @@ def test_a_wedged_agent_keeps_its_file_and_a_new_one_is_begun(tmp_path: Path) ->
     old = Writer.open(database)
     proc(tmp_path / "proc", 40, state="S", pending=0x100, threads=("D",))
     descriptor = held_by(database, Holder(40, 777))
-    with Instance.take(database, procfs=tmp_path / "proc", wait_seconds=0.0, now=lambda: 1.8e9) as instance:
+    with DatabaseLock.take(database, procfs=tmp_path / "proc", wait_seconds=0.0, now=lambda: 1.8e9) as instance:
         assert instance.aside is not None
         assert instance.aside.kept_as.name == "node.db.wedged-20270115T080000Z"
         assert instance.restarted_at == 5.0  # what the lock remembered is not lost
         with Writer.open(database):
             pass
         with pytest.raises(StoreError, match="Another agent"):
-            Instance.take(database, procfs=tmp_path / "proc", wait_seconds=0.0)
+            DatabaseLock.take(database, procfs=tmp_path / "proc", wait_seconds=0.0)
     os.close(descriptor)
     with pytest.raises(StoreError, match="replaced"):
         old.close()  # should it ever wake up, it writes nothing
@@ -78,16 +78,16 @@ def test_a_wedged_agent_keeps_its_file_and_a_new_one_is_begun(tmp_path: Path) ->
 
 def test_a_living_agent_is_never_passed_over(tmp_path: Path) -> None:
     database = tmp_path / "node.db"
-    with Instance.take(database), pytest.raises(StoreError, match=f"PID {os.getpid()}"):
-        Instance.take(database, wait_seconds=0.3, sleep=lambda _: None)
+    with DatabaseLock.take(database), pytest.raises(StoreError, match=f"PID {os.getpid()}"):
+        DatabaseLock.take(database, wait_seconds=0.3, sleep=lambda _: None)
     assert not list(tmp_path.glob("*wedged*"))
-    with Instance.take(database, wait_seconds=0.0) as again:
+    with DatabaseLock.take(database, wait_seconds=0.0) as again:
         assert again.aside is None
 
 
 def test_a_predecessor_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
     database = tmp_path / "node.db"
-    first = Instance.take(database)
+    first = DatabaseLock.take(database)
     first.note_restart(123.0)
     first.note_pause(456.0)
     slept: list[float] = []
@@ -97,7 +97,7 @@ def test_a_predecessor_that_is_about_to_end_is_waited_for(tmp_path: Path) -> Non
         if len(slept) == 3:
             first.release()
 
-    with Instance.take(database, sleep=sleep) as second:
+    with DatabaseLock.take(database, sleep=sleep) as second:
         assert len(slept) == 3
         assert (second.restarted_at, second.paused_until) == (123.0, 456.0)
 
@@ -105,14 +105,14 @@ def test_a_predecessor_that_is_about_to_end_is_waited_for(tmp_path: Path) -> Non
 @pytest.mark.parametrize("text", [b"", b"\x00\xff", b"[]", b'{"pid": "x"}', b'{"pid": 1e999}', b"{" * 5000])
 def test_a_lock_file_that_says_nonsense_is_still_a_lock(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "node.db.lock").write_bytes(text)
-    with Instance.take(tmp_path / "node.db", wait_seconds=0.0) as instance:
+    with DatabaseLock.take(tmp_path / "node.db", wait_seconds=0.0) as instance:
         assert instance.predecessor == Holder()
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="No such file or directory"):
-        Instance.take(tmp_path / "none" / "node.db")
+        DatabaseLock.take(tmp_path / "none" / "node.db")
     (tmp_path / "node.db.lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreError, match="symbolic links"):
-        Instance.take(tmp_path / "node.db")
+        DatabaseLock.take(tmp_path / "node.db")
     assert not (tmp_path / "elsewhere").exists()

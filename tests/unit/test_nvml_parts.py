@@ -7,8 +7,9 @@ import struct
 
 import pynvml
 import pytest
+from skuwise.agent.sources.base import GAPS, AbsenceSet
 from skuwise.agent.sources.nvidia import gpm, nvml_fields
-from skuwise.agent.sources.nvidia.nvml_errors import GAPS, NO_GPM, AbsenceSet, fault_of
+from skuwise.agent.sources.nvidia.nvml_errors import NO_GPM, fault_of
 from skuwise.agent.sources.nvidia.nvml_fields import FieldBlock
 
 
@@ -74,13 +75,13 @@ def test_an_unknown_code_is_named_in_its_sentence():
 
 
 def test_unchanged_absences_are_the_same_object():
-    absent = AbsenceSet()
-    absent.gpu("GPU-1", "sm_active", NO_GPM)
+    absent = AbsenceSet("gpu")
+    absent.add("GPU-1", "sm_active", NO_GPM)
     first = absent.finish()
-    absent.gpu("GPU-1", "sm_active", NO_GPM)
+    absent.add("GPU-1", "sm_active", NO_GPM)
     assert absent.finish() is first
-    absent.gpu("GPU-1", "sm_active", NO_GPM)
-    absent.gpu("GPU-1", "energy_joules", GAPS["first-reading"])
+    absent.add("GPU-1", "sm_active", NO_GPM)
+    absent.add("GPU-1", "energy_joules", GAPS["first-reading"])
     assert {one.metric for one in absent.finish()} == {"sm_active", "energy_joules"}
     assert absent.finish() == frozenset()
 

@@ -22,7 +22,7 @@ from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, from
 from skuwise.advisor.telemetry.prometheus.rows.workloads import held_spans
 from skuwise.advisor.telemetry.prometheus.settings import load_settings
 from skuwise.agent.inventory.identity.ids import series_id, workload_id
-from skuwise.agent.model import BIN_EDGES
+from skuwise.agent.metrics import BIN_EDGES
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.loader import load_catalog
 

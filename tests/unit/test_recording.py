@@ -23,13 +23,13 @@ from skuwise.agent.sources.replay.recording import (
     timeline,
     write_recording,
 )
-from skuwise.agent.sources.replay.recording_format import Header, Label, Made, RecordedAbsence
+from skuwise.agent.sources.replay.recording_format import Label, Made, RecordedAbsence, RecordingHeader
 from skuwise.rules.base.errors import SourceError
 
 START = 1_780_000_000.0
 GPU = Gpu("GPU-0", 0, "NVIDIA H200", sku="H200", mem_total_bytes=150_754_820_096, power_limit_watts=700.0)
 PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)
-HEADER = Header(
+HEADER = RecordingHeader(
     label=Label("training", "compute", "a made-up example for this test"),
     made=Made("simulated", "tests/unit/test_recording.py", "2026-01-02T03:04:05Z"),
     node=Node("node-0", cluster="c", gpu_count=1),
@@ -214,7 +214,7 @@ def test_files_that_are_no_recording_are_refused(path: Path, tmp_path: Path) -> 
 
 
 def test_what_a_reader_would_refuse_is_not_written(path: Path) -> None:
-    bad: dict[str, tuple[Header, list[Tick]]] = {
+    bad: dict[str, tuple[RecordingHeader, list[Tick]]] = {
         "holds no ticks": (HEADER, []),
         "what JSON cannot say": (HEADER, [tick(1, power_watts=float("nan"))]),
         "which is not known": (HEADER, [tick(1, watts=1.0)]),

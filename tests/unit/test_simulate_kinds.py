@@ -13,7 +13,7 @@ from skuwise.advisor.simulate.base.seeded_rng import stream
 from skuwise.advisor.simulate.output.writer import demand
 from skuwise.advisor.simulate.signals.counters import Counters, observe
 from skuwise.advisor.simulate.simulator import plan_fleet
-from skuwise.agent.model import THROTTLE_MASK
+from skuwise.agent.metrics import THROTTLE_MASK
 
 DAY = 86400.0
 END = 1_763_683_200.0  # a Friday

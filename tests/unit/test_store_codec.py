@@ -11,7 +11,8 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.agent.model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, PERIOD_SECONDS, Metric
+from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
+from skuwise.agent.model import PERIOD_SECONDS
 from skuwise.agent.statistics.rollup_stats import statistics
 from skuwise.agent.store.file.codec import (
     FABRIC_STEPS,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.agent.model import BIN_EDGES
+from skuwise.agent.metrics import BIN_EDGES
 from skuwise.agent.statistics.signal_stats import (
     autocorrelation_peak,
     bin_index,

@@ -11,20 +11,8 @@ from dataclasses import replace
 
 import pytest
 from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, Format
-from skuwise.agent.model import (
-    FABRIC_METRICS,
-    GPU_METRICS,
-    HOST_METRICS,
-    Absence,
-    AgentStats,
-    Event,
-    FabricPort,
-    Gpu,
-    Node,
-    Tick,
-    Workload,
-    WorkloadUse,
-)
+from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
+from skuwise.agent.model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
 from skuwise.agent.sampler import Survey
 from skuwise.agent.service.exporter.accumulators import FORGET_SECONDS, MAX_EVENT_CODES, MAX_HELD, Totals
 from skuwise.agent.service.exporter.device_totals import EDGES, Integrals

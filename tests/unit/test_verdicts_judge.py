@@ -11,7 +11,7 @@ from skuwise.advisor.core.advice_types import WorkloadVerdict
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.pipeline import advise
 from skuwise.advisor.verdicts.judge import Verdicts, judge
-from skuwise.agent.model import BIN_EDGES
+from skuwise.agent.metrics import BIN_EDGES
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.rules.policy.features import FEATURES
 from skuwise.rules.policy.thresholds import load_waste_rules

@@ -20,7 +20,7 @@ from skuwise.advisor.verdicts.features.soundness import (
     examine,
     sound,
 )
-from skuwise.agent.model import BIN_EDGES
+from skuwise.agent.metrics import BIN_EDGES
 from skuwise.tests.frames import DECODE, FREE, GIB, HELD, START, TRAINING, FrameBuilder
 
 BLANKS = [

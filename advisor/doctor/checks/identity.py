@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ....agent.model import FabricPort, Gpu, Role
+from ....agent.sources.gpu_backends import DRIVER_NAMES
 from ....rules.catalog.loader import Catalog
 from ...telemetry.prometheus.client.response import Answer, Labels
 from ...telemetry.prometheus.promql.labels import AGENT_NODE_LABELS, NODE_LABELS, Hosts, NodeNames, agent_node, node_of
@@ -204,7 +205,7 @@ def _absences(answers: Mapping[str, Answer], known: NodeNames) -> dict[str, tupl
     found: dict[str, dict[Absent, None]] = {}
     for labels in _labels(answers, "absences"):
         node = agent_node(labels)
-        if node is None or not (labels.get("scope") == "gpu" or labels.get("subject") in (None, "nvml")):
+        if node is None or not (labels.get("scope") == "gpu" or labels.get("subject") in (None, *DRIVER_NAMES)):
             continue
         reason = labels.get("reason", "unknown")
         detail, remedy = _WORDS.get(reason, (f"The agent reports {reason}.", "Run skuwise agent doctor there."))

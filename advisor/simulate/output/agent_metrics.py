@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ....agent.base.openmetrics import number
-from ....agent.model import BIN_EDGES
+from ....agent.metrics import BIN_EDGES
 from ....agent.service.exporter.metric_families import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
 from ...core.frame import Frame, Window
 from ...verdicts.features.utilization import stacked_bins

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....agent.model import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, THROTTLE_MASK, Period
+from ....agent.metrics import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, THROTTLE_MASK
+from ....agent.model import Period
 from ....agent.statistics.rollup_stats import ACTIVE_SM, PERIOD_LAGS, PERIOD_SAMPLES, SILENT_LINK
 from ....agent.statistics.signal_stats import FLAT, MIN_PAIRS, PEAK_HEIGHT, PEAK_PROMINENCE, PEAK_SHARE, PEAK_SIGMAS
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ....agent.base.safe_text import clean_text
+from ....agent.sources.gpu_backends import DRIVER_NAMES
 from ....agent.sources.scrape.dcgm import FIELDS
 from ....rules.base.errors import NothingToDo, SourceError
 from ...core.frame import Window
@@ -214,7 +215,7 @@ def _blind(client: Client, matches: Sequence[str], names: set[str], at: float) -
     """Nodes with an agent that reads no GPU, and why. The agent's page carries the reason's code, not its sentence."""
     if AGENT_ABSENCE not in names:
         return {}
-    chosen = selector(matches, 'scope="source"', 'subject="nvml"', 'metric="*"')
+    chosen = selector(matches, 'scope="source"', f'subject=~"{"|".join(DRIVER_NAMES)}"', 'metric="*"')
     told = client.instant(f"group by (node, reason) (last_over_time({AGENT_ABSENCE}{chosen}[1d]))", at)
     return {
         clean_text(one["node"]): of_reason(clean_text(one["reason"]))

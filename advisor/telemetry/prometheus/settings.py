@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from ....agent.base.setting_values import Reader, seconds_value, text_value, whole_value
 from ....agent.config import SYSTEM_FILE
-from ....agent.settings_reader import Reader, read_section, seconds, text, whole
+from ....agent.settings_reader import read_section
 from ....rules.base.errors import UsageError
 
 SECTION = "prometheus"
@@ -69,7 +70,9 @@ def _headers(value: object, what: str) -> dict[str, str]:
 
 
 _READERS: Mapping[str, Reader] = {
-    "headers": _headers, "header_files": _headers, "timeout_seconds": seconds(1, 3600, "1 s to 1 h"),
-    "concurrency": whole(1, 32), "max_series": whole(1, 10_000_000),
+    "headers": _headers, "header_files": _headers, "timeout_seconds": seconds_value(1, 3600, "1 s to 1 h"),
+    "concurrency": whole_value(1, 32), "max_series": whole_value(1, 10_000_000),
 }  # fmt: skip
-_KEYS = {f.name.removesuffix("_seconds"): (f.name, _READERS.get(f.name, text)) for f in fields(PrometheusSettings)}
+_KEYS = {
+    f.name.removesuffix("_seconds"): (f.name, _READERS.get(f.name, text_value)) for f in fields(PrometheusSettings)
+}

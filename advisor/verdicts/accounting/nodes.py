@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ....agent.model import BIN_EDGES
+from ....agent.metrics import BIN_EDGES
 from ...core.advice_types import INFERRED
 from ...core.frame import Frame, parents
 from ...core.records import records, text

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ....agent.model import BIN_EDGES
+from ....agent.metrics import BIN_EDGES
 from ...core.frame import Frame
 from ...core.histogram_array import BinsArray
 from ..workloads.sku_lookup import GpuIndex

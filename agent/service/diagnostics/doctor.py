@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ....rules.base.sanitize import clean
 from ....rules.base.text_table import columns
 from ...config import AgentConfig
 from ...model import Absence, Capability
 from ...sampler import Sampled, Survey
-from .profiling_permissions import Privileges, sharpened
+from ...sources.gpu_backends import GPU_BACKENDS
+from ...sources.registry import SOURCES
 from .source_overhead import cost_of, sentence
 
 # Reasons that only say that a first look has nothing to subtract from.
 _PASSING = frozenset({"first-reading"})
 
 
-def examine(survey: Survey, sampled: Sampled, privileges: Privileges) -> tuple[Capability, ...]:
+def examine(survey: Survey, sampled: Sampled, procfs: Path) -> tuple[Capability, ...]:
     """The survey's lines, with what the first reading showed to be absent put in their place.
 
-    `privileges` say why the driver refuses profiling, where it does.
+    `procfs` tells the backends why their driver refuses something, where it does.
     """
     lines: dict[tuple[str, str, str], Capability] = {}
     for line in survey.capabilities:
@@ -37,26 +39,20 @@ def examine(survey: Survey, sampled: Sampled, privileges: Privileges) -> tuple[C
             source = known.source if known else absence.subject or absence.scope
             origin = known.origin if known else ""
             lines[key] = Capability(source, absence.scope, absence.subject, absence.metric, origin, absence)
-    return tuple(sharpened(line, privileges) for line in lines.values())
+    return tuple(_explained(line, procfs) for line in lines.values())
+
+
+def _explained(line: Capability, procfs: Path) -> Capability:
+    for backend in GPU_BACKENDS:
+        line = backend.explain(line, procfs)
+    return line
 
 
 def not_asked(config: AgentConfig, survey: Survey) -> tuple[Capability, ...]:
     """What is not read because the settings do not ask for it, where it would tell something."""
-    lines: list[Capability] = []
-    blind = any(line.absence is not None and line.absence.reason == "no-gpm" for line in survey.capabilities)
-    if blind and not config.dcgm_url:
-        lines.append(_switched_off(
-            "dcgm", "dcgm_url is empty, so dcgm-exporter's page is not read, which could tell what GPM cannot here.",
-            "Set dcgm_url to the page's address.",
-        ))  # fmt: skip
-    if survey.gpus and not config.serving_endpoints and not any(one.source == "serving" for one in survey.capabilities):
-        detail = "No inference server's page is named, so the use of KV caches, queues and tokens is not known."
-        if config.serving_discover:
-            detail = "No inference server's page was found at the engines' usual ports on this node."
-        lines.append(_switched_off(
-            "serving", detail, "Where one runs here, name its page in serving_endpoints (or set serving_discover).",
-        ))  # fmt: skip
-    return tuple(lines)
+    asked = {line.source for line in survey.capabilities}
+    faults = ((spec.name, spec.unasked(config, survey.gpus, survey.capabilities)) for spec in SOURCES)
+    return tuple(fault.line(name, "") for name, fault in faults if fault is not None and name not in asked)
 
 
 def not_said(lines: Iterable[Capability], sampled: Sampled) -> tuple[Capability, ...]:
@@ -68,11 +64,6 @@ def not_said(lines: Iterable[Capability], sampled: Sampled) -> tuple[Capability,
 
 def _reason(absence: Absence) -> tuple[str, str, str]:
     return absence.subject, absence.metric, absence.reason
-
-
-def _switched_off(source: str, detail: str, remedy: str) -> Capability:
-    absence = Absence("source", source, "*", "not-configured", detail, remedy)
-    return Capability(source, "source", source, "*", "", absence)
 
 
 @dataclass(frozen=True, slots=True)

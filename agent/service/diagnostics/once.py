@@ -6,7 +6,8 @@ import datetime
 from collections.abc import Mapping, Sequence
 
 from ....rules.base.text_table import columns
-from ...model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Gpu, Metric, Node, WorkloadUse
+from ...metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
+from ...model import Gpu, Node, WorkloadUse
 from ...sampler import Sampled, Survey
 from .units_format import quantity
 

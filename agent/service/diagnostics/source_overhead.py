@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping
 from ...base.clock import Clock
 from ...sampler import MIN_SPACING_SECONDS
 from ...sources.base import SlowSource, Source
+from ...sources.gpu_backends import GPU_BACKENDS
+from ...sources.registry import SOURCES
 
 _READINGS = 7
-# What speaks of the driver is read in one go on its thread, so it has one cost. Pages are read beside the ticks.
-_TOGETHER = {"gpm": "nvml", "nvlink": "nvml"}
-_BESIDE = frozenset({"dcgm", "serving"})
+# What speaks of a driver is read in one go on its thread, so it has one cost. Pages are read beside the ticks.
+_TOGETHER = {source: backend.name for backend in GPU_BACKENDS for source in backend.sources}
+_BESIDE = frozenset(spec.name for spec in SOURCES if spec.every_seconds is not None)
 
 
 def read_costs(sources: Iterable[Source], clock: Clock) -> dict[str, float]:
@@ -44,7 +46,10 @@ def cost_of(source: str, costs: Mapping[str, float]) -> float | None:
 
 def sentence(costs: Mapping[str, float]) -> str:
     """For a person: what a tick costs, source by source."""
-    named = [f"{'nvml, gpm and nvlink' if name == 'nvml' else name} {s * 1e3:.2f} ms" for name, s in costs.items()]
+    together = {
+        backend.name: f"{', '.join(one[:-1])} and {one[-1]}" for backend in GPU_BACKENDS if (one := backend.sources)[1:]
+    }
+    named = [f"{together.get(name, name)} {seconds * 1e3:.2f} ms" for name, seconds in costs.items()]
     return (
         f"A reading costs {sum(costs.values()) * 1e3:.2f} ms of CPU: {', '.join(named)}. Pages are read on a thread "
         "beside it, each at most once in 10 s."

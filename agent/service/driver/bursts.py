@@ -1,9 +1,10 @@
 """Bursts: every few minutes all GPUs and the fabric are read at some 10 Hz for some seconds, beside the ticks.
 
-A burst has a thread of its own (a job's), GPM sample buffers of its own and counters of the fabric of its own, so that
-the 1 Hz path is not touched. NVML is called on the driver's thread all the same, one GPU at a time and only while the
-loop wants nothing there (`GuardedDriver.aside`). All GPUs are read, idle ones too: that a GPU does nothing between two
-requests is what the burst is to tell, and a second's mean cannot.
+A burst has a thread of its own (a job's), readers of the drivers of its own and counters of the fabric of its own, so
+that the 1 Hz path is not touched. A driver is called on its guard's thread all the same, one GPU at a time and only
+while the loop wants nothing there (`GuardedDriver.aside`). A vendor whose backend reads no bursts has none. All GPUs
+are read, idle ones too: that a GPU does nothing between two requests is what the burst is to tell, and a second's mean
+cannot.
 
 What ends a burst early (a pause, a hung driver, the agent's end) leaves nothing of it; the next one comes by itself.
 """
@@ -14,14 +15,14 @@ import threading
 import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...model import Absence, Capability, Gpu, Instant, Reading
 from ...sampler import MIN_SPACING_SECONDS
 from ...sources.fabric.infiniband import InfinibandSource
-from ...sources.nvidia.gpm import GpmSource
-from ...sources.nvidia.nvml_session import NvmlSession
+from ...sources.gpu_backend import BurstReader, GpuBackend
 from ...statistics.burst_stats import BURST_METRICS, Burst, BurstReading, burst_of
+from .guard import GuardedDriver
 from .worker import Aside
 
 # A counter's delta over more than this is not of this burst; some readings in a row may be missed.
@@ -50,23 +51,25 @@ class Bursts:
 
     def __init__(
         self,
-        session: NvmlSession,
+        guards: Sequence[GuardedDriver],
         fabric: InfinibandSource,
-        aside: Callable[[Iterator[object]], Aside | None],
         now: Callable[[], Instant],
         *,
         node: str,
         every_seconds: float,
         seconds: float,
     ) -> None:
-        self._gpm = GpmSource(session, MAX_GAP_SECONDS, BURST_METRICS)
+        self._readers = [
+            (guard, reader)
+            for guard in guards
+            if (reader := guard.driver.burst_reader(MAX_GAP_SECONDS, BURST_METRICS)) is not None
+        ]
         self._fabric = fabric
-        self._aside = aside
         self._now = now
         self._node = node
         self._every = every_seconds
         self._seconds = seconds
-        self._outstanding: Aside | None = None
+        self._outstanding: list[Aside] = []
         self._look = True  # which ports are the compute ports is to be looked at (again)
         self._stopped = threading.Event()
         self._done: deque[Burst] = deque(maxlen=_MOST_WAITING)
@@ -74,8 +77,8 @@ class Bursts:
 
     def run(self) -> tuple[Burst, ...]:
         """One burst, now: what it told of each GPU. Empty where it could not be taken or was ended early."""
-        if self._outstanding is not None and not self._outstanding.done:
-            return ()  # the driver still holds what the last burst asked for
+        if not all(asked.done for asked in self._outstanding):
+            return ()  # a driver still holds what the last burst asked for
         try:
             taken = self._take()
         finally:
@@ -96,9 +99,8 @@ class Bursts:
         """End a burst that runs, and take no other."""
         self._stopped.set()
 
-    def set_gpus(self, pci_bus_ids: Sequence[str]) -> None:
-        """Other GPUs are here now; the next burst looks anew which ports serve them."""
-        self._fabric.set_gpus(pci_bus_ids)
+    def look_again(self) -> None:
+        """Other devices are here now; the next burst looks anew which ports serve the GPUs."""
         self._look = True
 
     def _take(self) -> tuple[float, list[_Pass], list[_Traffic]] | None:
@@ -112,19 +114,15 @@ class Bursts:
         absent: frozenset[Absence] = frozenset()
         start = self._now().monotonic_seconds
         while True:
-            asked = self._outstanding = self._aside(self._steps())
-            if asked is None:
-                return None
+            self._outstanding = [
+                asked for guard, reader in self._readers if (asked := guard.aside(self._steps(reader))) is not None
+            ]
             traffic.append(_traffic(self._fabric.read(self._now())))
-            if not asked.wait(PASS_SECONDS):
-                asked.dropped = True
-                return None
-            if asked.error is not None:
-                raise asked.error
-            assert isinstance(asked.result, tuple)
-            values, absent = asked.result
-            if not values and not absent:
-                return None  # the session is not open
+            answers = [_answer(asked) for asked in self._outstanding]
+            values = {uuid: one for answer in answers if answer for uuid, one in answer[0].items()}
+            absent = frozenset[Absence]().union(*(answer[1] for answer in answers if answer))
+            if None in answers or (not values and not absent):
+                return None  # a driver hangs, or no session is open
             passes.append(values)
             ended = self._now()
             if ended.monotonic_seconds - start >= self._seconds:
@@ -136,10 +134,10 @@ class Bursts:
         self.absences = _why_none(passes, absent)
         return ended.wall_seconds, passes, traffic
 
-    def _steps(self) -> _Steps:
+    def _steps(self, reader: BurstReader) -> _Steps:
         """One reading of every GPU, a GPU a step; runs on the driver's thread."""
         values: dict[str, tuple[Instant, Mapping[str, float]]] = {}
-        each = self._gpm.each(self._now)
+        each = reader.each(self._now)
         while True:
             try:
                 uuid, instant, read = next(each)
@@ -148,6 +146,17 @@ class Bursts:
             if read:
                 values[uuid] = instant, read
             yield
+
+
+def _answer(asked: Aside) -> tuple[_Pass, frozenset[Absence]] | None:
+    """What one driver told in a pass; None: it does not answer."""
+    if not asked.wait(PASS_SECONDS):
+        asked.dropped = True
+        return None
+    if asked.error is not None:
+        raise asked.error
+    assert isinstance(asked.result, tuple)
+    return asked.result
 
 
 def _traffic(reading: Reading) -> _Traffic:
@@ -184,20 +193,26 @@ def _why_none(passes: Sequence[_Pass], absent: Iterable[Absence]) -> frozenset[A
     """For each GPU of which nothing was read in the whole burst: why, as the last reading has it."""
     read = {uuid for one in passes for uuid in one}
     reasons = {one.subject: one for one in absent if one.metric in ("*", "sm_active") and one.subject not in read}
-    return frozenset(Absence("gpu", uuid, METRIC, one.reason, one.detail, one.remedy) for uuid, one in reasons.items())
+    return frozenset(replace(one, scope="gpu", subject=uuid, metric=METRIC) for uuid, one in reasons.items())
 
 
 def capabilities(
-    gpus: Iterable[Gpu], lines: Iterable[Capability], every_seconds: float, seconds: float
+    backends: Iterable[GpuBackend],
+    gpus: Iterable[Gpu],
+    lines: Iterable[Capability],
+    every_seconds: float,
+    seconds: float,
 ) -> tuple[Capability, ...]:
-    """What `doctor` says of the fast dynamics, GPU by GPU: they need what `lines` says GPM can read."""
-    origin = f"GPM at 10 Hz for {seconds:g} s every {every_seconds:g} s" if every_seconds else "GPM at 10 Hz"
-    gpm = {line.subject: line.absence for line in lines if line.source == "gpm" and line.metric in ("*", "sm_active")}
+    """What `doctor` says of the fast dynamics, GPU by GPU: they need what `lines` says the bursts' source can read."""
+    readers = {backend.burst_source for backend in backends}
+    how = f"for {seconds:g} s every {every_seconds:g} s" if every_seconds else ""
+    asked = {line.subject: line for line in lines if line.source in readers and line.metric in ("*", "sm_active")}
     found: list[Capability] = []
     for gpu in gpus:
-        if gpu.uuid in gpm:
-            why = gpm[gpu.uuid] or (None if every_seconds else _SWITCHED_OFF)
-            absence = why and Absence("gpu", gpu.uuid, METRIC, why.reason, why.detail, why.remedy)
+        if (line := asked.get(gpu.uuid)) is not None:
+            why = line.absence or (None if every_seconds else _SWITCHED_OFF)
+            absence = why and replace(why, scope="gpu", subject=gpu.uuid, metric=METRIC)
+            origin = f"{line.source.upper()} at 10 Hz {how}".rstrip()
             found.append(Capability(METRIC, "gpu", gpu.uuid, METRIC, origin, absence))
     return tuple(found)
 

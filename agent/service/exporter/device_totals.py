@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 
-from ...model import BIN_EDGES, THROTTLE_MASK, Gpu
+from ...metrics import BIN_EDGES, THROTTLE_MASK
+from ...model import Gpu
 from ...statistics.rollup_stats import ACTIVE_SM, SILENT_LINK
 from ...store.file.codec import FABRIC_STEPS, GPU_STEPS, HOST_STEPS, encode_number
 

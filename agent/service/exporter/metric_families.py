@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...base.openmetrics import Family, Kind
-from ...model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
+from ...metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
 from .device_totals import GpuTotals, Moments, PortTotals
 
 # How a metric in a unit is exported: the ending of its name that is dropped, the ending and the unit of its integral

@@ -1,11 +1,11 @@
-"""Puts the agent together from its settings: session, sources, sampler, identity."""
+"""Puts the agent together from its settings: drivers, sources, sampler, identity."""
 
 from __future__ import annotations
 
 import os
 import pwd
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,24 +20,16 @@ from ...inventory.processes.environ_helper import HelperVariables
 from ...inventory.processes.listening_sockets import Listeners
 from ...inventory.slurm.allocations import SlurmAllocations
 from ...inventory.slurm.slurm_conf import SlurmSettings
-from ...model import Gpu, Instant, Node
+from ...model import Instant, Node
 from ...sampler import Sampler, Survey
-from ...sources.base import Source
-from ...sources.fabric.ethernet import EthernetSource
+from ...sources.base import Source, SourceContext
 from ...sources.fabric.infiniband import InfinibandSource
-from ...sources.host import HostSource
-from ...sources.nvidia.gpm import GpmSource
-from ...sources.nvidia.nvlink import NvlinkSource
-from ...sources.nvidia.nvml import NvmlSource
-from ...sources.nvidia.nvml_errors import MIG_SHARED
-from ...sources.nvidia.nvml_events import EventSource
-from ...sources.nvidia.nvml_session import NvmlSession
-from ...sources.scrape.dcgm import DcgmSource, Lacking
-from ...sources.scrape.scraper import PageReader
-from ...sources.scrape.serving import ServingSource
+from ...sources.gpu_backends import GPU_BACKENDS
+from ...sources.registry import SOURCES
 from ..driver.bursts import MAX_GAP_SECONDS as BURST_GAP_SECONDS
 from ..driver.bursts import Bursts, capabilities
-from ..driver.guarded_nvml import GuardedDriver
+from ..driver.gpu_drivers import GpuDrivers
+from ..driver.guard import GuardedDriver
 
 ETC = Path("/etc")
 
@@ -51,19 +43,15 @@ class Agent:
     node: Node
     survey: Survey
     attribution: Attribution
-    fabric: InfinibandSource
-    ethernet: EthernetSource
-    driver: GuardedDriver
+    drivers: GpuDrivers
     bursts: Bursts
     identify: Callable[[Survey], Node]
 
     def resurvey(self) -> Survey | None:
         """A new look at what is here, where a source asks for one; otherwise None. It says what the node is now."""
-        if not (self.fabric.wants_probe or self.driver.wants_probe or self.ethernet.wants_probe):
+        if not self.sampler.wants_probe:
             return None
-        bus_ids = _bus_ids(self.driver.probe().gpus)
-        self.fabric.set_gpus(bus_ids)
-        self.bursts.set_gpus(bus_ids)
+        self.bursts.look_again()
         survey = name_gpus(self.sampler.probe(), self.catalog)
         return replace(survey, node=self.identify(survey))
 
@@ -73,36 +61,29 @@ def assemble(
 ) -> Agent:
     """Open what can be opened. Never raises for missing hardware: that is what absences are for.
 
-    With `pause_seconds` the driver is left alone for that long.
+    With `pause_seconds` the drivers are left alone for that long.
     """
-    session = NvmlSession()
-    # Whatever calls NVML goes in here: it runs on the driver's own thread, with a deadline.
-    gpu_sources: tuple[Source, ...] = (
-        NvmlSource(session, config.max_gap_seconds),
-        GpmSource(session, config.max_gap_seconds),
-        NvlinkSource(session, config.max_gap_seconds, config.interval_seconds),
+    drivers = _drivers(config)
+    drivers.open(now(), pause_seconds)
+    listeners = Listeners(config.procfs)
+    context = SourceContext(
+        config,
+        gpus=lambda: drivers.gpus,
+        unread_gpus=drivers.unread_gpus,
+        listeners=lambda port: listeners.pids(port, time.monotonic()),
     )
-    events = EventSource(session)  # not one of them: it waits on a thread of its own, and tells while the driver hangs
-    driver = GuardedDriver(session, gpu_sources, config.interval_seconds, config.max_gap_seconds, sysfs=config.sysfs)
-    if pause_seconds > 0:
-        driver.pause(now(), pause_seconds)
-    else:
-        driver.open(now())
-    bus_ids = _bus_ids(driver.probe().gpus)
-    fabric = InfinibandSource(config.sysfs, bus_ids, config.max_gap_seconds, config.fabric_roles)
-    ethernet = EthernetSource(config.sysfs, config.procfs, config.max_gap_seconds, config.fabric_roles)
     sources: tuple[Source, ...] = (
-        driver,
-        events,
-        fabric,
-        ethernet,
-        HostSource(config.procfs, config.sysfs, config.max_gap_seconds),
-        *_page_sources(config, session),
+        *drivers.guards,
+        # Not read by the guards: they wait on threads of their own, and tell while the driver hangs.
+        *(source for guard in drivers.guards for source in guard.driver.beside),
+        *(source for spec in SOURCES if (source := spec.built(context)) is not None),
     )
     sampler = Sampler(sources, config.interval_seconds, config.max_gap_seconds)
     catalog = load_catalog()
     survey = name_gpus(sampler.probe(), catalog)
-    lines = capabilities(survey.gpus, survey.capabilities, config.burst_every_seconds, config.burst_seconds)
+    lines = capabilities(
+        GPU_BACKENDS, survey.gpus, survey.capabilities, config.burst_every_seconds, config.burst_seconds
+    )
     survey = replace(survey, capabilities=(*survey.capabilities, *lines))
 
     def identify_now(found: Survey) -> Node:
@@ -121,9 +102,8 @@ def assemble(
 
     node = identify_now(survey)
     bursts = Bursts(
-        session,
-        InfinibandSource(config.sysfs, bus_ids, BURST_GAP_SECONDS, config.fabric_roles),
-        driver.aside,
+        drivers.guards,
+        InfinibandSource(config.sysfs, context.gpus, BURST_GAP_SECONDS, config.fabric_roles),
         now,
         node=node.node,
         every_seconds=config.burst_every_seconds,
@@ -131,7 +111,17 @@ def assemble(
     )
     attribution = _attribution(config, node)
     attribution.set_gpus(survey.gpus)
-    return Agent(sampler, catalog, node, survey, attribution, fabric, ethernet, driver, bursts, identify_now)
+    return Agent(sampler, catalog, node, survey, attribution, drivers, bursts, identify_now)
+
+
+def _drivers(config: AgentConfig) -> GpuDrivers:
+    """The drivers of all vendors that the agent knows, not opened yet."""
+    return GpuDrivers([
+        GuardedDriver(
+            backend, backend.connect(config), config.interval_seconds, config.max_gap_seconds, sysfs=config.sysfs
+        )
+        for backend in GPU_BACKENDS
+    ])  # fmt: skip
 
 
 def _attribution(config: AgentConfig, node: Node) -> Attribution:
@@ -164,31 +154,6 @@ def _attribution(config: AgentConfig, node: Node) -> Attribution:
     )
 
 
-def _page_sources(config: AgentConfig, session: NvmlSession) -> tuple[Source, ...]:
-    """What is read from pages, by one thread, which starts when the first page is wanted."""
-    reader = PageReader(remote=config.scrape_remote)
-    listeners = Listeners(config.procfs)
-
-    def lacking() -> list[Lacking]:
-        if session.fault is not None:
-            return []
-        # What several instances share is no better on the page: it has the same counters.
-        unread = [d for d in session.devices if d.no_gpm not in (None, MIG_SHARED) and d.lost is None]
-        return [
-            Lacking(d.uuid, d.parent.uuid, str(d.instance.gpu_instance))
-            if d.parent is not None and d.instance is not None
-            else Lacking(d.uuid, d.uuid)
-            for d in unread
-        ]
-
-    def locate(port: int) -> frozenset[int]:
-        return listeners.pids(port, time.monotonic())
-
-    dcgm = DcgmSource(lacking, reader, config.dcgm_url, config.dcgm_interval_seconds)
-    serving = ServingSource(reader, config.serving_endpoints, discover=config.serving_discover, locate=locate)
-    return (*((dcgm,) if config.dcgm_url else ()), serving)
-
-
 def name_gpus(survey: Survey, catalog: Catalog) -> Survey:
     """The survey with each GPU's SKU as the catalog spells it; None for one that it lacks. An instance has its
     parent's: it is a part of that product."""
@@ -197,10 +162,6 @@ def name_gpus(survey: Survey, catalog: Catalog) -> Survey:
     skus = {name: catalog.gpu(name) for name in names.values()}
     named = (replace(gpu, sku=sku.name if (sku := skus[names[gpu.uuid]]) else None) for gpu in survey.gpus)
     return replace(survey, gpus=tuple(named))
-
-
-def _bus_ids(gpus: Sequence[Gpu]) -> list[str]:
-    return [gpu.pci_bus_id for gpu in gpus if gpu.pci_bus_id]
 
 
 def _user_name(uid: int) -> str | None:

@@ -19,8 +19,8 @@ from .control import ControlServer
 from .jobs import roll_all, start_jobs
 from .notify import Notifier
 from .recorder import Recorder
-from .run_database import Opened
-from .supervisor import MAX_PAUSE_SECONDS, Attendant
+from .run_database import RunDatabase
+from .supervisor import MAX_PAUSE_SECONDS, Supervisor
 
 if TYPE_CHECKING:
     from ..exporter.accumulators import Totals
@@ -30,7 +30,7 @@ _Ending = Literal["stop", "reload", "restart"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """How a run ended: ticks kept, and why the agent wants to be started again (None: it does not)."""
 
     kept: int
@@ -60,7 +60,7 @@ def run_agent(
     environ: Mapping[str, str],
     say: Callable[[str], None],
     reload: Callable[[], AgentConfig] | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Sample into `config.db` until the duration is over or SIGTERM or SIGINT comes.
 
     SIGHUP asks `reload` for new settings and goes on with them; settings that are wrong, or whose database cannot be
@@ -79,7 +79,7 @@ def run_agent(
     try:
         while True:
             try:
-                opened = Opened(wanted.db, wanted.limits, lambda: clock.now().wall_seconds)
+                opened = RunDatabase(wanted.db, wanted.limits, lambda: clock.now().wall_seconds)
             except StoreError as error:
                 if wanted is current:
                     raise
@@ -87,22 +87,13 @@ def run_agent(
                 wanted = current
                 continue
             current = wanted
-            life = _Life(
-                current,
-                environ,
-                say,
-                clock=clock,
-                notifier=notifier,
-                signals=signals,
-                opened=opened,
-                totals=totals,
-            )
+            life = _Life(current, environ, say, clock, notifier, signals, opened, totals)
             ending, ticks, seconds = life.live(left)
             totals = life.totals
             kept += ticks
             left = None if left is None else max(0.0, left - seconds)
             if ending != "reload":
-                return Outcome(kept, life.restart_reason if ending == "restart" else None)
+                return RunOutcome(kept, life.restart_reason if ending == "restart" else None)
             notifier.reloading()
             signals.reload = False
             wanted = _reloaded(current, reload, say)
@@ -122,47 +113,36 @@ def _reloaded(
         return current
 
 
+@dataclass(eq=False)
 class _Life:
-    """The agent with one set of settings."""
+    """The agent with one set of settings. `totals`: of the metrics page, over all reloads; None: none served yet."""
 
-    def __init__(
-        self,
-        config: AgentConfig,
-        environ: Mapping[str, str],
-        say: Callable[[str], None],
-        *,
-        clock: SystemClock,
-        notifier: Notifier,
-        signals: Signals,
-        opened: Opened,
-        totals: Totals | None,
-    ) -> None:
-        self._config = config
-        self._environ = environ
-        self._say = say
-        self._clock = clock
-        self._notifier = notifier
-        self._signals = signals
-        self._opened = opened
-        self.restart_reason: str | None = None
-        self.totals = totals  # of the metrics page, over all reloads; None: no page was served yet
+    config: AgentConfig
+    environ: Mapping[str, str]
+    say: Callable[[str], None]
+    clock: SystemClock
+    notifier: Notifier
+    signals: Signals
+    opened: RunDatabase
+    totals: Totals | None
+    restart_reason: str | None = None
 
     def live(self, duration_seconds: float | None) -> tuple[_Ending, int, float]:
         """How it ended, the ticks kept, and for how many seconds the loop ran."""
-        with self._opened as opened:
+        with self.opened as opened:
             with opened.writing(), contextlib.ExitStack() as stack:
                 kept, seconds = self._sample(stack, duration_seconds)
             ending = self._ending()
             if ending != "reload" and opened.writer.is_open:
-                self._notifier.stopping("writing the last rollups")
-                roll_all(self._config.db, self._say, and_open=True)
+                self.notifier.stopping("writing the last rollups")
+                roll_all(self.config.db, self.say, and_open=True)
         return ending, kept, seconds
 
     def _sample(self, stack: contextlib.ExitStack, duration_seconds: float | None) -> tuple[int, float]:
-        config, clock, opened = self._config, self._clock, self._opened
+        config, clock, opened = self.config, self.clock, self.opened
         start = clock.now()
         pause_left = min(opened.paused_until - start.wall_seconds, MAX_PAUSE_SECONDS)
-        agent = assemble(config, self._environ, clock.now, pause_seconds=max(0.0, pause_left))
+        agent = assemble(config, self.environ, clock.now, pause_seconds=max(0.0, pause_left))
         stack.callback(agent.sampler.close)
         stack.callback(agent.attribution.close)
         now = clock.now()
@@ -176,20 +156,20 @@ class _Life:
             ts=now.wall_seconds,
             metrics=self._serve_metrics(agent, stack),
         )
-        attendant = Attendant(
+        attendant = Supervisor(
             clock,
-            self._notifier,
-            agent.driver,
+            self.notifier,
+            agent.drivers,
             opened,
             store=opened.writer,
             server=self._listen(stack),
             note=recorder.note,
-            say=self._say,
+            say=self.say,
             database=config.db,
         )
         opened.writer.commit()
         opening = _opening(agent, config)
-        self._say(opening)
+        self.say(opening)
 
         def begun() -> None:
             if opened.aside is not None:
@@ -197,7 +177,7 @@ class _Life:
             stack.callback(self._start_jobs(agent))
 
         opened.writer.when_open(begun)
-        self._notifier.ready(opening)
+        self.notifier.ready(opening)
         stopping = self._stopping(attendant)
         clock.attend = stopping
         stack.callback(setattr, clock, "attend", lambda: False)
@@ -217,7 +197,7 @@ class _Life:
 
     def _start_jobs(self, agent: Agent) -> Callable[[], None]:
         """Start the jobs. Returns what stops them."""
-        stop_jobs = start_jobs(self._config.db, self._say, agent.bursts, self._config.limits)
+        stop_jobs = start_jobs(self.config.db, self.say, agent.bursts, self.config.limits)
 
         def stop() -> None:
             agent.bursts.stop()
@@ -226,7 +206,7 @@ class _Life:
         return stop
 
     def _serve_metrics(self, agent: Agent, stack: contextlib.ExitStack) -> MetricsPage | None:
-        config = self._config
+        config = self.config
         if config.listen is None:
             return None
         from ..exporter.accumulators import Totals  # noqa: PLC0415
@@ -235,37 +215,37 @@ class _Life:
         if self.totals is None or not self.totals.go_on(agent.node, config.interval_seconds):
             self.totals = Totals(agent.node, config.interval_seconds)
         metrics = MetricsPage(config.listen, self.totals, config.max_gap_seconds)
-        metrics.start(self._say)
+        metrics.start(self.say)
         stack.callback(metrics.stop)
         return metrics
 
-    def _stopping(self, attendant: Attendant) -> Callable[[], bool]:
+    def _stopping(self, attendant: Supervisor) -> Callable[[], bool]:
         waits = False
 
         def stopping() -> bool:
             nonlocal waits
             attendant.attend()
             # New settings begin a new writer, and what waits in this one would be lost.
-            reload, fault = self._signals.reload, self._opened.writer.fault
+            reload, fault = self.signals.reload, self.opened.writer.fault
             if reload and fault is not None and not waits:
-                self._say(f"the settings are read again when the database can be written ({fault.reason})")
+                self.say(f"the settings are read again when the database can be written ({fault.reason})")
             waits = reload and fault is not None
-            return self._signals.stop or (reload and not waits) or attendant.restart_reason is not None
+            return self.signals.stop or (reload and not waits) or attendant.restart_reason is not None
 
         return stopping
 
     def _ending(self) -> _Ending:
-        if self._signals.stop:
+        if self.signals.stop:
             return "stop"
         if self.restart_reason is not None:
             return "restart"
-        return "reload" if self._signals.reload else "stop"
+        return "reload" if self.signals.reload else "stop"
 
     def _listen(self, stack: contextlib.ExitStack) -> ControlServer | None:
         try:
-            server = ControlServer(self._config.control_socket, self._clock.wake)
+            server = ControlServer(self.config.control_socket, self.clock.wake)
         except SkuwiseError as error:
-            self._say(str(error))
+            self.say(str(error))
             return None
         stack.callback(server.close)
         return server

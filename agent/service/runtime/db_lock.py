@@ -41,7 +41,7 @@ class Holder:
     paused_until: float = 0.0
 
 
-class Instance:
+class DatabaseLock:
     """The right to write one database. `predecessor` is what the lock file said before."""
 
     def __init__(self, path: Path, descriptor: int, predecessor: Holder, aside: SetAside | None) -> None:
@@ -61,7 +61,7 @@ class Instance:
         wait_seconds: float = WAIT_SECONDS,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
-    ) -> Instance:
+    ) -> DatabaseLock:
         """Lock `database`, waiting a little for an agent that is about to end.
 
         Raises StoreError where another agent holds it, or the lock cannot be made (a PassingError where that may
@@ -118,7 +118,7 @@ class Instance:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def __enter__(self) -> Instance:
+    def __enter__(self) -> DatabaseLock:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -11,10 +11,10 @@ from ...base.retention_limits import Limits
 from ...store.file.migrations import SetAside
 from ...store.writing.deferred_writer import PatientWriter
 from ...store.writing.writer import Writer
-from .db_lock import WAIT_SECONDS, Instance
+from .db_lock import WAIT_SECONDS, DatabaseLock
 
 
-class Opened:
+class RunDatabase:
     """The lock, the writer, and what outlives a restart (in the lock file, once there is one).
 
     Raises StoreError where another agent holds the database, or it cannot be opened for a reason that does not pass.
@@ -25,7 +25,7 @@ class Opened:
     def __init__(self, database: Path, limits: Limits, wall: Callable[[], float]) -> None:
         self._database = database
         self._limits = limits
-        self._instance: Instance | None = None
+        self._instance: DatabaseLock | None = None
         self._restarted_at = wall()
         self._paused_until: float | None = None
         self._wait_seconds = WAIT_SECONDS
@@ -49,11 +49,11 @@ class Opened:
         return self._instance.paused_until if self._instance is not None else self._paused_until or 0.0
 
     def note_restart(self, ts: float) -> bool:
-        """See `Instance.note_restart`."""
+        """See `DatabaseLock.note_restart`."""
         return self._instance is not None and self._instance.note_restart(ts)
 
     def note_pause(self, until: float) -> None:
-        """See `Instance.note_pause`."""
+        """See `DatabaseLock.note_pause`."""
         self._paused_until = until
         if self._instance is not None:
             self._instance.note_pause(until)
@@ -74,7 +74,7 @@ class Opened:
             raise
         self.writer.close()
 
-    def __enter__(self) -> Opened:
+    def __enter__(self) -> RunDatabase:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,7 +83,7 @@ class Opened:
     def _open(self) -> Writer:
         if self._instance is None:
             wait, self._wait_seconds = self._wait_seconds, 0.0  # the loop cannot wait for another agent
-            self._instance = Instance.take(self._database, wait_seconds=wait)
+            self._instance = DatabaseLock.take(self._database, wait_seconds=wait)
             if self._paused_until is not None:
                 self._instance.note_pause(self._paused_until)
         return Writer.open(self._database, max_log_bytes=self._limits.log_bytes)

@@ -6,13 +6,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from ...base.clock import SystemClock
 from ...model import Absence
 from ...store.file.migrations import SetAside
-from ..driver.guarded_nvml import GuardedDriver
+from ..driver.gpu_drivers import GpuDrivers
 from .control import ControlServer, Message
 from .notify import Notifier
 
@@ -24,7 +25,7 @@ _MEND_SECONDS = 30.0  # how often it is seen to that the socket's name is still 
 _SLEPT_SECONDS = 1.0  # less is the clocks being read one after the other
 
 
-class Remembered(Protocol):
+class RestartMemory(Protocol):
     """What outlives a restart; see `Instance`."""
 
     @property
@@ -35,7 +36,7 @@ class Remembered(Protocol):
     def note_pause(self, until: float) -> None: ...
 
 
-class Kept(Protocol):
+class StoreHealth(Protocol):
     """How the database is; see `Writer`."""
 
     @property
@@ -45,53 +46,43 @@ class Kept(Protocol):
     def waiting_ticks(self) -> int: ...
 
 
-class Attendant:
+@dataclass(eq=False)
+class Supervisor:
     """Called by the loop on each of its rounds, and by nothing else: the watchdog stands for the loop alone."""
 
-    def __init__(
-        self,
-        clock: SystemClock,
-        notifier: Notifier,
-        driver: GuardedDriver,
-        instance: Remembered,
-        *,
-        store: Kept,
-        server: ControlServer | None,
-        note: Callable[[Absence, float], None],
-        say: Callable[[str], None],
-        database: Path,
-    ) -> None:
-        self._clock = clock
-        self._notifier = notifier
-        self._driver = driver
-        self._instance = instance
-        self._store = store
-        self._server = server
-        self._note = note
-        self._say = say
-        self._database = database
-        self._mended_at = -math.inf
-        self._slept = clock.suspended_seconds()
-        self._paused = driver.paused_until is not None
-        self._told: tuple[str, str] = ("", "")
-        self._refused_restart = False
-        self.restart_reason: str | None = None
+    clock: SystemClock
+    notifier: Notifier
+    drivers: GpuDrivers
+    instance: RestartMemory
+    store: StoreHealth
+    server: ControlServer | None
+    note: Callable[[Absence, float], None]
+    say: Callable[[str], None]
+    database: Path
+    restart_reason: str | None = None
+    _mended_at: float = -math.inf
+    _told: tuple[str, str] = ("", "")
+    _refused_restart: bool = False
+
+    def __post_init__(self) -> None:
+        self._slept = self.clock.suspended_seconds()
+        self._paused = self.drivers.paused_until is not None
 
     def attend(self) -> None:
-        now = self._clock.now()
-        self._notifier.alive(now.monotonic_seconds)
-        if self._server is not None and now.monotonic_seconds - self._mended_at >= _MEND_SECONDS:
+        now = self.clock.now()
+        self.notifier.alive(now.monotonic_seconds)
+        if self.server is not None and now.monotonic_seconds - self._mended_at >= _MEND_SECONDS:
             self._mended_at = now.monotonic_seconds
-            self._server.mend()
-        while self._server is not None and (request := self._server.next_request()) is not None:
+            self.server.mend()
+        while self.server is not None and (request := self.server.next_request()) is not None:
             request.answer(self._answer(request.message))
-        if self._paused and self._driver.paused_until is None:
+        if self._paused and self.drivers.paused_until is None:
             self._paused = False
-            self._instance.note_pause(0.0)
-            self._say("the pause is over: taking up the GPUs again")
+            self.instance.note_pause(0.0)
+            self.say("the pause is over: taking up the GPUs again")
         self._tell()
-        self._look_at_the_driver(now.monotonic_seconds, now.wall_seconds)
-        slept = self._clock.suspended_seconds()
+        self._look_at_drivers(now.monotonic_seconds, now.wall_seconds)
+        slept = self.clock.suspended_seconds()
         if slept - self._slept >= _SLEPT_SECONDS:
             self.suspended(slept - self._slept, now.wall_seconds)
         self._slept = slept
@@ -100,7 +91,7 @@ class Attendant:
         """The wall clock was set by `step` seconds; `ts` is the time after it."""
         way = "forward" if step > 0 else "back"
         text = f"The wall clock was set {way} by {abs(step):.3f} s"
-        self._say(f"{text[0].lower()}{text[1:]}")
+        self.say(f"{text[0].lower()}{text[1:]}")
         self._event("clock", "clock-stepped", f"{text}; times before and after it do not compare.", ts)
 
     def suspended(self, seconds: float, ts: float) -> None:
@@ -110,15 +101,15 @@ class Attendant:
     def note_aside(self, aside: SetAside) -> None:
         """The database that a wedged agent still holds open was set aside."""
         text = f"The database was set aside as {aside.kept_as.name}: {aside.why}."
-        self._say(f"{text[0].lower()}{text[1:]}")
-        self._event("store", "wedged-database-set-aside", text, self._clock.now().wall_seconds)
+        self.say(f"{text[0].lower()}{text[1:]}")
+        self._event("store", "wedged-database-set-aside", text, self.clock.now().wall_seconds)
 
     def _event(self, subject: str, reason: str, detail: str, ts: float) -> None:
-        self._note(Absence("source", subject, "*", reason, detail), ts)
+        self.note(Absence("source", subject, "*", reason, detail), ts)
 
     def _tell(self) -> None:
         """Say what changed about the driver and the database, and let systemd's status line hold both."""
-        driver, store = self._driver.fault, self._store.fault
+        driver, store = self.drivers.fault, self.store.fault
         reasons = ("" if driver is None else driver.reason, "" if store is None else store.reason)
         if reasons == self._told:
             return
@@ -130,43 +121,32 @@ class Attendant:
         )
         for text, reason, told in zip(texts, reasons, self._told, strict=True):
             if reason != told:
-                self._say(text)
+                self.say(text)
         held = [text for text, reason in zip(texts, reasons, strict=True) if reason]
         news = [text for text, reason, told in zip(texts, reasons, self._told, strict=True) if reason != told]
-        self._notifier.status("; ".join(held or news))
+        self.notifier.status("; ".join(held or news))
         self._told = reasons
 
     # A hung or changed driver.
 
-    def _look_at_the_driver(self, monotonic: float, wall: float) -> None:
-        reason = self._wants_restart(monotonic)
-        if reason is None:
+    def _look_at_drivers(self, monotonic: float, wall: float) -> None:
+        wanted = self.drivers.wants_restart(monotonic, RESTART_AFTER_SECONDS)
+        if wanted is None:
             self._refused_restart = False
             return
-        since = wall - self._instance.restarted_at
+        name, reason = wanted
+        since = wall - self.instance.restarted_at
         lately = 0 <= since < RESTART_EVERY_SECONDS
         # What cannot be written down would be done again a minute after the restart.
-        if self._notifier.supervised and not lately and self._instance.note_restart(wall):
-            self._event("nvml", "self-restart", f"{reason} The agent restarted itself.", wall)
-            self._say(f"{reason} Ending, to be started again")
+        if self.notifier.supervised and not lately and self.instance.note_restart(wall):
+            self._event(name, "self-restart", f"{reason} The agent restarted itself.", wall)
+            self.say(f"{reason} Ending, to be started again")
             self.restart_reason = reason
         elif not self._refused_restart:
             self._refused_restart = True
             why = "It did so within the hour already." if lately else "That could not be remembered."
-            why = why if self._notifier.supervised else "Nobody would start it again."
-            self._say(f"{reason} The agent does not restart itself: {why}")
-
-    def _wants_restart(self, monotonic: float) -> str | None:
-        if self._driver.paused_until is not None:
-            return None
-        fault = self._driver.fault
-        if self._driver.changed is not None:
-            before, after = self._driver.changed
-            return f"The NVIDIA driver was changed from {before} to {after} under the agent."
-        if fault is not None and fault.reason == "driver-mismatch":
-            return "The NVIDIA driver was changed under the agent."
-        hung = self._driver.hung_seconds(monotonic)
-        return f"The NVIDIA driver has not answered for {hung:.0f} s." if hung >= RESTART_AFTER_SECONDS else None
+            why = why if self.notifier.supervised else "Nobody would start it again."
+            self.say(f"{reason} The agent does not restart itself: {why}")
 
     # Requests.
 
@@ -175,7 +155,7 @@ class Attendant:
         if command == "status":
             return self._status()
         if command == "resume":
-            self._driver.resume()
+            self.drivers.resume()
             return self._status()
         if command == "pause":
             seconds = message.get("seconds", DEFAULT_PAUSE_SECONDS)
@@ -183,27 +163,27 @@ class Attendant:
                 return {"ok": False, "error": "A pause is a number of seconds."}
             if not 0 < seconds <= MAX_PAUSE_SECONDS:  # NaN too, and integers that no float holds
                 return {"ok": False, "error": "A pause is longer than nothing and at most an hour."}
-            now = self._clock.now()
-            free = self._driver.pause(now, float(seconds))
+            now = self.clock.now()
+            free = self.drivers.pause(now, float(seconds))
             self._paused = True
-            self._instance.note_pause(now.wall_seconds + seconds)
+            self.instance.note_pause(now.wall_seconds + seconds)
             return {**self._status(), "released": free}
         return {"ok": False, "error": "The agent knows pause, resume and status."}
 
     def _status(self) -> dict[str, object]:
-        now = self._clock.now()
-        fault, until, store = self._driver.fault, self._driver.paused_until, self._store.fault
-        hung = self._driver.hung_seconds(now.monotonic_seconds)
+        now = self.clock.now()
+        fault, until, store = self.drivers.fault, self.drivers.paused_until, self.store.fault
+        hung = self.drivers.hung_seconds(now.monotonic_seconds)
         return {
             "ok": True,
             "state": fault.reason if fault else "reading",
             "detail": fault.detail if fault else "",
-            "gpus": self._driver.gpu_count,
+            "gpus": sum(gpu.kind == "gpu" for gpu in self.drivers.gpus),
             "pause_left_seconds": None if until is None else max(0.0, until - now.monotonic_seconds),
             "hung_seconds": hung or None,
             "store": store.reason if store else "writing",
             "store_detail": f"{store.detail} {store.remedy}" if store else "",
-            "waiting_ticks": self._store.waiting_ticks,
-            "database": str(self._database),
+            "waiting_ticks": self.store.waiting_ticks,
+            "database": str(self.database),
             "pid": os.getpid(),
         }

@@ -21,13 +21,11 @@ from typing import Literal
 from ...base.safe_text import clean_text
 from ...model import LinkLayer
 from ..counters import CounterRate
-from ..sysfs_file import KeptFile
+from ..sysfs_file import SysfsFile
 
 Direction = Literal["tx_bytes_per_second", "rx_bytes_per_second", "xmit_wait_per_second"]
 METRICS: tuple[Direction, ...] = ("tx_bytes_per_second", "rx_bytes_per_second", "xmit_wait_per_second")
 
-# Names are the kernel's; anything else under the class directory is not ours to open.
-_DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)b/sec", re.IGNORECASE)
 _SCALE = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _WORD_BYTES = 4.0
@@ -45,10 +43,10 @@ _IB: Mapping[Direction, tuple[str, float]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class CounterFamily:
     """Counters that together tell one metric: the sum of `files` times `factor`, as a `rate`."""
 
-    files: tuple[KeptFile, ...]
+    files: tuple[SysfsFile, ...]
     factor: float
     rate: CounterRate
 
@@ -61,17 +59,29 @@ class PortFiles:
     device: str
     port: int
     link_layer: LinkLayer
-    state: KeptFile
-    families: Mapping[Direction, tuple[Family, ...]]
+    state: SysfsFile
+    families: Mapping[Direction, tuple[CounterFamily, ...]]
     origins: Mapping[Direction, str]
-    rate: KeptFile
+    rate: SysfsFile
 
     @property
     def known_counters(self) -> bool:
         return bool(self.families.get("tx_bytes_per_second")) and bool(self.families.get("rx_bytes_per_second"))
 
-    def every_file(self) -> list[KeptFile]:
-        return [self.state, self.rate, *(f for fs in self.families.values() for family in fs for f in family.files)]
+    def forget(self) -> None:
+        """Drop what the counters stood at."""
+        for families in self.families.values():
+            for family in families:
+                family.rate.forget()
+
+    def close(self) -> None:
+        """Let go of every file. Idempotent."""
+        for file in (
+            self.state,
+            self.rate,
+            *(f for fs in self.families.values() for family in fs for f in family.files),
+        ):
+            file.close()
 
 
 def parse_rate(text: str) -> float | None:
@@ -81,18 +91,10 @@ def parse_rate(text: str) -> float | None:
     return bits / 8 or None
 
 
-def parse_state(text: str | bytes) -> str:
+def parse_port_state(text: str | bytes) -> str:
     """``4: ACTIVE`` as ``ACTIVE``; empty if it says nothing."""
     word = clean_text(text, 32)
     return word.partition(":")[2].strip() if ":" in word else word
-
-
-def find_devices(class_dir: Path) -> list[str]:
-    """The names under the class directory; empty where there is none."""
-    try:
-        return [name for name in os.listdir(class_dir) if _DEVICE_NAME.fullmatch(name)]  # noqa: PTH208 - hot path
-    except OSError:
-        return []
 
 
 def find_ports(device_dir: Path, max_gap_seconds: float) -> list[PortFiles]:
@@ -106,9 +108,9 @@ def find_ports(device_dir: Path, max_gap_seconds: float) -> list[PortFiles]:
 
 def _port(device_dir: Path, number: int, max_gap_seconds: float, *, alone: bool) -> PortFiles:
     directory = device_dir / "ports" / str(number)
-    layer_text = read_text(directory / "link_layer")
+    layer_text = attribute_text(directory / "link_layer")
     layer: LinkLayer = "Ethernet" if layer_text == "Ethernet" else "InfiniBand"
-    families: dict[Direction, tuple[Family, ...]] = {}
+    families: dict[Direction, tuple[CounterFamily, ...]] = {}
     origins: dict[Direction, str] = {}
     if _is_efa(device_dir, layer_text):
         layer = "EFA"
@@ -120,9 +122,9 @@ def _port(device_dir: Path, number: int, max_gap_seconds: float, *, alone: bool)
         for metric, (name, factor) in _IB.items():
             path = directory / "counters" / name
             if path.exists():
-                families[metric] = (Family((KeptFile(path),), factor, CounterRate(max_gap_seconds)),)
+                families[metric] = (CounterFamily((SysfsFile(path),), factor, CounterRate(max_gap_seconds)),)
                 origins[metric] = f"counters/{name}" + (" x 4" if factor == _WORD_BYTES else "")
-    state, rate = KeptFile(directory / "state"), KeptFile(directory / "rate")
+    state, rate = SysfsFile(directory / "state"), SysfsFile(directory / "rate")
     key = f"{device_dir.name}/{number}"
     return PortFiles(key, device_dir.name, number, layer, state, families, origins, rate)
 
@@ -133,13 +135,13 @@ def _efa_folders(port_dir: Path, device_dir: Path, alone: bool) -> Sequence[Path
 
 def _efa_families(
     folder: Path, max_gap_seconds: float
-) -> tuple[dict[Direction, tuple[Family, ...]], dict[Direction, str]]:
-    families: dict[Direction, tuple[Family, ...]] = {}
+) -> tuple[dict[Direction, tuple[CounterFamily, ...]], dict[Direction, str]]:
+    families: dict[Direction, tuple[CounterFamily, ...]] = {}
     origins: dict[Direction, str] = {}
     for metric, candidates in _EFA.items():
         found = [tuple(name for name in names if (folder / name).exists()) for names in candidates]
         families[metric] = tuple(
-            Family(tuple(KeptFile(folder / name) for name in names), 1.0, CounterRate(max_gap_seconds))
+            CounterFamily(tuple(SysfsFile(folder / name) for name in names), 1.0, CounterRate(max_gap_seconds))
             for names in found
             if names
         )
@@ -152,7 +154,7 @@ def _is_efa(device_dir: Path, link_layer: str) -> bool:
     return driver == "efa" or (link_layer == "Unspecified" and device_dir.name.startswith(("efa", "rdmap")))
 
 
-def read_text(path: Path) -> str:
+def attribute_text(path: Path) -> str:
     """One short attribute, cleaned; empty if it cannot be read."""
     try:
         with path.open("rb") as file:

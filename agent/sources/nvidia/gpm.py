@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pynvml
 
-from ...model import Absence, Capability, Instant, Probe, Reading
+from ...model import Absence, Capability, Instant, Probe
+from ..base import GAPS, Fault
 from .nvml_errors import (
     FUNCTION_NOT_FOUND,
-    GAPS,
     NO_GPM_DRIVER,
     NO_NVLINK,
     NO_PERMISSION,
@@ -20,11 +20,9 @@ from .nvml_errors import (
     NOT_SUPPORTED,
     OUT_OF_RANGE,
     TOO_SOON,
-    AbsenceSet,
-    Fault,
 )
 from .nvml_fields import NvmlCall
-from .nvml_session import NvmlDevice, NvmlSession
+from .nvml_session import GpuReader, NvmlDevice, NvmlSession
 
 
 class _Asked(NamedTuple):
@@ -83,7 +81,7 @@ class _Pair:
         self.absent: tuple[Absence, ...] = ()  # what this GPU never has
 
 
-class GpmSource:
+class GpmSource(GpuReader):
     """SM, tensor, DRAM and FP activity, PCIe and NVLink traffic; absent, with the reason, where there is no GPM.
 
     `metrics`: the only ones asked for (None: all). Each source has sample buffers of its own, so that two of them may
@@ -93,10 +91,9 @@ class GpmSource:
     name = "gpm"
 
     def __init__(self, session: NvmlSession, max_gap_seconds: float, metrics: Collection[str] | None = None) -> None:
-        self._session = session
+        super().__init__(session)
         self._asked = tuple(one for one in _ALL if metrics is None or one.metric in metrics)
         self._max_gap = max_gap_seconds
-        self._absent = AbsenceSet()
         self._pairs: dict[str, _Pair] = {}
         self._no_gpm: dict[tuple[str, Fault], tuple[Absence, ...]] = {}
         self._request = ctypes.create_string_buffer(_HEAD.size + _ROOM * _METRIC.size)  # shared: one GPU at a time
@@ -106,38 +103,21 @@ class GpmSource:
         self._sample_get: NvmlCall | None = None
         self._mig_sample_get: NvmlCall | None = None
         self._metrics_get: NvmlCall | None = None
-        session.before_close(self._free)
+        session.before_close(self._free_others)
 
     def probe(self) -> Probe:
         """What GPM can tell of each GPU. Takes the sample buffers, so that no tick has to."""
         if self._session.fault is not None:
-            absence = self._session.fault.of("source", self.name)
-            return Probe(capabilities=(Capability(self.name, "source", self.name, "*", "GPM", absence),))
+            return Probe(capabilities=(self._session.fault.line(self.name, "GPM"),))
         self._free_others({device.uuid for device in self._session.devices})
         for device in self._session.devices:
             self._prepare(device, Instant(0.0, 0.0))
         return Probe(capabilities=tuple(line for device in self._session.devices for line in self._lines(device)))
 
-    def read(self, instant: Instant) -> Reading:
-        """Means since the last sample, for each GPU that has GPM."""
-        gpus: dict[str, dict[str, float]] = {}
-        for device in self._session.current(instant):
-            values = self._read_device(device, instant)
-            if self._session.fault is not None:
-                break
-            if values:
-                gpus[device.uuid] = values
-        if self._session.fault is not None:
-            return Reading(absences=self._absent.only(self._session.fault.of("source", self.name)))
-        return Reading(gpus=gpus, absences=self._absent.finish())
-
     def each(
         self, now: Callable[[], Instant]
     ) -> Generator[tuple[str, Instant, Mapping[str, float] | None], None, frozenset[Absence]]:
-        """As `read`, one GPU a step and each at its own instant. Returns the absences.
-
-        Other jobs may come between two steps: where one of them lets go of the driver, or finds other GPUs, it ends.
-        """
+        """As `read`, for bursts (`BurstReader`)."""
         devices = self._session.current(now())
         self._free_others({device.uuid for device in devices})
         for device in devices:
@@ -149,7 +129,7 @@ class GpmSource:
 
     def close(self) -> None:
         """Give the sample buffers back to the driver's library."""
-        self._free()
+        self._free_others()
 
     def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float] | None:
         if device.lost is None and device.no_gpm is None:
@@ -159,7 +139,7 @@ class GpmSource:
             if pair is not None:
                 return self._sample(device, pair, instant)
         if device.lost is not None:
-            self._absent.gpu(device.uuid, "*", device.lost)
+            self._absent.add(device.uuid, "*", device.lost)
         elif device.no_gpm is not None:
             self._absent.extend(self._without_gpm(device.uuid, device.no_gpm))
         return None
@@ -195,9 +175,9 @@ class GpmSource:
             if metric_code == 0 and 0.0 <= value <= most:
                 values[metric] = value * scale if value <= 100.0 or scale == _MIB else 1.0
             else:
-                self._absent.gpu(device.uuid, metric, self._why(metric_code, value))
+                self._absent.add(device.uuid, metric, self._why(metric_code, value))
         self._absent.extend(pair.absent)
-        return values
+        return values or None
 
     def _why(self, code: int, value: float) -> Fault:
         if code != 0:
@@ -208,7 +188,7 @@ class GpmSource:
         fault = self._session.failed(device, code, instant)
         if device.lost is not None:
             pair.taken_at = None
-            self._absent.gpu(device.uuid, "*", fault)
+            self._absent.add(device.uuid, "*", fault)
             return
         if code in (NO_PERMISSION, NOT_SUPPORTED):
             device.no_gpm = fault  # until the next probe: the counters take over what they can
@@ -218,16 +198,16 @@ class GpmSource:
 
     def _nothing(self, device: NvmlDevice, pair: _Pair, fault: Fault) -> None:
         for asked in pair.asked:
-            self._absent.gpu(device.uuid, asked.metric, fault)
+            self._absent.add(device.uuid, asked.metric, fault)
         self._absent.extend(pair.absent)
 
     def _prepare(self, device: NvmlDevice, instant: Instant) -> _Pair | None:
         """Buffers for a GPU and one trial sample, thrown away: whether the driver lets us is known before the ticks."""
         if device.lost is not None or device.no_gpm is not None:
             return None
-        self._sample_get = self._session.function("nvmlGpmSampleGet")
-        self._mig_sample_get = self._session.function("nvmlGpmMigSampleGet")
-        self._metrics_get = self._session.function("nvmlGpmMetricsGet")
+        self._sample_get, self._mig_sample_get, self._metrics_get = (
+            self._session.function(f"nvmlGpm{name}Get") for name in ("Sample", "MigSample", "Metrics")
+        )
         known = self._pairs.get(device.uuid)
         try:
             buffers = known.buffers if known else (self._alloc(), self._alloc())
@@ -266,10 +246,7 @@ class GpmSource:
     def _alloc(self) -> ctypes.c_void_p:
         return ctypes.cast(pynvml.nvmlGpmSampleAlloc(), ctypes.c_void_p)
 
-    def _free(self) -> None:
-        self._free_others(frozenset())
-
-    def _free_others(self, kept: Collection[str]) -> None:
+    def _free_others(self, kept: Collection[str] = ()) -> None:
         """Give back the buffers of all but these GPUs and instances."""
         gone = [uuid for uuid in self._pairs if uuid not in kept]
         free: Callable[..., int] | None = self._session.function("nvmlGpmSampleFree") if gone else None

@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import pynvml
 
-from ...model import Absence, Capability, Instant, Probe, Reading
-from ..counters import CounterRates, Gap
+from ...model import Absence, Capability, Instant, Probe
+from ..base import GAPS, Fault
+from ..counters import CounterRates, NoRate
 from . import nvml_fields as fields
-from .nvml_errors import GAPS, INVALID_ARGUMENT, NO_COUNTER, NO_NVLINK, NOT_SUPPORTED, AbsenceSet, Fault, counter_wrap
-from .nvml_session import NvmlDevice, NvmlSession
+from .nvml_errors import INVALID_ARGUMENT, NO_COUNTER, NO_NVLINK, NOT_SUPPORTED, counter_wrap
+from .nvml_session import GpuReader, NvmlDevice, NvmlSession
 
 _KIB = 1024.0
 _UNKNOWN = frozenset({NOT_SUPPORTED, INVALID_ARGUMENT})  # this GPU has no such counter or no such link
@@ -102,7 +103,7 @@ def _wrap_seconds(session: NvmlSession, device: NvmlDevice) -> float:
     return _32_BITS / (lanes * _LANE_BYTES_PER_SECOND.get(generation, fastest))
 
 
-class NvlinkSource:
+class NvlinkSource(GpuReader):
     """Rates of the link counters, where GPM is missing. On GPUs with GPM it says nothing at all.
 
     `interval_seconds`: at which it is going to be read, so that a probe knows which counters may wrap in between.
@@ -111,18 +112,16 @@ class NvlinkSource:
     name = "nvlink"
 
     def __init__(self, session: NvmlSession, max_gap_seconds: float, interval_seconds: float = 0.0) -> None:
-        self._session = session
+        super().__init__(session)
         self._max_gap = max_gap_seconds
         self._interval = interval_seconds
         self._rates = CounterRates(max_gap_seconds)
         self._counters: dict[str, _Counters] = {}
-        self._absent = AbsenceSet()
 
     def probe(self) -> Probe:
         """Which counters stand in for GPM, on each GPU without it."""
         if self._session.fault is not None:
-            absence = self._session.fault.of("source", self.name)
-            return Probe(capabilities=(Capability(self.name, "source", self.name, "*", "NVML fields", absence),))
+            return Probe(capabilities=(self._session.fault.line(self.name, "NVML fields"),))
         lines: list[Capability] = []
         for device in self._session.devices:
             if device.lost is not None:
@@ -133,22 +132,6 @@ class NvlinkSource:
                 lines += [self._line(device, counters, counted) for counted in counters.counted]
                 lines += [Capability(self.name, "gpu", device.uuid, a.metric, "NVML fields", a) for a in counters.never]
         return Probe(capabilities=tuple(lines))
-
-    def read(self, instant: Instant) -> Reading:
-        """Rates since the last reading."""
-        gpus: dict[str, dict[str, float]] = {}
-        for device in self._session.current(instant):
-            if device.lost is not None:
-                self._absent.gpu(device.uuid, "*", device.lost)
-            elif device.no_gpm is not None and device.instance is None:
-                values = self._read_device(device, instant)
-                if self._session.fault is not None:
-                    break
-                if values:
-                    gpus[device.uuid] = values
-        if self._session.fault is not None:
-            return Reading(absences=self._absent.only(self._session.fault.of("source", self.name)))
-        return Reading(gpus=gpus, absences=self._absent.finish())
 
     def close(self) -> None:
         """Forget the counters; the handles are the session's."""
@@ -170,26 +153,31 @@ class NvlinkSource:
             known = self._counters[device.uuid] = _Counters(self._session, device)
         return known
 
-    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:
+    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float] | None:
+        if device.lost is not None:
+            self._absent.add(device.uuid, "*", device.lost)
+            return None
+        if device.no_gpm is None or device.instance is not None:
+            return None
         counters = self._prepare(device)
         self._absent.extend(counters.never)
         if counters.block is None:
-            return {}
+            return None
         code = counters.block.read()
         if code != 0:
             fault = self._session.failed(device, code, instant)
             for counted in counters.counted:
-                self._absent.gpu(device.uuid, counted.metric, fault)
-            return {}
+                self._absent.add(device.uuid, counted.metric, fault)
+            return None
         values: dict[str, float] = {}
         numbers = counters.block.values()
         for counted in counters.counted:
             rate = self._rate(device, counters, counted, numbers, instant.monotonic_seconds)
             if isinstance(rate, Fault):
-                self._absent.gpu(device.uuid, counted.metric, rate)
+                self._absent.add(device.uuid, counted.metric, rate)
             else:
                 values[counted.metric] = rate
-        return values
+        return values or None
 
     def _rate(
         self,
@@ -211,7 +199,7 @@ class NvlinkSource:
                 counters.note_width(number)
             wrap_seconds = counters.wrap_seconds if counted.may_wrap else math.inf
             rate = self._rates.rate(key, number, monotonic, wrap_seconds)
-            if isinstance(rate, Gap):
+            if isinstance(rate, NoRate):
                 why = why or (counters.wrap if rate.reason == "counter-wrap" else GAPS[rate.reason])
             else:
                 total += rate * counted.scale

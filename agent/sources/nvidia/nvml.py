@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pynvml
 
 from ...model import Absence, Capability, Gpu, GpuProcess, Instant, Probe, Reading
+from ..base import GAPS, Fault
 from ..counters import CounterRates
-from .mig import profile_of, slices_of
-from .mig_instance import gauges_of
-from .nvml_errors import GAPS, MIG_UTILISATION, NOT_SUPPORTED, AbsenceSet, Fault
-from .nvml_gauges import ORIGINS, GpuGauges
-from .nvml_session import NvmlDevice, NvmlSession, text
+from .mig import instance_slices, mig_profile_in
+from .nvml_errors import MIG_UTILISATION, NOT_SUPPORTED, text_of
+from .nvml_gauges import ORIGINS, GpuGauges, gauges_of
+from .nvml_session import GpuReader, NvmlDevice, NvmlSession
 
 PROCESSES_EVERY_SECONDS = 10.0  # a process list costs more than all gauges; work that matters lives longer
 _JITTER_SECONDS = 0.05  # a tick that comes a little early still counts as the tenth second
 
 
-class NvmlSource:
+class NvmlSource(GpuReader):
     """The devices themselves and what plain NVML says of them. Closing it closes the session for all its sources."""
 
     name = "nvml"
@@ -24,13 +26,13 @@ class NvmlSource:
     def __init__(
         self, session: NvmlSession, max_gap_seconds: float, processes_every_seconds: float = PROCESSES_EVERY_SECONDS
     ) -> None:
-        self._session = session
+        super().__init__(session)
         self._rates = CounterRates(max_gap_seconds)
         self._gauges: dict[str, GpuGauges] = {}
-        self._absent = AbsenceSet()
         self._every = processes_every_seconds - _JITTER_SECONDS
         self._primed = False  # the loop throws the first reading away: a process list would be lost with it
         self._looked_at: float | None = None
+        self._processes: list[GpuProcess] | None = None  # of this reading; None: it does not look
         self._no_processes: list[Absence] = []
         self._probed: tuple[NvmlDevice, ...] = ()
 
@@ -42,8 +44,7 @@ class NvmlSource:
     def probe(self) -> Probe:
         """The GPUs (sku left to the catalogue), and what of each can be read."""
         if self._session.fault is not None:
-            absence = self._session.fault.of("source", self.name)
-            return Probe(capabilities=(Capability(self.name, "source", self.name, "*", "libnvidia-ml.so.1", absence),))
+            return Probe(capabilities=(self._session.fault.line(self.name, "libnvidia-ml.so.1"),))
         devices = self._probed = self._session.devices
         here = {device.uuid for device in devices}
         for gone in self._gauges.keys() - here:
@@ -60,24 +61,17 @@ class NvmlSource:
         monotonic = instant.monotonic_seconds
         due = self._primed and (self._looked_at is None or monotonic - self._looked_at >= self._every)
         self._primed = True
-        processes: list[GpuProcess] = []
-        gpus: dict[str, dict[str, float]] = {}
+        self._processes = [] if due else None
         if due and self._session.fault is None:
             self._looked_at, self._no_processes = monotonic, []
             self._session.look_at_instances(instant)
-        for device in self._session.current(instant):
-            values = self._read_device(device, instant)
-            if self._session.fault is not None:
-                break
-            if values is not None:
-                gpus[device.uuid] = values
-                if due and device.instances is None:  # in MIG mode work runs on instances, which list their own
-                    processes += self._list_processes(device)
-        if self._session.fault is not None:
-            return Reading(absences=self._absent.only(self._session.fault.of("source", self.name)))
-        self._absent.extend(self._no_processes)
         self._absent.extend(self._session.unnamed)
-        return Reading(gpus=gpus, processes=tuple(processes) if due else None, absences=self._absent.finish())
+        if not due:
+            self._absent.extend(self._no_processes)
+        reading = super().read(instant)
+        if self._processes is None or self._session.fault is not None:
+            return reading
+        return replace(reading, processes=tuple(self._processes))
 
     def close(self) -> None:
         """Let go of every GPU, for all sources of the session."""
@@ -86,7 +80,7 @@ class NvmlSource:
 
     def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float] | None:
         if device.lost is not None:
-            self._absent.gpu(device.uuid, "*", device.lost)
+            self._absent.add(device.uuid, "*", device.lost)
             return None
         gauges = self._gauges.get(device.uuid)
         if gauges is None or gauges.epoch != device.epoch:
@@ -97,17 +91,19 @@ class NvmlSource:
             known = _in_mig_mode(device, metric, why)
             fault = known if isinstance(known, Fault) else self._session.failed(device, known, instant)
             if device.lost is not None:
-                self._absent.gpu(device.uuid, "*", device.lost)
+                self._absent.add(device.uuid, "*", device.lost)
                 return None
-            self._absent.gpu(device.uuid, metric, fault)
+            self._absent.add(device.uuid, metric, fault)
+        # In MIG mode work runs on instances, which list their own.
+        if self._processes is not None and device.instances is None and self._session.fault is None:
+            code, found = gauges.processes()
+            if found is None:
+                refused = self._absent.of(device.uuid, "processes", self._session.meaning(code))
+                self._no_processes.append(refused)
+                self._absent.extend((refused,))
+            else:
+                self._processes += [GpuProcess(device.uuid, pid, memory) for pid, memory in found]
         return values
-
-    def _list_processes(self, device: NvmlDevice) -> list[GpuProcess]:
-        code, found = self._gauges[device.uuid].processes()
-        if found is None:
-            self._no_processes.append(self._session.meaning(code).of("gpu", device.uuid, "processes"))
-            return []
-        return [GpuProcess(device.uuid, pid, memory) for pid, memory in found]
 
     def _describe(self, device: NvmlDevice) -> Gpu:
         ask, handle = self._session.ask, device.handle
@@ -116,15 +112,15 @@ class NvmlSource:
         pci = ask(pynvml.nvmlDeviceGetPciInfo, handle)
         name = ask(pynvml.nvmlDeviceGetName, handle)
         if device.instance is not None and device.parent is not None:
-            called = text(name) if name else "unknown MIG instance"
+            full_name = text_of(name) if name else "unknown MIG instance"
             return Gpu(
                 uuid=device.uuid,
                 index=device.index,
-                name=called,
+                name=full_name,
                 kind="mig",
                 parent_uuid=device.parent.uuid,
-                slices=slices_of(handle),
-                mig_profile=profile_of(called),
+                slices=instance_slices(handle),
+                mig_profile=mig_profile_in(full_name),
                 mem_total_bytes=int(memory.total) if memory else None,
                 driver_version=self._session.driver_version,
                 gpu_instance=device.instance.gpu_instance,
@@ -132,8 +128,8 @@ class NvmlSource:
         return Gpu(
             uuid=device.uuid,
             index=device.index,
-            name=text(name) if name else "unknown GPU",
-            pci_bus_id=text(pci.busId) if pci else None,
+            name=text_of(name) if name else "unknown GPU",
+            pci_bus_id=text_of(pci.busId) if pci else None,
             mem_total_bytes=int(memory.total) if memory else None,
             power_limit_watts=limit / 1e3 if limit else None,
             nvlink_links=device.nvlink_links,

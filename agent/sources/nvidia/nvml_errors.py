@@ -1,12 +1,13 @@
-"""What NVML's error codes mean to a person, and the absences of one tick."""
+"""What NVML's error codes mean to a person."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
 
-from ...model import Absence, Scope
+import pynvml
+
+from ..base import COMES_BACK, STAYS_MISSING, Fault
+from ..gpu_backend import DRIVER_MISMATCH, NO_DRIVER
 
 # nvml.h, nvmlReturn_t.
 INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 2, 3, 4, 12, 13
@@ -18,20 +19,6 @@ GPU_GONE = frozenset({GPU_IS_LOST, RESET_REQUIRED})  # this GPU answers nothing 
 DRIVER_GONE = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH})  # no GPU does
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Why something cannot be read: a stable code, the sentence, and what to do. Subject and metric come later."""
-
-    reason: str
-    detail: str
-    remedy: str
-
-    def of(self, scope: Scope, subject: str, metric: str = "*") -> Absence:
-        return Absence(scope, subject, metric, self.reason, self.detail, self.remedy)
-
-
-STAYS_MISSING = "Nothing to do: it stays missing."
-COMES_BACK = "Nothing to do: the next interval counts."
 _REPORT = "Nothing to do, if the next ones are sound; else report the driver's version."
 _SEE_LOGS = "See nvidia-smi and the kernel's log; report it where they show nothing."
 _DRIVER_REMEDY = "Install or load the NVIDIA driver; nvidia-smi shows whether it works."
@@ -39,7 +26,7 @@ _DCGM_REMEDY = (
     "Run dcgm-exporter with its profiling fields switched on (DCGM_FI_PROF_SM_ACTIVE and the others) and read those."
 )
 _FAULTS = {
-    UNINITIALIZED: Fault("no-driver", "The NVIDIA driver let go of this agent.", "Restart the agent."),
+    UNINITIALIZED: Fault(NO_DRIVER, "The NVIDIA driver let go of this agent.", "Restart the agent."),
     NOT_SUPPORTED: Fault("not-supported", "This GPU does not report it.", STAYS_MISSING),
     NO_PERMISSION: Fault(
         "no-permission",
@@ -47,9 +34,9 @@ _FAULTS = {
         "Give the agent CAP_PERFMON (driver R565 and newer) or CAP_SYS_ADMIN,"
         " or load the driver with NVreg_RestrictProfilingToAdminUsers=0.",
     ),
-    DRIVER_NOT_LOADED: Fault("no-driver", "The NVIDIA driver is not loaded.", _DRIVER_REMEDY),
+    DRIVER_NOT_LOADED: Fault(NO_DRIVER, "The NVIDIA driver is not loaded.", _DRIVER_REMEDY),
     LIBRARY_NOT_FOUND: Fault(
-        "no-driver", "There is no NVIDIA driver here (libnvidia-ml.so.1 is missing).", _DRIVER_REMEDY
+        NO_DRIVER, "There is no NVIDIA driver here (libnvidia-ml.so.1 is missing).", _DRIVER_REMEDY
     ),
     FUNCTION_NOT_FOUND: Fault("not-supported", "This driver does not have the function.", "Use a newer driver."),
     GPU_IS_LOST: Fault(
@@ -63,14 +50,14 @@ _FAULTS = {
         "Pause the agent (skuwise agent pause) and reset the GPU. The agent tries again by itself.",
     ),
     LIB_RM_VERSION_MISMATCH: Fault(
-        "driver-mismatch",
+        DRIVER_MISMATCH,
         "The driver was changed under the running agent: its library and its kernel module differ in version.",
         "Restart the agent; if that does not help, reboot the node.",
     ),
 }
 
 RELEASED = Fault("released", "The agent has let go of the GPUs.", "skuwise agent resume takes them up again.")
-NOT_OPEN = Fault("no-driver", "The NVIDIA driver has not been opened yet.", "Wait for the agent to start.")
+NOT_OPEN = Fault(NO_DRIVER, "The NVIDIA driver has not been opened yet.", "Wait for the agent to start.")
 NO_GPM = Fault(
     "no-gpm",
     "This GPU cannot tell how busy its units are (GPM came with Hopper); utilisation is no substitute.",
@@ -99,16 +86,6 @@ OUT_OF_RANGE = Fault("out-of-range", "The driver answered with a value that cann
 TOO_SOON = Fault("too-soon", "GPM needs 100 ms between two samples.", "Sample at an interval above 0.1 s.")
 NOT_UPDATED = Fault("not-updated", "The driver has not refreshed its counter since the last reading.", COMES_BACK)
 
-GAPS = {
-    "first-reading": Fault("first-reading", "A rate needs two readings; this was the first.", COMES_BACK),
-    "counter-reset": Fault(
-        "counter-reset", "The counter went back (a reset or a wrap), so there is no rate.", COMES_BACK
-    ),
-    "long-gap": Fault(
-        "long-gap", "Nobody looked for too long; a mean over that time would hide what happened.", COMES_BACK
-    ),
-}
-
 
 def counter_wrap(wrap_seconds: float) -> Fault:
     """A counter of perhaps 32 bits, read at intervals that are no shorter than `wrap_seconds`, its fastest turn."""
@@ -127,34 +104,11 @@ def fault_of(code: int, text: str = "") -> Fault:
     return known or Fault("nvml-error", f"NVML answered with error {code}{f' ({text})' if text else ''}.", _SEE_LOGS)
 
 
-class AbsenceSet:
-    """One source's absences, tick by tick. While they do not change, `finish` returns the very same frozenset."""
+def code_of(error: pynvml.NVMLError) -> int:
+    """NVML's number of what pynvml raises."""
+    return int(getattr(error, "value", pynvml.NVML_ERROR_UNKNOWN))
 
-    def __init__(self) -> None:
-        self._current: list[Absence] = []
-        self._last: list[Absence] = []
-        self._frozen: frozenset[Absence] = frozenset()
-        self._made: dict[tuple[str, str, Fault], Absence] = {}
 
-    def gpu(self, uuid: str, metric: str, fault: Fault) -> None:
-        """A metric of a GPU is absent now (``*``: all of them)."""
-        key = (uuid, metric, fault)
-        absence = self._made.get(key)
-        if absence is None:
-            absence = self._made[key] = fault.of("gpu", uuid, metric)
-        self._current.append(absence)
-
-    def extend(self, absences: Iterable[Absence]) -> None:
-        self._current.extend(absences)
-
-    def only(self, absence: Absence) -> frozenset[Absence]:
-        """Finish with this one alone: it explains all that was collected."""
-        self._current = [absence]
-        return self.finish()
-
-    def finish(self) -> frozenset[Absence]:
-        if self._current != self._last:
-            self._frozen = frozenset(self._current)
-            self._last = self._current
-        self._current = []
-        return self._frozen
+def text_of(answer: str | bytes) -> str:
+    """What the driver says of a GPU; pynvml gives some of it as bytes."""
+    return answer.decode(errors="replace") if isinstance(answer, bytes) else answer

@@ -18,7 +18,8 @@ import pynvml
 
 from ...base.xids import XID_MEANINGS
 from ...model import Absence, Capability, Event, EventKind, Instant, Probe, Reading
-from .nvml_errors import FUNCTION_NOT_FOUND, NOT_SUPPORTED, STAYS_MISSING, TIMEOUT, Fault
+from ..base import STAYS_MISSING, Fault
+from .nvml_errors import FUNCTION_NOT_FOUND, NOT_SUPPORTED, TIMEOUT, code_of
 from .nvml_session import NvmlDevice, NvmlSession
 
 WAIT_MILLISECONDS = 500
@@ -59,7 +60,7 @@ _HUNG = Fault(
 _STARTING = Fault("not-read-yet", "Nobody has asked for the driver's events yet.", "Look again.")
 
 
-def event_of(kind: int, data: int, instance: int, uuid: str | None, ts: float) -> Event:
+def nvml_event(kind: int, data: int, instance: int, uuid: str | None, ts: float) -> Event:
     """One event of the driver, in our words. What has no name here is ``other``, its number kept in the detail."""
     named = KINDS.get(kind)
     code = data if named == "xid" and 0 < data < 2**31 else None
@@ -115,8 +116,7 @@ class EventSource:
             watch.looked.wait(_FIRST_LOOK_SECONDS)
         fault = self._why_deaf()
         if watch is None or fault is not None:
-            absence = (fault or _STARTING).of("source", self.name)
-            return Probe(capabilities=(Capability(self.name, "source", self.name, "*", "nvmlEventSetWait", absence),))
+            return Probe(capabilities=((fault or _STARTING).line(self.name, "nvmlEventSetWait"),))
         lines = []
         for uuid, types in watch.kinds.items():
             told = ", ".join(name for bit, name in KINDS.items() if types & bit)
@@ -167,7 +167,7 @@ class EventSource:
                 self._listen(watch, devices)
                 continue
             except pynvml.NVMLError as error:
-                watch.fault = self._session.meaning(_code(error))
+                watch.fault = self._session.meaning(code_of(error))
             except Exception as error:  # what nobody foresaw must not go unsaid
                 said = f"Waiting for events failed with {type(error).__name__}."
                 watch.fault = Fault("source-failed", said, "Report this; it is tried again.")
@@ -195,7 +195,7 @@ class EventSource:
                     continue
                 uuid = uuids.get(_address(data.device))
                 kind, number, instance = int(data.eventType), int(data.eventData), int(data.gpuInstanceId)
-                self._keep(event_of(kind, number, instance, uuid, self._wall()))
+                self._keep(nvml_event(kind, number, instance, uuid, self._wall()))
                 count = count + 1 if watch.alive_at - second < 1.0 else 1
                 second = second if count > 1 else watch.alive_at
                 if count > _STORM:
@@ -224,7 +224,7 @@ class EventSource:
                 else:
                     refused[device.uuid] = _NO_EVENTS
             except pynvml.NVMLError as error:
-                code = _code(error)
+                code = code_of(error)
                 refused[device.uuid] = _NO_EVENTS if code == NOT_SUPPORTED else self._session.meaning(code)
         watch.kinds, watch.refused = kinds, refused
         return uuids
@@ -268,7 +268,3 @@ def _whole(devices: tuple[NvmlDevice, ...]) -> tuple[tuple[NvmlDevice, int], ...
 
 def _address(handle: Any) -> int:  # noqa: ANN401 - a ctypes pointer
     return ctypes.cast(handle, ctypes.c_void_p).value or 0
-
-
-def _code(error: pynvml.NVMLError) -> int:
-    return int(getattr(error, "value", pynvml.NVML_ERROR_UNKNOWN))

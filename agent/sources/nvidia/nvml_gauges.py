@@ -7,9 +7,12 @@ from typing import Literal, NamedTuple, Protocol
 
 import pynvml
 
-from ..counters import CounterRates, Gap
+from ...metrics import GPU_METRICS
+from ..base import GAPS, Fault
+from ..counters import CounterRates, NoRate
 from . import nvml_fields as fields
-from .nvml_errors import DRIVER_GONE, FUNCTION_NOT_FOUND, GAPS, GPU_GONE, NOT_UPDATED, Fault
+from .gpm import UNITS
+from .nvml_errors import DRIVER_GONE, FUNCTION_NOT_FOUND, GPU_GONE, MIG_UTILISATION, MIG_WHOLE, NOT_UPDATED
 from .nvml_session import NvmlDevice, NvmlSession
 
 # Where each metric is read from; doctor shows it.
@@ -25,6 +28,13 @@ ORIGINS = {
 }
 
 Complaint = tuple[str, int | Fault]  # a metric, and NVML's code or the reason itself
+# What a MIG instance has of its own; all else NVML tells of the whole GPU only.
+_INSTANCES_OWN = frozenset({"mem_used_bytes", *(one.metric for one in UNITS)})
+_WHOLE: tuple[Complaint, ...] = tuple(
+    (metric.name, MIG_UTILISATION if metric.name == "gpu_util" else MIG_WHOLE)
+    for metric in GPU_METRICS
+    if metric.name not in _INSTANCES_OWN
+)
 _MAX_PROCESSES = 4096  # more than a GPU can hold contexts for
 NOT_AVAILABLE = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE as unsigned long long
 
@@ -56,7 +66,8 @@ class GpuGauges:
         self._power_cell = ctypes.c_uint()
         self._power = session.function("nvmlDeviceGetPowerUsage")
         self._power_arguments = (device.handle, ctypes.byref(self._power_cell))
-        self._energy = self._energy_block(session)
+        fields_call = session.function("nvmlDeviceGetFieldValues")
+        self._energy = fields.FieldBlock(fields_call, self._handle, ((fields.ENERGY, 0),)) if fields_call else None
         self._energy_last: tuple[float, float] | None = None  # joules, monotonic seconds
         self._add_gauges(session)
         self._list = session.function("nvmlDeviceGetComputeRunningProcesses_v3") or session.function(
@@ -65,20 +76,13 @@ class GpuGauges:
         self._room = (pynvml.c_nvmlProcessInfo_v2_t * 64)()
         self._count = ctypes.c_uint()
 
-    def _energy_block(self, session: NvmlSession) -> fields.FieldBlock | None:
-        call = session.function("nvmlDeviceGetFieldValues")
-        return fields.FieldBlock(call, self._handle, ((fields.ENERGY, 0),)) if call else None
-
     def _add_gauges(self, session: NvmlSession) -> None:
         util = pynvml.c_nvmlUtilization_t()
-        memory = pynvml.c_nvmlMemory_v2_t()
-        memory.version = pynvml.nvmlMemory_v2  # v1 counts the driver's reserve as used since R510
         kernels = ctypes.c_uint.from_buffer(util, pynvml.c_nvmlUtilization_t.gpu.offset)
-        used = ctypes.c_ulonglong.from_buffer(memory, pynvml.c_nvmlMemory_v2_t.used.offset)
         sm, mem, reasons = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_ulonglong()
         add, ref, clock = self._add, ctypes.byref, session.function("nvmlDeviceGetClockInfo")
         add("gpu_util", session.function("nvmlDeviceGetUtilizationRates"), (ref(util),), (kernels, 0.01))
-        add("mem_used_bytes", session.function("nvmlDeviceGetMemoryInfo_v2"), (ref(memory),), (used, 1.0))
+        self._add_memory(session)
         add("sm_clock_hertz", clock, (pynvml.NVML_CLOCK_SM, ref(sm)), (sm, 1e6))
         add("mem_clock_hertz", clock, (pynvml.NVML_CLOCK_MEM, ref(mem)), (mem, 1e6))
         self._add_temperature(session)
@@ -87,6 +91,13 @@ class GpuGauges:
             "nvmlDeviceGetCurrentClocksThrottleReasons"
         )
         add("throttle_reasons", current, (ref(reasons),), (reasons, 1.0))
+
+    def _add_memory(self, session: NvmlSession) -> None:
+        memory = pynvml.c_nvmlMemory_v2_t()
+        memory.version = pynvml.nvmlMemory_v2  # v1 counts the driver's reserve as used since R510
+        used = ctypes.c_ulonglong.from_buffer(memory, pynvml.c_nvmlMemory_v2_t.used.offset)
+        call = session.function("nvmlDeviceGetMemoryInfo_v2")
+        self._add("mem_used_bytes", call, (ctypes.byref(memory),), (used, 1.0))
 
     def _add_temperature(self, session: NvmlSession) -> None:
         metric, call = "temperature_celsius", session.function("nvmlDeviceGetTemperature")
@@ -109,6 +120,21 @@ class GpuGauges:
 
     def read(self, rates: CounterRates, key: str, monotonic: float) -> tuple[dict[str, float], list[Complaint]]:
         """Values by metric, and what is missing. Stops at a complaint that GPU or driver is gone."""
+        values, missing, gone = self._read_gauges()
+        if gone:
+            return values, missing
+        why = self._read_energy(rates, key, monotonic, values)
+        if why:
+            missing.append(("energy_joules", why))
+            code = self._power(*self._power_arguments) if self._power else FUNCTION_NOT_FOUND
+            if code == 0:
+                values["power_watts"] = self._power_cell.value / 1e3
+            else:
+                missing.append(("power_watts", code))
+        return values, missing
+
+    def _read_gauges(self) -> tuple[dict[str, float], list[Complaint], bool]:
+        """Values, what is missing, and whether GPU or driver turned out to be gone."""
         values: dict[str, float] = {}
         missing = list(self._missing)
         for metric, call, arguments, cell, scale in self._gauges:
@@ -118,41 +144,27 @@ class GpuGauges:
             else:
                 missing.append((metric, code))
                 if code in GPU_GONE or code in DRIVER_GONE:
-                    return values, missing
-        code, joules = self._energy_joules()
-        why = code or self._energy_rate(joules, rates, (key, monotonic), values)
-        if why:
-            missing.append(("energy_joules", why))
-            self._read_power(values, missing)
-        return values, missing
+                    return values, missing, True
+        return values, missing, False
 
-    def _read_power(self, values: dict[str, float], missing: list[Complaint]) -> None:
-        code = self._power(*self._power_arguments) if self._power else FUNCTION_NOT_FOUND
-        if code == 0:
-            values["power_watts"] = self._power_cell.value / 1e3
-        else:
-            missing.append(("power_watts", code))
-
-    def _energy_joules(self) -> tuple[int, float]:
-        if self._energy is None:
-            return FUNCTION_NOT_FOUND, 0.0
-        code = self._energy.read()
+    def _read_energy(
+        self, rates: CounterRates, key: str, monotonic: float, values: dict[str, float]
+    ) -> int | Fault | None:
+        """Energy and mean power since the last reading into `values`, or why not."""
+        code = self._energy.read() if self._energy is not None else FUNCTION_NOT_FOUND
         if code != 0:
-            return code, 0.0
+            return code
+        assert self._energy is not None
         ((code, millijoules),) = self._energy.values()
-        return code, millijoules / 1e3
-
-    def _energy_rate(
-        self, joules: float, rates: CounterRates, at: tuple[str, float], values: dict[str, float]
-    ) -> Fault | None:
-        key, monotonic = at
-        last = self._energy_last
+        if code != 0:
+            return code
+        joules, last = millijoules / 1e3, self._energy_last
         if last is not None and last[0] == joules:
             return NOT_UPDATED  # no GPU draws nothing: its next step covers this time too
         rate = rates.rate(key, joules, monotonic)
         self._energy_last = (joules, monotonic)
-        if isinstance(rate, Gap) or last is None:
-            return GAPS[rate.reason if isinstance(rate, Gap) else "first-reading"]
+        if isinstance(rate, NoRate) or last is None:
+            return GAPS[rate.reason if isinstance(rate, NoRate) else "first-reading"]
         values["power_watts"] = rate
         values["energy_joules"] = rate * (monotonic - last[1])
         return None
@@ -173,3 +185,20 @@ class GpuGauges:
         return 0, [
             (one.pid, None if one.usedGpuMemory == NOT_AVAILABLE else one.usedGpuMemory) for one in found if one.pid
         ]
+
+
+class InstanceGauges(GpuGauges):
+    """As `GpuGauges`, for a MIG instance: its memory and its processes, in one call a tick."""
+
+    def read(self, rates: CounterRates, key: str, monotonic: float) -> tuple[dict[str, float], list[Complaint]]:  # noqa: ARG002
+        """Its memory, and why the rest is missing. Nothing here is a rate."""
+        values, missing, _ = self._read_gauges()
+        return values, [*missing, *_WHOLE]
+
+    def _add_gauges(self, session: NvmlSession) -> None:
+        self._add_memory(session)
+
+
+def gauges_of(session: NvmlSession, device: NvmlDevice) -> GpuGauges:
+    """The gauges that a device has."""
+    return GpuGauges(session, device) if device.instance is None else InstanceGauges(session, device)

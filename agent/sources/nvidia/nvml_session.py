@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import pynvml
 
-from ...model import Absence, Instant
+from ...model import Absence, Instant, Reading
+from ..base import AbsenceSet, Fault
 from . import nvml_fields as fields
-from .mig import Instance, find_instances
+from .mig import NvmlInstance, find_instances
 from .nvml_errors import (
     DRIVER_GONE,
     FUNCTION_NOT_FOUND,
@@ -22,8 +24,9 @@ from .nvml_errors import (
     NOT_OPEN,
     NOT_SUPPORTED,
     RELEASED,
-    Fault,
+    code_of,
     fault_of,
+    text_of,
 )
 
 _Answer = TypeVar("_Answer")
@@ -31,39 +34,23 @@ _Answer = TypeVar("_Answer")
 _INSTANCE_GONE = frozenset({INVALID_ARGUMENT, NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN})
 
 
+@dataclass(slots=True, eq=False)
 class NvmlDevice:
     """One GPU or MIG instance. `epoch` changes with its handle: what was built on the old one is to be built anew."""
 
-    __slots__ = (
-        "epoch",
-        "handle",
-        "index",
-        "instance",
-        "instances",
-        "lost",
-        "no_gpm",
-        "nvlink_bytes_per_second",
-        "nvlink_links",
-        "nvlink_places",
-        "parent",
-        "retry_at",
-        "uuid",
-    )
-
-    def __init__(self, uuid: str, index: int, handle: object, epoch: int) -> None:
-        self.uuid = uuid
-        self.index = index
-        self.handle = handle
-        self.epoch = epoch
-        self.lost: Fault | None = None  # set: ask it nothing
-        self.retry_at = 0.0  # monotonic seconds
-        self.no_gpm: Fault | None = None  # set: GPM cannot be read here
-        self.nvlink_places = 0  # links the GPU has, active or not
-        self.nvlink_links: int | None = None  # active ones; None: the driver does not say
-        self.nvlink_bytes_per_second: float | None = None  # all active links together, one way
-        self.instances: tuple[Instance, ...] | None = None  # of a GPU in MIG mode; None: it is not
-        self.instance: Instance | None = None  # set: this is a MIG instance, of `parent`
-        self.parent: NvmlDevice | None = None
+    uuid: str
+    index: int
+    handle: object
+    epoch: int
+    lost: Fault | None = None  # set: ask it nothing
+    retry_at: float = 0.0  # monotonic seconds
+    no_gpm: Fault | None = None  # set: GPM cannot be read here
+    nvlink_places: int = 0  # links the GPU has, active or not
+    nvlink_links: int | None = None  # active ones; None: the driver does not say
+    nvlink_bytes_per_second: float | None = None  # all active links together, one way
+    instances: tuple[NvmlInstance, ...] | None = None  # of a GPU in MIG mode; None: it is not
+    instance: NvmlInstance | None = None  # set: this is a MIG instance, of `parent`
+    parent: NvmlDevice | None = None
 
 
 class NvmlSession:
@@ -87,24 +74,23 @@ class NvmlSession:
         self._open_hooks: list[Callable[[], None]] = []
         self._meanings: dict[int, Fault] = {}
 
-    def open(self, instant: Instant) -> Absence | None:
-        """Load the driver's library and find the GPUs. Returns why that failed, or None. Does nothing when open."""
+    def open(self, instant: Instant) -> None:
+        """Load the driver's library and find the GPUs; where that fails, `fault` says why. Does nothing when open."""
         if self.fault is None:
-            return None
+            return
         self._shut()
         try:
             pynvml.nvmlInit()
             self._initialised = True
-            self.driver_version = text(pynvml.nvmlSystemGetDriverVersion())
+            self.driver_version = text_of(pynvml.nvmlSystemGetDriverVersion())
             self._discover(instant, pynvml.nvmlDeviceGetCount())
         except pynvml.NVMLError as error:
             self._shut()
-            self.fault = self.meaning(_code(error))
-            return self.fault.of("source", "nvml")
+            self.fault = self.meaning(code_of(error))
+            return
         self.fault = None
         for hook in self._open_hooks:
             hook()
-        return None
 
     def close(self) -> None:
         """Let go of the driver and every GPU. Idempotent."""
@@ -161,7 +147,7 @@ class NvmlSession:
             try:
                 whole.instances = find_instances(whole.handle)
             except pynvml.NVMLError as error:
-                self.failed(whole, _code(error), instant)
+                self.failed(whole, code_of(error), instant)
                 if self.fault is not None:
                     return False
                 devices += before  # the driver did not say, which is not the same as none
@@ -206,9 +192,9 @@ class NvmlSession:
         for index in range(count):
             try:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                device = NvmlDevice(text(pynvml.nvmlDeviceGetUUID(handle)), index, handle, self._next_epoch())
+                device = NvmlDevice(text_of(pynvml.nvmlDeviceGetUUID(handle)), index, handle, self._next_epoch())
             except pynvml.NVMLError as error:
-                unnamed.append(self.meaning(_code(error)).of("source", f"nvml/gpu{index}"))
+                unnamed.append(self.meaning(code_of(error)).of("source", f"nvml/gpu{index}"))
                 continue
             self._find_nvlink(device)
             device.no_gpm = self._why_no_gpm(device, instant)
@@ -216,7 +202,7 @@ class NvmlSession:
         self.devices, self.unnamed = tuple(devices), tuple(unnamed)
         self.look_at_instances(instant)
 
-    def _new_instance(self, parent: NvmlDevice, one: Instance, instant: Instant) -> NvmlDevice:
+    def _new_instance(self, parent: NvmlDevice, one: NvmlInstance, instant: Instant) -> NvmlDevice:
         device = NvmlDevice(one.uuid, parent.index, one.handle, self._next_epoch())
         device.parent, device.instance = parent, one
         device.no_gpm = self._why_no_gpm(parent, instant) or (None if one.alone else MIG_SHARED)
@@ -243,7 +229,7 @@ class NvmlSession:
         try:
             return None if pynvml.nvmlGpmQueryDeviceSupport(device.handle).isSupportedDevice else NO_GPM
         except pynvml.NVMLError as error:
-            code = _code(error)
+            code = code_of(error)
             if code in GPU_GONE:
                 self.failed(device, code, instant)
                 return None  # not known; a sample will tell once it is back
@@ -272,9 +258,28 @@ class NvmlSession:
         return self._epoch
 
 
-def _code(error: pynvml.NVMLError) -> int:
-    return int(getattr(error, "value", pynvml.NVML_ERROR_UNKNOWN))
+class GpuReader:
+    """What reads each GPU of a session, one after the other."""
 
+    name: str
 
-def text(answer: str | bytes) -> str:
-    return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
+    def __init__(self, session: NvmlSession) -> None:
+        self._session = session
+        self._absent = AbsenceSet("gpu")
+
+    def read(self, instant: Instant) -> Reading:
+        """What each GPU tells, over the time since the last reading."""
+        gpus: dict[str, dict[str, float]] = {}
+        for device in self._session.current(instant):
+            values = self._read_device(device, instant)
+            if self._session.fault is not None:
+                break
+            if values is not None:
+                gpus[device.uuid] = values
+        if self._session.fault is not None:
+            return Reading(absences=self._absent.only(self._session.fault.of("source", self.name)))
+        return Reading(gpus=gpus, absences=self._absent.finish())
+
+    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float] | None:
+        """The values of one GPU, its absences added to `_absent`; None: nothing."""
+        raise NotImplementedError

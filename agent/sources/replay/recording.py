@@ -18,7 +18,14 @@ from pathlib import Path
 from ....rules.base.errors import SourceError
 from ....rules.base.sanitize import clean
 from ...model import Absence, Capability, Instant, Probe, Reading, Scope, Tick
-from .recording_format import FormatError, Header, header_from_json, header_to_json, tick_from_json, tick_to_json
+from .recording_format import (
+    FormatError,
+    RecordingHeader,
+    header_from_json,
+    header_to_json,
+    tick_from_json,
+    tick_to_json,
+)
 
 MAX_BYTES = 64 * 1024 * 1024  # decompressed; a minute of 8 GPUs at 0.1 s is about 3 MB
 MAX_TICKS = 200_000
@@ -43,7 +50,7 @@ _NEWEST = frozenset(
 class Recording:
     """A header and its ticks, oldest first; at least one."""
 
-    header: Header
+    header: RecordingHeader
     ticks: tuple[Tick, ...]
 
     @property
@@ -52,7 +59,7 @@ class Recording:
         return self.ticks[0].ts - self.ticks[0].interval_seconds
 
 
-def write_recording(path: Path, header: Header, ticks: Iterable[Tick]) -> None:
+def write_recording(path: Path, header: RecordingHeader, ticks: Iterable[Tick]) -> None:
     """Write a recording; the same content gives the same bytes. Raises `SourceError` for what a reader would refuse.
 
     The file appears whole or not at all.

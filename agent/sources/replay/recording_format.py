@@ -10,14 +10,16 @@ import dataclasses
 import json
 import math
 import re
-import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
+from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ....rules.policy.labels import BottleneckLabel, KindLabel
-from ...model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Absence, FabricPort, Gpu, Node, Scope, Tick
+from ...metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
+from ...model import Absence, FabricPort, Gpu, Node, Scope, Tick
 
 SCHEMA = "skuwise.recording/1"
 MAX_TEXT = 4096
@@ -94,7 +96,7 @@ class RecordedAbsence:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class RecordingHeader:
     """All about a recording but its ticks. `interval_seconds` is the one asked for; each tick keeps its own.
 
     `truth`: keys of `TRUTH`. `versions`: name -> version of what took part (skuwise, driver, torch, ...).
@@ -111,83 +113,61 @@ class Header:
     absences: tuple[RecordedAbsence, ...] = ()
 
 
-def header_to_json(header: Header, tick_count: int) -> str:
+def header_to_json(header: RecordingHeader, tick_count: int) -> str:
     """The first line. `tick_count` lets a reader see that lines are missing."""
-    return _dump(
-        {
-            "schema": SCHEMA,
-            "label": _plain(header.label),
-            "made": _plain(header.made),
-            "node": _plain(header.node),
-            "gpus": [_plain(gpu) for gpu in header.gpus],
-            "ports": [_plain(port) for port in header.ports],
-            "interval_seconds": header.interval_seconds,
-            "truth": dict(sorted(header.truth.items())),
-            "versions": dict(sorted(header.versions.items())),
-            "absences": [_plain(absence) for absence in header.absences],
-            "tick_count": tick_count,
-        }
-    )
+    return _dump({"schema": SCHEMA, **_plain(header), "tick_count": tick_count})
 
 
-def header_from_json(line: str) -> tuple[Header, int]:
+def header_from_json(line: str) -> tuple[RecordingHeader, int]:
     """The header and the number of ticks that follow it. Raises `FormatError`."""
-    data = _object(_load(line), "the header")
-    if data.get("schema") != SCHEMA:
-        raise FormatError(f"its schema is {_show(data.get('schema'))}, not {SCHEMA}")
-    required = {"schema", "label", "made", "node", "gpus", "interval_seconds", "tick_count"}
-    _keys(data, required, required | {"ports", "truth", "versions", "absences"}, "the header")
-    made = _flat(Made, data["made"], "made")
-    _check_time(made.at)
-    header = Header(
-        label=_flat(Label, data["label"], "label"),
-        made=made,
-        node=_flat(Node, data["node"], "node"),
-        gpus=tuple(_flat(Gpu, item, "gpus") for item in _array(data["gpus"], "gpus")),
-        ports=tuple(_flat(FabricPort, item, "ports") for item in _array(data.get("ports", []), "ports")),
-        interval_seconds=_positive(data["interval_seconds"], "interval_seconds"),
-        truth=_values(data.get("truth", {}), frozenset(TRUTH), "truth"),
-        versions=_texts(data.get("versions", {}), "versions"),
-        absences=tuple(_flat(RecordedAbsence, x, "absences") for x in _array(data.get("absences", []), "absences")),
-    )
-    _unique([gpu.uuid for gpu in header.gpus], "gpus")
-    _unique([port.key for port in header.ports], "ports")
-    count = data["tick_count"]
+    data = dict(_object(_load(line), "the header"))
+    schema, count = data.pop("schema", None), data.pop("tick_count", None)
+    if schema != SCHEMA:
+        raise FormatError(f"its schema is {_show(schema)}, not {SCHEMA}")
     if type(count) is not int or count < 0:
         raise FormatError(f"tick_count is {_show(count)}, not a count")
+    header = _decoded(RecordingHeader, data, "")
+    _check_time(header.made.at)
+    _check_positive(header.interval_seconds, "interval_seconds")
+    _check_values(header.truth, frozenset(TRUTH), "truth")
+    for where, names in (("gpus", [gpu.uuid for gpu in header.gpus]), ("ports", [port.key for port in header.ports])):
+        if len(set(names)) != len(names):
+            raise FormatError(f"{where} names a device twice")
     return header, count
 
 
 def tick_to_json(tick: Tick) -> str:
     """One line. Empty parts are left out."""
-    parts = {"gpus": tick.gpus, "fabric": tick.fabric, "port_states": tick.port_states, "host": tick.host}
-    data: dict[str, object] = {"ts": tick.ts, "interval_seconds": tick.interval_seconds}
-    return _dump(data | {name: part for name, part in parts.items() if part})
+    return _dump({name: part for name, part in _plain(tick).items() if part != {}})
 
 
-def tick_from_json(line: str, header: Header, after: float | None) -> Tick:
+def tick_from_json(line: str, header: RecordingHeader, after: float | None) -> Tick:
     """The tick of `line`, whose time must lie after `after`. Raises `FormatError`."""
-    data = _object(_load(line), "the tick")
-    required = {"ts", "interval_seconds"}
-    _keys(data, required, required | {"gpus", "fabric", "port_states", "host"}, "the tick")
-    ts = _positive(data["ts"], "ts")
-    if after is not None and ts <= after:
-        raise FormatError(f"ts {ts} does not come after {after}")
+    tick = _decoded(Tick, _object(_load(line), "the tick"), "")
+    _check_positive(tick.ts, "ts")
+    _check_positive(tick.interval_seconds, "interval_seconds")
+    if after is not None and tick.ts <= after:
+        raise FormatError(f"ts {tick.ts} does not come after {after}")
     ports = {port.key for port in header.ports}
-    states = _texts(data.get("port_states", {}), "port_states")
-    _known(states, ports, "port_states")
-    return Tick(
-        ts=ts,
-        interval_seconds=_positive(data["interval_seconds"], "interval_seconds"),
-        gpus=_devices(data.get("gpus", {}), {gpu.uuid for gpu in header.gpus}, "gpus"),
-        fabric=_devices(data.get("fabric", {}), ports, "fabric"),
-        port_states=states,
-        host=_values(data.get("host", {}), _METRIC_NAMES["host"], "host"),
-    )
+    _check_known(tick.port_states, ports, "port_states")
+    for where, devices, known in (
+        ("gpus", tick.gpus, {gpu.uuid for gpu in header.gpus}),
+        ("fabric", tick.fabric, ports),
+        ("host", {"": tick.host}, {""}),
+    ):
+        _check_known(devices, known, where)
+        for values in devices.values():
+            _check_values(values, _METRIC_NAMES[where], where)
+    return tick
 
 
-def _plain(value: Any) -> dict[str, object]:  # noqa: ANN401 - any of the flat values above
-    return {f.name: v for f in dataclasses.fields(value) if (v := getattr(value, f.name)) is not None}
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of a header or a tick, as JSON has it
+    if dataclasses.is_dataclass(value):
+        named = ((one.name, getattr(value, one.name)) for one in dataclasses.fields(value))
+        return {name: _plain(part) for name, part in named if part is not None}
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in sorted(value.items())}
+    return [_plain(part) for part in value] if isinstance(value, tuple) else value
 
 
 def _dump(data: Mapping[str, object]) -> str:
@@ -215,6 +195,49 @@ def _load(line: str) -> object:
         raise FormatError("it is not JSON") from error
 
 
+@cache
+def _schema(cls: type) -> tuple[Mapping[str, Any], frozenset[str]]:
+    """The types of a value's fields by their names, and which of them must be there."""
+    missing = dataclasses.MISSING
+    fields = dataclasses.fields(cls)
+    return get_type_hints(cls), frozenset(f.name for f in fields if f.default is f.default_factory is missing)
+
+
+def _decoded(cls: type[_T], value: object, where: str) -> _T:
+    """A frozen value from an object; the annotations of its fields are the schema."""
+    data = _object(value, where)
+    hints, required = _schema(cls)
+    if unknown := sorted(data.keys() - hints.keys()):
+        raise FormatError(f"{where or 'the line'} has the unknown key {_show(unknown[0])}")
+    if lacking := sorted(required - data.keys()):
+        raise FormatError(f"{where or 'the line'} lacks {lacking[0]}")
+    prefix = f"{where}." if where else ""
+    return cls(**{name: _typed(item, hints[name], f"{prefix}{name}") for name, item in data.items()})
+
+
+def _typed(value: object, hint: Any, where: str) -> object:  # noqa: ANN401 - an annotation
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    kind = kinds[0]  # of a union the second is None, and null is not written
+    parts = get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        return _decoded(kind, value, where)  # type: ignore[arg-type]
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise FormatError(f"{where} is not a list")
+        return tuple(_typed(item, parts[0], where) for item in value)
+    if get_origin(kind) is Mapping:
+        return {
+            _text(key, where): _typed(item, parts[1], f"{where}.{key}") for key, item in _object(value, where).items()
+        }
+    if kind is str:
+        return _text(value, where)
+    if kind is float:
+        return _number(value, where)
+    if (kind is int and type(value) is int and value >= 0) or (isinstance(value, str) and value in parts):
+        return value
+    raise FormatError(f"{where} is {_show(value)}, which it cannot be")
+
+
 def _show(value: object) -> str:
     return repr(value)[:80]
 
@@ -223,29 +246,6 @@ def _object(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise FormatError(f"{where} is not an object")
     return value
-
-
-def _array(value: object, where: str) -> Sequence[object]:
-    if not isinstance(value, list):
-        raise FormatError(f"{where} is not a list")
-    return value
-
-
-def _keys(data: Mapping[str, object], required: set[str], allowed: set[str], where: str) -> None:
-    if unknown := sorted(data.keys() - allowed):
-        raise FormatError(f"{where} has the unknown key {_show(unknown[0])}")
-    if lacking := sorted(required - data.keys()):
-        raise FormatError(f"{where} lacks {lacking[0]}")
-
-
-def _known(data: Mapping[str, object], known: set[str] | frozenset[str], where: str) -> None:
-    if unknown := sorted(data.keys() - known):
-        raise FormatError(f"{where} names {_show(unknown[0])}, which is not known")
-
-
-def _unique(names: Sequence[str], where: str) -> None:
-    if len(set(names)) != len(names):
-        raise FormatError(f"{where} names a device twice")
 
 
 def _number(value: object, where: str) -> float:
@@ -260,37 +260,27 @@ def _number(value: object, where: str) -> float:
     return number
 
 
-def _positive(value: object, where: str) -> float:
-    number = _number(value, where)
-    if number <= 0:
-        raise FormatError(f"{where} is {number}, not above zero")
-    return number
-
-
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str) or len(value) > MAX_TEXT:
         raise FormatError(f"{where} is {_show(value)}, not text of at most {MAX_TEXT} characters")
     return value
 
 
-def _texts(value: object, where: str) -> dict[str, str]:
-    return {_text(k, where): _text(v, f"{where}.{k}") for k, v in _object(value, where).items()}
+def _check_positive(number: float, where: str) -> None:
+    if number <= 0:
+        raise FormatError(f"{where} is {number}, not above zero")
 
 
-def _values(value: object, names: frozenset[str], where: str) -> dict[str, float]:
-    data = _object(value, where)
-    _known(data, names, where)
-    found = {name: _number(item, f"{where}.{name}") for name, item in data.items()}
-    for name, number in found.items():
+def _check_known(data: Mapping[str, object], known: set[str] | frozenset[str], where: str) -> None:
+    if unknown := sorted(data.keys() - known):
+        raise FormatError(f"{where} names {_show(unknown[0])}, which is not known")
+
+
+def _check_values(values: Mapping[str, float], names: frozenset[str], where: str) -> None:
+    _check_known(values, names, where)
+    for name, number in values.items():
         if number < 0 and name not in _SIGNED:
             raise FormatError(f"{where}.{name} is {number}, and it cannot be below zero")
-    return found
-
-
-def _devices(value: object, devices: set[str], where: str) -> dict[str, Mapping[str, float]]:
-    data = _object(value, where)
-    _known(data, devices, where)
-    return {device: _values(item, _METRIC_NAMES[where], where) for device, item in data.items()}
 
 
 def _check_time(text: str) -> None:
@@ -300,28 +290,3 @@ def _check_time(text: str) -> None:
         datetime.fromisoformat(text)
     except ValueError as error:
         raise FormatError(f"made.at is {_show(text)}, which is no time") from error
-
-
-def _flat(cls: type[_T], value: object, where: str) -> _T:
-    """A frozen value of plain fields from an object; the fields' annotations are the schema."""
-    data = _object(value, where)
-    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
-    required = {f.name for f in fields if f.default is dataclasses.MISSING}
-    _keys(data, required, {f.name for f in fields}, where)
-    hints = get_type_hints(cls)
-    return cls(**{name: _typed(item, hints[name], f"{where}.{name}") for name, item in data.items()})
-
-
-def _typed(value: object, hint: Any, where: str) -> object:  # noqa: ANN401 - an annotation
-    choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    for choice in choices:
-        if get_origin(choice) is Literal and isinstance(value, str) and value in get_args(choice):
-            return value
-    kinds = [choice for choice in choices if choice in (str, int, float)]
-    if str in kinds:
-        return _text(value, where)
-    if int in kinds and type(value) is int and value >= 0:
-        return value
-    if float in kinds:
-        return _number(value, where)
-    raise FormatError(f"{where} is {_show(value)}, which it cannot be")

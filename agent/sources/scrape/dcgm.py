@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from ...base.page_url import PageError
 from ...base.safe_text import clean_text
-from ...model import Absence, Capability, Instant, Probe, Reading
-from ..nvidia.nvml_errors import STAYS_MISSING, Fault
+from ...config import AgentConfig
+from ...model import Absence, Capability, Gpu, Instant, Probe, Reading
+from ..base import STAYS_MISSING, Fault, SourceContext, SourceSpec, UnreadGpu
 from .prometheus_text import Series
-from .scraper import Page, Pages, Target
+from .scraper import FetchedPage, PageReader, Pages, Target
 
 DEFAULT_URL = "http://127.0.0.1:9400/metrics"
 DEFAULT_EVERY_SECONDS = 30.0  # dcgm-exporter's own default (--collect-interval 30000)
@@ -78,6 +79,7 @@ WANTED = frozenset(name for field in FIELDS for name in field.names) | {*_WITNES
 # dcgm_fields.h: DCGM_INT32_BLANK 0x7ffffff0, DCGM_INT64_BLANK 0x7ffffffffffffff0, DCGM_FP64_BLANK 2^47; each is
 # followed by "not found", "not supported" and "not permissioned".
 _BLANKS = (0x7FFFFFF0, 2**47, 0x7FFFFFFFFFFFFFF0)
+_RUN_EXPORTER = "Run dcgm-exporter on this node with its profiling fields switched on, or set dcgm_url to its address."
 _EXPORTER_LOG = "See dcgm-exporter's log if it stays so."
 _BLANK = Fault("dcgm-blank", "The exporter has no value for it yet.", _EXPORTER_LOG)
 _MEANINGS = (
@@ -99,27 +101,19 @@ _STUCK = Fault(
 _NO_VALUE = Fault("dcgm-blank", "The exporter's page has no value of this GPU.", _EXPORTER_LOG)
 
 
-class Lacking(NamedTuple):
-    """A GPU without GPM, and how the page names it: a MIG instance is its parent's UUID with a GPU_I_ID."""
-
-    uuid: str
-    page_uuid: str
-    instance_id: str = ""
-
-
 class DcgmSource:
-    """Profiling values of the GPUs that `lacking` names. Where it names none, nothing is said and nothing is read."""
+    """Profiling values of the GPUs that `unread_gpus` names. Where it names none, nothing is said and read."""
 
     name = "dcgm"
 
     def __init__(
         self,
-        lacking: Callable[[], Sequence[Lacking]],
+        unread_gpus: Callable[[], Sequence[UnreadGpu]],
         reader: Pages,
         url: str = DEFAULT_URL,
         every_seconds: float = DEFAULT_EVERY_SECONDS,
     ) -> None:
-        self._lacking = lacking
+        self._unread = unread_gpus
         self._reader = reader
         self._target = Target(url, WANTED, every_seconds)
         self._started = False
@@ -130,7 +124,7 @@ class DcgmSource:
 
     def probe(self) -> Probe:
         """What the page tells of each GPU without GPM. Only the first call waits, for the first page."""
-        devices = self._lacking()
+        devices = self._unread()
         if not devices:
             return Probe()
         if not self._started:
@@ -152,7 +146,7 @@ class DcgmSource:
 
     def read(self, instant: Instant) -> Reading:
         """The values of a page that arrived since the last reading; nothing where none did."""
-        devices = self._lacking()
+        devices = self._unread()
         if not devices:
             return Reading()
         if not self._started:
@@ -172,7 +166,7 @@ class DcgmSource:
         """End the reader's thread, for all that read pages with it."""
         self._reader.close()
 
-    def _take(self, page: Page, devices: Sequence[Lacking]) -> Reading:
+    def _take(self, page: FetchedPage, devices: Sequence[UnreadGpu]) -> Reading:
         if page.fault is not None:
             self._provides, self._absences = frozenset(), frozenset({_unread(page)})
             return Reading(absences=self._absences)
@@ -196,7 +190,7 @@ class DcgmSource:
 
 
 def _read_all(
-    devices: Iterable[Lacking], series: Sequence[Series]
+    devices: Iterable[UnreadGpu], series: Sequence[Series]
 ) -> dict[str, tuple[dict[str, float], dict[str, Fault]]]:
     """Per GPU, by uuid: its values, and why others are missing."""
     by_gpu: dict[tuple[str, str], dict[str, list[Series]]] = {}
@@ -299,11 +293,40 @@ def _name(field: _Field, series: Iterable[Series]) -> str:
     return next((name for name in field.names if name in names), field.names[0])
 
 
-def _unread(page: Page | None) -> Absence:
+def _unread(page: FetchedPage | None) -> Absence:
     if page is None or page.fault is None:
         return Absence("source", "dcgm", "*", "not-read-yet", "The exporter's page has not arrived yet.", "Look again.")
     fault: PageError = page.fault
-    remedy = "Run dcgm-exporter on this node with its profiling fields switched on, or set dcgm_url to its address."
+    remedy = _RUN_EXPORTER
     if fault.reason not in ("unreachable", "bad-url"):
         remedy = fault.remedy or remedy
     return Absence("source", "dcgm", "*", fault.reason, f"dcgm-exporter: {clean_text(fault.message)}", remedy)
+
+
+def _build(context: SourceContext) -> DcgmSource | None:
+    config = context.config
+    if not config.dcgm_url:
+        return None
+    reader = context.shared(PageReader, lambda: PageReader(remote=config.scrape_remote))
+    return DcgmSource(context.unread_gpus, reader, config.dcgm_url, config.dcgm_interval_seconds)
+
+
+def _unasked(config: AgentConfig, _gpus: Sequence[Gpu], lines: Sequence[Capability]) -> Fault | None:
+    if config.dcgm_url or not any(line.absence is not None and line.absence.reason == "no-gpm" for line in lines):
+        return None
+    return Fault(
+        "not-configured",
+        "dcgm_url is empty, so dcgm-exporter's page is not read, which could tell what GPM cannot here.",
+        "Set dcgm_url to the page's address.",
+    )
+
+
+DCGM = SourceSpec(
+    name=DcgmSource.name,
+    metrics=tuple(field.metric for field in FIELDS),
+    needs="dcgm-exporter's page of metrics",
+    remedy=_RUN_EXPORTER,
+    build=_build,
+    every_seconds=DEFAULT_EVERY_SECONDS,
+    unasked=_unasked,
+)

@@ -30,7 +30,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class FetchedPage:
     """What one reading of a target gave. `number` counts readings, so that a page is told from the one before it.
 
     `fault`: why there are no series. `pids`: who listens there, as far as can be seen.
@@ -48,7 +48,7 @@ class Pages(Protocol):
 
     def start(self, targets: Sequence[Target]) -> None: ...
 
-    def latest(self, url: str) -> Page | None: ...
+    def latest(self, url: str) -> FetchedPage | None: ...
 
     def wait(self, urls: Collection[str], timeout_seconds: float) -> bool: ...
 
@@ -65,7 +65,7 @@ class PageReader:
         self._news = threading.Condition(self._lock)
         self._targets: dict[str, Target] = {}
         self._due: dict[str, float] = {}
-        self._pages: dict[str, Page] = {}
+        self._pages: dict[str, FetchedPage] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -82,7 +82,7 @@ class PageReader:
                 self._thread.start()
             self._news.notify_all()
 
-    def latest(self, url: str) -> Page | None:
+    def latest(self, url: str) -> FetchedPage | None:
         """The newest page of a target; None while it has not been read. Never waits."""
         return self._pages.get(url)
 
@@ -118,7 +118,7 @@ class PageReader:
                 self._news.wait(left)
         return None
 
-    def _read(self, target: Target) -> Page:
+    def _read(self, target: Target) -> FetchedPage:
         before = self._pages.get(target.url)
         number = before.number + 1 if before else 1
         pids: frozenset[int] = frozenset()
@@ -127,11 +127,11 @@ class PageReader:
             if target.locate is not None:
                 pids = target.locate(split_url(target.url)[1])
         except PageError as error:
-            return Page(number, _now(), fault=error)
+            return FetchedPage(number, _now(), fault=error)
         except Exception as error:  # what nobody foresaw must not end the thread
             fault = PageError("source-failed", f"Reading the page failed with {type(error).__name__}.", "Report this.")
-            return Page(number, _now(), fault=fault)
-        return Page(number, _now(), tuple(series), pids=pids)
+            return FetchedPage(number, _now(), fault=fault)
+        return FetchedPage(number, _now(), tuple(series), pids=pids)
 
 
 def _now() -> Instant:

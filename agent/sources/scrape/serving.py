@@ -12,9 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...base.safe_text import clean_text
-from ...model import SERVING_METRICS, Absence, Capability, Instant, Probe, Reading, ServingSample
+from ...config import AgentConfig
+from ...metrics import SERVING_METRICS
+from ...model import Absence, Capability, Gpu, Instant, Probe, Reading, ServingSample
+from ..base import Fault, SourceContext, SourceSpec
 from .prometheus_text import Series
-from .scraper import Page, Pages, Target
+from .scraper import FetchedPage, PageReader, Pages, Target
 
 EVERY_SECONDS = 10.0
 # Where engines listen unless told otherwise: vLLM and trtllm-serve 8000, SGLang 30000, TGI 3000 (80 in its image),
@@ -51,85 +54,69 @@ class _Engine(NamedTuple):
     first_token: str  # a histogram's name, in seconds; empty: not told
 
 
-def _picks(*names: str) -> tuple[_Pick, ...]:
-    return tuple(_Pick(name) for name in names)
+def _engine(name: str, prefix: str, first_token: str = "", **metrics: str) -> _Engine:
+    """An engine by the names of its series, without the prefix that all have; ``NAME/LABEL=VALUE`` is some of one."""
+    picks: dict[str, tuple[_Pick, ...]] = {}
+    for metric, names in metrics.items():
+        parts = [one.replace("=", "/").split("/") for one in names.split()]
+        picks[metric] = tuple(_Pick(prefix + one, *rest) for one, *rest in parts)
+    rates = {metric: one for metric, one in picks.items() if metric.endswith("_per_second")}
+    gauges = {metric: one for metric, one in picks.items() if metric not in rates}
+    return _Engine(name, prefix, gauges, rates, first_token and prefix + first_token)
 
 
 # Names as the engines' own documentation gives them; what one does not tell is left out and stays missing.
 ENGINES = (
-    _Engine(
+    _engine(
         "vllm",
         "vllm:",
-        {
-            # A ratio whatever it is called; the second name is that of releases before the V1 engine.
-            "kv_cache_usage": _picks("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
-            "requests_running": _picks("vllm:num_requests_running"),
-            "requests_waiting": _picks("vllm:num_requests_waiting"),
-        },
-        {
-            "prompt_tokens_per_second": _picks("vllm:prompt_tokens_total"),
-            "generation_tokens_per_second": _picks("vllm:generation_tokens_total"),
-            "preemptions_per_second": _picks("vllm:num_preemptions_total"),
-        },
-        "vllm:time_to_first_token_seconds",
+        "time_to_first_token_seconds",
+        # A ratio whatever it is called; the second name is that of releases before the V1 engine.
+        kv_cache_usage="kv_cache_usage_perc gpu_cache_usage_perc",
+        requests_running="num_requests_running",
+        requests_waiting="num_requests_waiting",
+        prompt_tokens_per_second="prompt_tokens_total",
+        generation_tokens_per_second="generation_tokens_total",
+        preemptions_per_second="num_preemptions_total",
     ),
-    _Engine(
+    _engine(
         "sglang",
         "sglang:",
-        {
-            "kv_cache_usage": _picks("sglang:token_usage"),
-            "requests_running": _picks("sglang:num_running_reqs"),
-            "requests_waiting": _picks("sglang:num_queue_reqs"),
-        },
-        {
-            "prompt_tokens_per_second": _picks("sglang:prompt_tokens_total"),
-            "generation_tokens_per_second": _picks("sglang:generation_tokens_total"),
-            "preemptions_per_second": _picks("sglang:num_retracted_requests_total"),
-        },
-        "sglang:time_to_first_token_seconds",
+        "time_to_first_token_seconds",
+        kv_cache_usage="token_usage",
+        requests_running="num_running_reqs",
+        requests_waiting="num_queue_reqs",
+        prompt_tokens_per_second="prompt_tokens_total",
+        generation_tokens_per_second="generation_tokens_total",
+        preemptions_per_second="num_retracted_requests_total",
     ),
-    _Engine(
+    _engine(
         "tgi",
         "tgi_",
-        {
-            "requests_running": _picks("tgi_batch_current_size"),
-            "requests_waiting": _picks("tgi_queue_size"),
-        },
-        {
-            # Histograms over requests: their sums count tokens, when the request is done.
-            "prompt_tokens_per_second": _picks("tgi_request_input_length_sum"),
-            "generation_tokens_per_second": _picks("tgi_request_generated_tokens_sum"),
-        },
-        "",
+        requests_running="batch_current_size",
+        requests_waiting="queue_size",
+        # Histograms over requests: their sums count tokens, when the request is done.
+        prompt_tokens_per_second="request_input_length_sum",
+        generation_tokens_per_second="request_generated_tokens_sum",
     ),
-    _Engine(
+    _engine(
         "triton",
         "nv_",
-        {
-            "kv_cache_usage": (_Pick("nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type", "fraction"),),
-            "requests_running": (_Pick("nv_trt_llm_request_metrics", "request_type", "scheduled"),),
-            "requests_waiting": (
-                _Pick("nv_trt_llm_request_metrics", "request_type", "waiting"),
-                _Pick("nv_inference_pending_request_count"),
-            ),
-        },
-        {},
         # Its histogram of first responses counts chunks, or whole answers where nothing is streamed: not tokens.
         "",
+        kv_cache_usage="trt_llm_kv_cache_block_metrics/kv_cache_block_type=fraction",
+        requests_running="trt_llm_request_metrics/request_type=scheduled",
+        requests_waiting="trt_llm_request_metrics/request_type=waiting inference_pending_request_count",
     ),
-    _Engine(
+    _engine(
         "tensorrt-llm",
         "trtllm_",
-        {
-            "kv_cache_usage": _picks("trtllm_kv_cache_utilization"),
-            "requests_running": _picks("trtllm_num_requests_running"),
-            "requests_waiting": _picks("trtllm_num_requests_waiting"),
-        },
-        {
-            "prompt_tokens_per_second": _picks("trtllm_prompt_tokens_total"),
-            "generation_tokens_per_second": _picks("trtllm_generation_tokens_total"),
-        },
-        "trtllm_time_to_first_token_seconds",
+        "time_to_first_token_seconds",
+        kv_cache_usage="kv_cache_utilization",
+        requests_running="num_requests_running",
+        requests_waiting="num_requests_waiting",
+        prompt_tokens_per_second="prompt_tokens_total",
+        generation_tokens_per_second="generation_tokens_total",
     ),
 )
 # Older TensorRT-LLM backends tell used and max blocks but no fraction.
@@ -143,7 +130,12 @@ def _names(engine: _Engine) -> set[str]:
 
 
 WANTED = frozenset(name for engine in ENGINES for name in _names(engine))
-_NOT_A_SERVER = "not-a-server"
+_NOT_A_SERVER = Fault(
+    "not-a-server",
+    "The page has no metrics of vLLM, SGLang, TGI, Triton or TensorRT-LLM.",
+    "Switch its metrics on (SGLang: --enable-metrics), or mend serving_endpoints (trtllm-serve: /prometheus/metrics).",
+)
+_NAME_PAGES = "Where one runs here, name its page in serving_endpoints (or set serving_discover)."
 
 
 class _State(NamedTuple):
@@ -177,7 +169,7 @@ class ServingSource:
         self._urls = tuple(dict.fromkeys((*self._named, *(WELL_KNOWN if discover else ()))))
         self._targets = tuple(Target(url, WANTED, every_seconds, locate) for url in self._urls)
         self._states: dict[str, _State] = {}
-        self._faults: dict[str, Absence] = {}
+        self._faults: dict[str, Absence | None] = {}
         self._absences: frozenset[Absence] = frozenset()
         self._started = False
 
@@ -209,7 +201,7 @@ class ServingSource:
             sample = self._take(url, page, known)
             if sample is not None:
                 samples.append(sample)
-        if news and (now := frozenset(self._faults.values())) != self._absences:
+        if news and (now := frozenset(filter(None, self._faults.values()))) != self._absences:
             self._absences = now
         return Reading(serving=tuple(samples), absences=self._absences)
 
@@ -221,13 +213,9 @@ class ServingSource:
         self._started = True
         self._reader.start(self._targets)
 
-    def _take(self, url: str, page: Page, known: _State | None) -> ServingSample | None:
+    def _take(self, url: str, page: FetchedPage, known: _State | None) -> ServingSample | None:
         engine = engine_of(page.series)
-        absence = self._fault(url, page, engine)
-        if absence is not None:
-            self._faults[url] = absence
-        else:
-            self._faults.pop(url, None)
+        self._faults[url] = self._fault(url, page, engine)
         if page.fault is not None or engine is None:
             self._states[url] = _State(page.number, "", page.instant, {})
             return None
@@ -243,26 +231,16 @@ class ServingSource:
             return None
         return ServingSample(page.instant.wall_seconds, elapsed, url, engine.name, values, page.pids)
 
-    def _fault(self, url: str, page: Page, engine: _Engine | None) -> Absence | None:
-        if url not in self._named and (page.fault is not None or engine is None):
+    def _fault(self, url: str, page: FetchedPage, engine: _Engine | None) -> Absence | None:
+        if (page.fault is None and engine is not None) or url not in self._named:
             return None  # nobody said that there is a server at a well-known port
         subject = clean_text(url)
-        if page.fault is not None:
-            said = f"{subject}: {clean_text(page.fault.message)}"
-            return Absence("source", subject, "*", page.fault.reason, said, page.fault.remedy)
-        if engine is None:
-            return Absence(
-                "source",
-                subject,
-                "*",
-                _NOT_A_SERVER,
-                f"{subject} has no metrics of vLLM, SGLang, TGI, Triton or TensorRT-LLM.",
-                "Switch its metrics on (SGLang: --enable-metrics), or mend serving_endpoints"
-                " (trtllm-serve: /prometheus/metrics).",
-            )
-        return None
+        if page.fault is None:
+            return _NOT_A_SERVER.of("source", subject)
+        said = f"{subject}: {clean_text(page.fault.message)}"
+        return Absence("source", subject, "*", page.fault.reason, said, page.fault.remedy)
 
-    def _lines(self, url: str, page: Page) -> list[Capability]:
+    def _lines(self, url: str, page: FetchedPage) -> list[Capability]:
         engine = engine_of(page.series)
         absence = self._fault(url, page, engine)
         subject = clean_text(url)
@@ -348,3 +326,29 @@ def _rates(engine: _Engine, before: Mapping[str, float], now: Mapping[str, float
     if requests and "first_sum" in steps:
         found["time_to_first_token_seconds"] = steps["first_sum"] / requests
     return found
+
+
+def _build(context: SourceContext) -> ServingSource:
+    config = context.config
+    reader = context.shared(PageReader, lambda: PageReader(remote=config.scrape_remote))
+    return ServingSource(reader, config.serving_endpoints, discover=config.serving_discover, locate=context.listeners)
+
+
+def _unasked(config: AgentConfig, gpus: Sequence[Gpu], _lines: Sequence[Capability]) -> Fault | None:
+    if not gpus or config.serving_endpoints:
+        return None
+    detail = "No inference server's page is named, so the use of KV caches, queues and tokens is not known."
+    if config.serving_discover:
+        detail = "No inference server's page was found at the engines' usual ports on this node."
+    return Fault("not-configured", detail, _NAME_PAGES)
+
+
+SERVING = SourceSpec(
+    name=ServingSource.name,
+    metrics=tuple(metric.name for metric in SERVING_METRICS),
+    needs="an inference server's page of metrics",
+    remedy=_NAME_PAGES,
+    build=_build,
+    every_seconds=EVERY_SECONDS,
+    unasked=_unasked,
+)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import floor, isfinite
 from typing import Literal
 
-from ...model import (
+from ...metrics import (
     BIN_EDGES,
     FABRIC_BINS,
     FABRIC_METRICS,
@@ -19,11 +19,10 @@ from ...model import (
     GPU_METRICS,
     HOST_BINS,
     HOST_METRICS,
-    PERIOD_SECONDS,
     SERVING_METRICS,
     Metric,
-    Period,
 )
+from ...model import PERIOD_SECONDS, Period
 
 RollupTable = Literal["gpu_minute", "gpu_hour", "fabric_minute", "fabric_hour", "host_minute", "host_hour"]
 Cell = int | float | str | None

@@ -14,7 +14,8 @@ from math import ceil
 from pathlib import Path
 
 from ....rules.base.errors import StoreError
-from ...model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, PERIOD_SECONDS, Period
+from ...metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
+from ...model import PERIOD_SECONDS, Period
 from ...statistics.rollup_stats import GpuLimits, Row, Samples, Values, roll_fabric, roll_gpu, roll_host
 from ..file.burst_rows import roll_hour
 from ..file.codec import DEVICES, Cell, RollupTable, rollup_columns, rollup_period, row_encoder, row_id

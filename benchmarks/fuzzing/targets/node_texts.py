@@ -132,7 +132,7 @@ def _prepare(folder: Path) -> Prepared:
         return read
 
     ethernet = network(lambda: EthernetSource(sys_, proc, 10.0, {}))
-    infiniband = network(lambda: InfinibandSource(sys_, (), 10.0, {}))
+    infiniband = network(lambda: InfinibandSource(sys_, tuple, 10.0, {}))
 
     def holder() -> object:
         fd = os.open(folder / "holder", os.O_RDONLY)

@@ -58,7 +58,7 @@ def _prepare(folder: Path) -> Prepared:  # noqa: ARG001
     from skuwise.agent.model import Instant
     from skuwise.agent.sources.scrape import dcgm, serving
     from skuwise.agent.sources.scrape import http_fetch as page_http
-    from skuwise.agent.sources.scrape.scraper import Page
+    from skuwise.agent.sources.scrape.scraper import FetchedPage
     from skuwise.agent.sources.scrape.scraper import Target as Source
 
     most = 4 << 20
@@ -67,11 +67,11 @@ def _prepare(folder: Path) -> Prepared:  # noqa: ARG001
         """A reader that has its pages at hand."""
 
         def __init__(self) -> None:
-            self.page: Page | None = None
+            self.page: FetchedPage | None = None
 
         def start(self, targets: Sequence[Source]) -> None: ...
 
-        def latest(self, url: str) -> Page | None:  # noqa: ARG002
+        def latest(self, url: str) -> FetchedPage | None:  # noqa: ARG002
             return self.page
 
         def wait(self, urls: Collection[str], timeout_seconds: float) -> bool:  # noqa: ARG002
@@ -79,16 +79,16 @@ def _prepare(folder: Path) -> Prepared:  # noqa: ARG001
 
         def close(self) -> None: ...
 
-    def page_of(data: bytes, number: int, wanted: Collection[str]) -> Page:
+    def page_of(data: bytes, number: int, wanted: Collection[str]) -> FetchedPage:
         at = Instant(1_790_000_000.0 + 10 * number, 10.0 * number)
         pieces = (data[start : start + 1000] for start in range(0, len(data), 1000))
         try:
-            return Page(number, at, tuple(page_http._answer(pieces, wanted, most)))
+            return FetchedPage(number, at, tuple(page_http._answer(pieces, wanted, most)))
         except PageError as error:
-            return Page(number, at, fault=error)
+            return FetchedPage(number, at, fault=error)
 
     url = "http://127.0.0.1:8000/metrics"
-    lacking = [dcgm.Lacking("GPU-1", "GPU-1"), dcgm.Lacking("MIG-1", "GPU-1", "1")]
+    lacking = [dcgm.UnreadGpu("GPU-1", "GPU-1"), dcgm.UnreadGpu("MIG-1", "GPU-1", "1")]
     honest = {name: _answer(text) for name, text in (("dcgm", _DCGM), ("vllm", _VLLM), ("sglang", _SGLANG),
                                                       ("triton", _TRITON), ("tgi", _TGI))}  # fmt: skip
 

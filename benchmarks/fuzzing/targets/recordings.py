@@ -25,9 +25,9 @@ def _prepare(folder: Path) -> Prepared:
         timeline,
         write_recording,
     )
-    from skuwise.agent.sources.replay.recording_format import Header, Label, Made, RecordedAbsence
+    from skuwise.agent.sources.replay.recording_format import Label, Made, RecordedAbsence, RecordingHeader
 
-    header = Header(
+    header = RecordingHeader(
         label=Label("training", "compute", "made up"),
         made=Made("simulated", "python -m skuwise.benchmarks.fuzzing", "2026-01-02T03:04:05Z"),
         node=Node("node-0", cluster="c", gpu_count=1),

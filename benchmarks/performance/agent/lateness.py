@@ -29,7 +29,7 @@ from skuwise.agent.service.exporter.process_stats import resident_bytes, use_one
 from skuwise.agent.service.runtime.assembly import assemble
 from skuwise.agent.service.runtime.jobs import prune, roll_all, roll_minutes, take_burst
 from skuwise.agent.service.runtime.recorder import Recorder
-from skuwise.agent.service.runtime.run_database import Opened
+from skuwise.agent.service.runtime.run_database import RunDatabase
 from skuwise.agent.store.rollup.rollups import RollupJob
 
 LIMIT = "limit: p99 under 20 ms"
@@ -79,7 +79,7 @@ def live(folder: Path, interval: float, seconds: float) -> None:
     clock = WatchedClock()
     config = AgentConfig(db=db, sysfs=folder / "sys", dcgm_url="", interval_seconds=interval, limits=KEPT)
     agent = assemble(config, os.environ, clock.now)
-    opened = Opened(db, config.limits, lambda: clock.now().wall_seconds)
+    opened = RunDatabase(db, config.limits, lambda: clock.now().wall_seconds)
     minutes = RollupJob(db)
     with opened.writing():
         recorder = Recorder(

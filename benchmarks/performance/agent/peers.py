@@ -63,15 +63,15 @@ def ours(*, gpus_alone: bool) -> Callable[[], object]:
     from skuwise.agent.config import AgentConfig
     from skuwise.agent.service.runtime.assembly import assemble
     from skuwise.agent.service.runtime.recorder import Recorder
-    from skuwise.agent.service.runtime.run_database import Opened
+    from skuwise.agent.service.runtime.run_database import RunDatabase
 
     folder = Path.cwd()
     config = AgentConfig(db=folder / f"ours-{os.getpid()}.db", sysfs=folder / "sys", dcgm_url="")
     clock = SystemClock()
     agent = assemble(config, os.environ, clock.now)
     if gpus_alone:
-        return lambda: agent.driver.read(clock.now())
-    opened = Opened(config.db, config.limits, lambda: clock.now().wall_seconds)
+        return lambda: agent.drivers.guards[0].read(clock.now())
+    opened = RunDatabase(config.db, config.limits, lambda: clock.now().wall_seconds)
     recorder = Recorder(
         opened.writer,
         agent.node,

@@ -21,17 +21,8 @@ from pathlib import Path
 
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.agent.base.retention_limits import Limits
-from skuwise.agent.model import (
-    FABRIC_METRICS,
-    GPU_METRICS,
-    HOST_METRICS,
-    PERIOD_SECONDS,
-    FabricPort,
-    Gpu,
-    Node,
-    Period,
-    Tick,
-)
+from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
+from skuwise.agent.model import PERIOD_SECONDS, FabricPort, Gpu, Node, Period, Tick
 from skuwise.agent.store.file.codec import MEASURES
 from skuwise.agent.store.file.wal import checkpoint, log_bytes
 from skuwise.agent.store.retention.retention import RetentionJob

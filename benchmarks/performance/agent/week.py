@@ -28,7 +28,7 @@ from skuwise.agent.sampler import run_loop
 from skuwise.agent.service.exporter.process_stats import resident_bytes, use_one_arena
 from skuwise.agent.service.runtime.assembly import Agent, assemble
 from skuwise.agent.service.runtime.recorder import Recorder
-from skuwise.agent.service.runtime.run_database import Opened
+from skuwise.agent.service.runtime.run_database import RunDatabase
 from skuwise.agent.store.file.wal import checkpoint
 from skuwise.agent.store.retention.retention import RetentionJob
 from skuwise.agent.store.rollup.rollups import RollupJob
@@ -122,7 +122,7 @@ def live(folder: Path, days: float, interval_seconds: float) -> None:
     clock = WeekClock(StubClock(folder / "nvml.clock"))
     config = AgentConfig(db=db, sysfs=folder / "sys", dcgm_url="", interval_seconds=interval_seconds)
     agent = assemble(config, os.environ, clock.now)
-    opened = Opened(db, config.limits, lambda: clock.now().wall_seconds)
+    opened = RunDatabase(db, config.limits, lambda: clock.now().wall_seconds)
     with opened.writing():
         recorder = Recorder(
             opened.writer,

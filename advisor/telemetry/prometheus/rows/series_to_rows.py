@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from .....agent.model import BIN_EDGES
+from .....agent.metrics import BIN_EDGES
 from ....core.histogram_array import WIDTH, BinsArray
 from ..client.response import Answer, Floats, Grid, Labels
 

@@ -1,37 +1,31 @@
-"""NVML on a thread of its own, with a deadline per read: a hung driver costs the GPUs, never the loop.
+"""A GPU driver on a thread of its own, with a deadline per read: a hung one costs its GPUs, never the loop.
 
-A driver that wedges leaves its caller in a call that does not return. So every NVML call happens on one worker thread;
+A driver that wedges leaves its caller in a call that does not return. So every call of it happens on one worker thread;
 the loop hands it a job, waits until the deadline and goes on without it. While a job is outstanding the GPUs are absent
 (``driver-hung``) and nobody asks again: one stuck thread is all that a wedged driver gets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from ...model import Absence, Capability, Instant, Probe, Reading
+from ...model import Absence, Gpu, Instant, Probe, Reading
 from ...sampler import Sampled, Sampler
-from ...sources.base import Source
-from ...sources.nvidia.nvml_errors import Fault
-from ...sources.nvidia.nvml_session import NvmlSession
+from ...sources.base import Fault
+from ...sources.gpu_backend import DRIVER_MISMATCH, NO_DRIVER, GpuBackend, GpuDriver
 from .worker import Aside, Call, Worker
 
 # Eight GPUs answer in some milliseconds; a busy driver was seen to take a few hundred.
 READ_SECONDS = 1.0
-# Without persistence mode nvmlInit wakes every GPU, some seconds each on a node of eight.
+# NVIDIA's without persistence mode wakes every GPU, some seconds each on a node of eight.
 OPEN_SECONDS = 20.0
 CLOSE_SECONDS = 5.0
 _USUAL_SECONDS = 0.05  # waited before the others read: longer, and their counters would be older than their instant
 RETRY_SECONDS = 60.0  # a driver that comes up late is taken up within this
 
-HUNG = Fault(
-    "driver-hung",
-    "The NVIDIA driver does not answer; everything else is still read.",
-    "See the kernel log for an XID; the GPU or the node may need a reset. The agent goes on by itself once it answers.",
-)
 PAUSED = Fault(
     "paused",
     "The agent was told to let go of the GPUs.",
@@ -51,29 +45,35 @@ class Deadlines:
 
 
 class GuardedDriver:
-    """All sources that read NVML, as one `Source` that always answers in time.
+    """All sources that one vendor's driver has, as one `Source` that always answers in time.
 
     Not for several threads: all but `aside` belongs to the loop. `wants_probe` is set when the driver was
     opened, late or anew: the GPUs may be others.
     """
 
-    name = "nvml"
-
     def __init__(
         self,
-        session: NvmlSession,
-        sources: Sequence[Source],
+        backend: GpuBackend,
+        driver: GpuDriver,
         interval_seconds: float,
         max_gap_seconds: float,
         *,
         sysfs: Path = Path("/sys"),
         deadlines: Deadlines | None = None,
     ) -> None:
-        self._session = session
-        self._inner = Sampler(sources, interval_seconds, max_gap_seconds)
-        self._version_file = sysfs / "module/nvidia/version"
+        self.name = backend.name
+        self.backend = backend
+        self.driver = driver
+        self._inner = Sampler(driver.sources, interval_seconds, max_gap_seconds)
+        self._version_file = sysfs / backend.version_file if backend.version_file else None
         self._limits = deadlines or Deadlines()
-        self._worker = Worker("nvml")
+        self._worker = Worker(backend.name)
+        self._hung = Fault(
+            "driver-hung",
+            f"The {backend.vendor} driver does not answer; everything else is still read.",
+            "See the kernel log for an XID; the GPU or the node may need a reset. The agent goes on by itself once it "
+            "answers.",
+        )
         self._job: _Job | None = None
         self._call: Call | None = None
         self._began = 0.0  # when the outstanding job was handed over, monotonic seconds
@@ -86,9 +86,9 @@ class GuardedDriver:
         self._paused_until: float | None = None
         self._probe = Probe()
         self._blind: dict[Fault, frozenset[Absence]] = {}
-        self._last_fault: Fault | None = session.fault
+        self._last_fault: Fault | None = driver.fault
         self.wants_probe = False
-        self.changed: tuple[str, str] | None = None  # the driver's version then and now
+        self._changed: tuple[str, str] | None = None  # the driver's version then and now
 
     # What the loop asks.
 
@@ -105,8 +105,7 @@ class GuardedDriver:
         fault = self._why_blind()
         if fault is None:
             return self._probe
-        lines = (Capability(self.name, "source", self.name, "*", "libnvidia-ml.so.1", fault.of("source", self.name)),)
-        return replace(self._probe, capabilities=lines)
+        return replace(self._probe, capabilities=(fault.line(self.name, self.backend.library),))
 
     def read(self, instant: Instant) -> Reading:
         """One reading of every GPU, or why there is none, within `Deadlines.read`."""
@@ -118,7 +117,7 @@ class GuardedDriver:
         call = self._call
         assert call is not None
         if not call.wait(self._limits.read):
-            return Reading(absences=self._all_blind(HUNG))
+            return Reading(absences=self._all_blind(self._hung))
         return self._take(call, instant.monotonic_seconds)
 
     def begin(self, instant: Instant) -> None:
@@ -143,23 +142,8 @@ class GuardedDriver:
             self._worker.start(self._inner.close).wait(self._limits.close)
         self._worker.stop()
 
-    def call(self, function: Callable[[], object], seconds: float) -> Call | None:
-        """Run `function` where NVML may be called. None while the driver is hung, paused or not open.
-
-        A call that is not done after `seconds` counts as a hung driver until it ends.
-        """
-        self._settle()
-        if self._why_blind() is not None:
-            return None
-        call = self._call = self._worker.start(function)
-        self._job = "read"
-        if not call.wait(seconds):
-            return None
-        self._call = self._job = None
-        return call
-
     def aside(self, steps: Iterator[object]) -> Aside | None:
-        """Do `steps` where NVML may be called, whenever nothing else is to be done there. From any thread.
+        """Do `steps` where the driver may be called, whenever nothing else is to be done there. From any thread.
 
         None where there is no such thread. The steps look for themselves whether the session is open: a pause may come
         between two of them.
@@ -189,9 +173,28 @@ class GuardedDriver:
         return self._paused_until
 
     @property
-    def gpu_count(self) -> int:
-        """Whole GPUs: MIG instances are parts of them."""
-        return sum(gpu.kind == "gpu" for gpu in self._probe.gpus)
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Those that the driver named when it was last opened or looked at."""
+        return self._probe.gpus
+
+    @property
+    def missing(self) -> bool:
+        """Whether this node has no such driver, as far as anybody could look."""
+        fault = self.fault
+        return fault is not None and fault.reason == NO_DRIVER and not self._probe.gpus
+
+    def wants_restart(self, monotonic_seconds: float, after_seconds: float) -> str | None:
+        """Why only a new process can read these GPUs; None: this one can. A driver is hung after `after_seconds`."""
+        fault, vendor = self.fault, self.backend.vendor
+        if self._paused_until is not None:
+            return None
+        if self._changed is not None:
+            before, now = self._changed
+            return f"The {vendor} driver was changed from {before} to {now} under the agent."
+        if fault is not None and fault.reason == DRIVER_MISMATCH:
+            return f"The {vendor} driver was changed under the agent."
+        hung = self.hung_seconds(monotonic_seconds)
+        return f"The {vendor} driver has not answered for {hung:.0f} s." if hung >= after_seconds else None
 
     @property
     def fault(self) -> Fault | None:
@@ -210,7 +213,7 @@ class GuardedDriver:
     # Inside.
 
     def _open(self, instant: Instant) -> Probe:
-        self._session.open(instant)
+        self.driver.open(instant)
         return self._look()
 
     def _look(self) -> Probe:
@@ -223,30 +226,30 @@ class GuardedDriver:
             raise call.error
         sampled = call.result
         assert isinstance(sampled, Sampled)
-        if self._session.fault is not None:
+        if self.driver.fault is not None:
             self._retry_at = now + self._limits.retry
         if self._stale:
             # The reading before was taken later than its instant says, so this one's rates would be wrong.
             self._stale = False
-            return Reading(absences=self._all_blind(HUNG))
+            return Reading(absences=self._all_blind(self._hung))
         return Reading(gpus=sampled.tick.gpus, processes=sampled.processes, absences=sampled.absences)
 
     def _next_step(self, instant: Instant) -> None:
         """With no job outstanding: let go where a pause wants it, open where it is time."""
         now = instant.monotonic_seconds
         if self._paused_until is not None:
-            if self._session.fault is None:
+            if self.driver.fault is None:
                 self._start("close", instant, self._inner.close)
-        elif self._session.fault is not None and now >= self._retry_at:
+        elif self.driver.fault is not None and now >= self._retry_at:
             self._retry_at = now + self._limits.retry
             self._start("open", instant, lambda: self._open(instant))
-        elif any(getattr(one, "wants_probe", False) for one in self._inner.sources):
+        elif self._inner.wants_probe:
             self._start("probe", instant, self._look)
             self._waited(self._limits.read)
 
     def _start(self, job: _Job, instant: Instant, function: Callable[[], object]) -> Call:
         self._job, self._began, self._overdue = job, instant.monotonic_seconds, False
-        self._last_fault = self._session.fault
+        self._last_fault = self.driver.fault
         self._call = self._worker.start(function)
         return self._call
 
@@ -264,9 +267,9 @@ class GuardedDriver:
         if job == "read":
             self._stale = True
         elif job in ("open", "probe") and isinstance(call.result, Probe):
-            if self._session.fault is None or not self._probe.gpus:
+            if self.driver.fault is None or not self._probe.gpus:
                 self._probe = call.result
-            self.wants_probe = self._session.fault is None
+            self.wants_probe = self.driver.fault is None
             self._stale = self._stale and job == "probe"  # what was opened anew begins at its first reading
             self._blind.clear()
 
@@ -274,9 +277,9 @@ class GuardedDriver:
         if self._paused_until is not None:
             return PAUSED
         if self._call is None:
-            return self._session.fault
+            return self.driver.fault
         # While an attempt to open is under way, the reason before it still holds.
-        return self._last_fault if self._job == "open" and not self._overdue and self._last_fault else HUNG
+        return self._last_fault if self._job == "open" and not self._overdue and self._last_fault else self._hung
 
     def _all_blind(self, fault: Fault) -> frozenset[Absence]:
         found = self._blind.get(fault)
@@ -290,12 +293,12 @@ class GuardedDriver:
 
     def _look_for_a_change(self, now: float) -> None:
         """Whether the kernel's module is another than the one whose library we hold: only a new process can read it."""
-        if now < self._look_at or self._session.driver_version is None:
+        if now < self._look_at or self.driver.version is None or self._version_file is None:
             return
         self._look_at = now + self._limits.retry
         try:
             version = self._version_file.read_text(encoding="ascii", errors="replace").strip()[:64]
         except OSError:
             return
-        if version and version != self._session.driver_version:
-            self.changed = (self._session.driver_version, version)
+        if version and version != self.driver.version:
+            self._changed = (self.driver.version, version)

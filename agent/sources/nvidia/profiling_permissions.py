@@ -45,12 +45,12 @@ def read_privileges(procfs: Path) -> Privileges:
     )
 
 
-def sharpened(line: Capability, privileges: Privileges) -> Capability:
+def explain(line: Capability, procfs: Path) -> Capability:
     """`line` with the exact cause, where the driver refused GPM; any other as it is."""
     absence = line.absence
     if absence is None or line.source not in _PROFILERS or absence.reason != "no-permission":
         return line
-    return replace(line, absence=_explained(absence, privileges))
+    return replace(line, absence=_explained(absence, read_privileges(procfs)))
 
 
 def _explained(absence: Absence, privileges: Privileges) -> Absence:

@@ -1,0 +1,172 @@
+"""What is measured, in which unit and step it is kept, and the bins in which the hours count it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One thing that is measured.
+
+    `quantum` is the step in which the store keeps it: the stored integer times `quantum` is the value in `unit`.
+    `sources` are the fields it may come from, best first.
+    """
+
+    name: str
+    unit: str
+    quantum: float
+    meaning: str
+    sources: tuple[str, ...]
+    rolled_up: bool = True
+
+
+_RATIO = 1e-4
+_KIB = 1024.0
+
+
+def _ratio(name: str, meaning: str, *sources: str) -> Metric:
+    return Metric(name, "ratio", _RATIO, meaning, sources)
+
+
+def _rate(name: str, meaning: str, *sources: str) -> Metric:
+    return Metric(name, "bytes per second", _KIB, meaning, sources)
+
+
+def _served(name: str, unit: str, quantum: float, meaning: str) -> Metric:
+    return Metric(name, unit, quantum, meaning, ("the server's page",), rolled_up=False)
+
+
+GPU_METRICS: tuple[Metric, ...] = (
+    _ratio(
+        "gpu_util",
+        "share of time at least one kernel ran; says nothing about how much of the GPU it used",
+        "nvmlDeviceGetUtilizationRates.gpu",
+    ),
+    _ratio("sm_active", "share of time an SM had a warp resident, averaged over the SMs", "GPM SM_UTIL", "DCGM 1002"),
+    _ratio(
+        "sm_occupancy", "resident warps over the most that fit, averaged over the SMs", "GPM SM_OCCUPANCY", "DCGM 1003"
+    ),
+    _ratio("tensor_active", "share of cycles the tensor pipe was active", "GPM ANY_TENSOR", "DCGM 1004"),
+    _ratio("dram_active", "HBM or GDDR bandwidth used over its peak", "GPM DRAM_BW_UTIL", "DCGM 1005"),
+    _ratio("fp64_active", "share of cycles the FP64 pipe was active", "GPM FP64", "DCGM 1006"),
+    _ratio("fp32_active", "share of cycles the FP32 pipe was active", "GPM FP32", "DCGM 1007"),
+    _ratio("fp16_active", "share of cycles the FP16 pipe was active (tensor not included)", "GPM FP16", "DCGM 1008"),
+    Metric(
+        "mem_used_bytes",
+        "bytes",
+        _KIB,
+        "memory allocated, the driver's reserve not included",
+        ("nvmlDeviceGetMemoryInfo_v2.used",),
+    ),
+    Metric(
+        "power_watts",
+        "watts",
+        0.1,
+        "mean power over the interval (energy counter), else the driver's power reading",
+        ("NVML field 83", "nvmlDeviceGetPowerUsage"),
+    ),
+    Metric("energy_joules", "joules", 0.1, "energy drawn in the interval", ("NVML field 83",)),
+    Metric("sm_clock_hertz", "hertz", 1e6, "SM clock", ("nvmlDeviceGetClockInfo SM",)),
+    Metric("mem_clock_hertz", "hertz", 1e6, "memory clock", ("nvmlDeviceGetClockInfo MEM",)),
+    Metric("temperature_celsius", "celsius", 1.0, "GPU temperature", ("nvmlDeviceGetTemperature",)),
+    Metric(
+        "throttle_reasons",
+        "bitmask",
+        1.0,
+        "NVML's clocks-event-reasons bitmask at the end of the interval",
+        ("nvmlDeviceGetCurrentClocksEventReasons",),
+        rolled_up=False,
+    ),
+    _rate("pcie_tx_bytes_per_second", "PCIe traffic sent by the GPU", "GPM PCIE_TX", "NVML field 197", "DCGM 1009"),
+    _rate("pcie_rx_bytes_per_second", "PCIe traffic received by the GPU", "GPM PCIE_RX", "NVML field 198", "DCGM 1010"),
+    _rate(
+        "nvlink_tx_bytes_per_second",
+        "NVLink traffic sent, all links",
+        "GPM NVLINK_TOTAL_TX",
+        "NVML field 138",
+        "DCGM 1011",
+    ),
+    _rate(
+        "nvlink_rx_bytes_per_second",
+        "NVLink traffic received, all links",
+        "GPM NVLINK_TOTAL_RX",
+        "NVML field 139",
+        "DCGM 1012",
+    ),
+)
+
+FABRIC_METRICS: tuple[Metric, ...] = (
+    Metric(
+        "tx_bytes_per_second",
+        "bytes per second",
+        64.0,
+        "traffic sent by the port (RDMA only on RoCE)",
+        ("port_xmit_data x 4", "EFA hw_counters"),
+    ),
+    Metric(
+        "rx_bytes_per_second",
+        "bytes per second",
+        64.0,
+        "traffic received by the port (RDMA only on RoCE)",
+        ("port_rcv_data x 4", "EFA hw_counters"),
+    ),
+    Metric(
+        "xmit_wait_per_second",
+        "ticks per second",
+        1.0,
+        "ticks in which the port had data to send but no credit (congestion)",
+        ("port_xmit_wait",),
+    ),
+)
+
+HOST_METRICS: tuple[Metric, ...] = (
+    _ratio("cpu_util", "share of all CPU time not idle and not waiting for IO", "/proc/stat"),
+    _ratio("io_wait", "share of all CPU time spent waiting for IO", "/proc/stat"),
+    Metric("mem_used_bytes", "bytes", _KIB, "MemTotal - MemAvailable", ("/proc/meminfo",)),
+    _rate("disk_read_bytes_per_second", "read from physical disks", "/proc/diskstats"),
+    _rate("disk_write_bytes_per_second", "written to physical disks", "/proc/diskstats"),
+)
+
+# What local inference servers tell of themselves, each over the time between two readings of their page.
+SERVING_METRICS: tuple[Metric, ...] = (
+    _served("kv_cache_usage", "ratio", _RATIO, "share of the KV cache's blocks in use"),
+    _served("requests_running", "requests", 1.0, "requests being worked on"),
+    _served("requests_waiting", "requests", 1.0, "requests waiting to be taken up"),
+    _served("prompt_tokens_per_second", "tokens per second", 0.1, "prompt tokens taken in"),
+    _served("generation_tokens_per_second", "tokens per second", 0.1, "tokens generated"),
+    _served(
+        "time_to_first_token_seconds",
+        "seconds",
+        1e-4,
+        "mean over the requests that got their first token in the interval",
+    ),
+    _served(
+        "preemptions_per_second", "requests per second", 1e-3, "requests thrown out of the KV cache for want of room"
+    ),
+)
+
+# Lower edges of the fixed bins in which the hours count seconds per ratio; the last bin is [1, inf).
+# Fine near zero, where the silence of a link is judged; 5 % steps above.
+_NEAR_ZERO = (0.0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05)
+BIN_EDGES: tuple[float, ...] = (*_NEAR_ZERO, *(step / 20 for step in range(2, 21)))
+
+# What the hours keep in bins: name -> how the ratio is formed.
+GPU_BINS: Mapping[str, str] = {
+    "gpu_util": "gpu_util",
+    "sm_active": "sm_active",
+    "sm_occupancy": "sm_occupancy",
+    "tensor_active": "tensor_active",
+    "dram_active": "dram_active",
+    "mem_used": "mem_used_bytes / mem_total_bytes",
+    "power": "power_watts / power_limit_watts",
+    "nvlink": "max(nvlink_tx, nvlink_rx) / nvlink_bytes_per_second (one way)",
+}
+FABRIC_BINS: Mapping[str, str] = {"util": "max(tx, rx) / line_rate_bytes_per_second"}
+HOST_BINS: Mapping[str, str] = {"cpu_util": "cpu_util"}
+
+# Throttle reasons that cost speed, from nvml.h (nvmlClocksEventReasons): SW power cap 0x4, HW slowdown 0x8,
+# sync boost 0x10, SW thermal 0x20, HW thermal 0x40, HW power brake 0x80. GpuIdle 0x1 and the clock settings
+# 0x2 and 0x100 are choices, not slowdowns.
+THROTTLE_MASK = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80

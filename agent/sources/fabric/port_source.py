@@ -1,0 +1,276 @@
+"""What all sources of ports do alike: find them, read their files each tick, say which are absent and why.
+
+A port that is not active is absent, not silent. A counter that cannot be a rate (reset, wrap, stuck at its end, too
+long unread) is a gap with its reason. A file that a restricted function refuses is not read again: each try would put a
+line into the kernel's log.
+
+Descriptors stay open and are read again with pread; that of a NIC that went away says so. Which NICs there are is asked
+every ten seconds; what a *new* one or a port that came up with an unknown rate is, only `probe` finds out:
+`wants_probe` says when it should be called.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from ...model import Absence, Capability, FabricPort, Instant, Probe, Reading, Role
+from ..base import GAPS, STAYS_MISSING, AbsenceSet, Fault, table_of
+from ..counters import NoRate
+from ..sysfs_file import SysfsFile
+from .ports import METRICS, CounterFamily, Direction, PortFiles
+
+ACTIVE = "ACTIVE"
+# A node of many containers has hundreds of interfaces that come and go: they are not listed at every tick.
+_LOOK_SECONDS = 10.0
+# Names are the kernel's; anything else under the class directory is not ours to open.
+DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]{0,63}")
+_BACK = "It is picked up again when it is back."
+_FAULTS = table_of(
+    *GAPS.values(),
+    Fault("port-not-active", "The port is not up, so its silence says nothing.", "Check its cable if it should be up."),
+    Fault("device-gone", "The device went away.", _BACK),
+    Fault("vanished", "The counter went away.", _BACK),
+    Fault("no-permission", "The counter may not be read by this user.", "Let the agent's user read sysfs."),
+    Fault("read-failed", "Reading the counter failed; it is tried again at the next tick.", "See the kernel's log."),
+    Fault("not-a-number", "The counter holds no number.", "Report the driver and the text."),
+    Fault("not-supported", "This kind of port has no such counter.", STAYS_MISSING),
+)
+
+
+class PortSource:
+    """Every port under one class directory of sysfs. `roles` maps a device, ``device/port`` or a pattern to its role.
+
+    What a kind of port has of its own: `faults` beside the common ones; `refusals`, the errors after which a file is
+    not read again; `no_file`, what it means that a counter's file is gone; `saturated`, where its counters may stop;
+    `listed`, the metrics that doctor speaks of; `no_ports`, the absence where there are none.
+    """
+
+    name: str
+    faults: Mapping[str, Fault] = {}
+    refusals: Collection[int] = ()
+    no_file = "device-gone"
+    saturated: int | None = None
+    listed: Sequence[Direction] = METRICS
+    no_ports: Absence | None = None
+
+    def __init__(self, class_dir: Path, max_gap_seconds: float, roles: Mapping[str, Role] | None) -> None:
+        self._class = class_dir
+        self._max_gap = max_gap_seconds
+        self._configured: Mapping[str, Role] = roles or {}
+        self._faults = {**_FAULTS, **self.faults}
+        self._ports: tuple[PortFiles, ...] = ()
+        self._roles: dict[str, tuple[Role, str]] = {}  # by the port's key: its role, and what tells it
+        self._down_when_probed: set[str] = set()  # their line rate is not known
+        self._listing: frozenset[str] = frozenset()
+        self._looked_at: float | None = None
+        self._gone: frozenset[str] = frozenset()
+        self._refused: set[Path] = set()
+        self._absent = AbsenceSet("fabric")
+        self.wants_probe = False
+
+    # What a kind of port says.
+
+    def _find_ports(self) -> list[PortFiles]:
+        """The ports of the devices in `_listing`."""
+        raise NotImplementedError
+
+    def _place(self, ports: Sequence[PortFiles]) -> dict[str, tuple[Role, str]]:
+        """The role of each port by its key, and what tells it."""
+        raise NotImplementedError
+
+    def _parse_state(self, raw: bytes) -> str:
+        """The state's text; `ACTIVE` for a port that works."""
+        raise NotImplementedError
+
+    def _parse_rate(self, text: str) -> float | None:
+        """The line rate in bytes per second, one way; None: it says nothing."""
+        raise NotImplementedError
+
+    def _is_port(self, device: str) -> bool:  # noqa: ARG002
+        """Whether a new device under the class directory is one of ours."""
+        return True
+
+    # What is the same for all.
+
+    def probe(self) -> Probe:
+        self.close()
+        self._listing, self._gone, self.wants_probe = names_in(self._class), frozenset(), False
+        self._ports = tuple(self._find_ports())
+        self._roles = self._place(self._ports)
+        states = {port.key: self._state(port) for port in self._ports}
+        self._down_when_probed = {key for key, (_, reason) in states.items() if reason is not None}
+        lines = [line for port in self._ports for line in self._capabilities(port, states[port.key][1])]
+        if not self._ports and self.no_ports is not None:
+            lines = [Capability(self.name, "source", self.name, "*", str(self._class), self.no_ports)]
+        return Probe(ports=tuple(self._describe(port) for port in self._ports), capabilities=tuple(lines))
+
+    def keep_only(self, role: Role) -> None:
+        """Read no ports but those of this role, until the next `probe`."""
+        others = [port for port in self._ports if self._roles[port.key][0] != role]
+        for port in others:
+            port.close()
+        self._ports = tuple(port for port in self._ports if port not in others)
+
+    def read(self, instant: Instant) -> Reading:
+        """Rates of every port since the last reading."""
+        now = instant.monotonic_seconds
+        if self._looked_at is None or now - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = now
+            self._notice_changes()
+        if not self._ports:
+            return Reading(absences=self._absent.only(self.no_ports)) if self.no_ports is not None else Reading()
+        fabric: dict[str, Mapping[str, float]] = {}
+        states: dict[str, str] = {}
+        for port in self._ports:
+            key = port.key
+            state, reason = self._state(port)
+            if state:
+                states[key] = state
+            if reason is not None:
+                port.forget()
+                self._absent.add(key, "*", self._faults[reason])
+                continue
+            if key in self._down_when_probed:
+                self.wants_probe = True
+            if not port.known_counters:
+                self._absent.add(key, "*", self._faults["unknown-counters"])
+                continue
+            values, missing = self._read_port(port, now)
+            if values:
+                fabric[key] = values
+            if missing:
+                self._add_missing(key, missing)
+        return Reading(fabric=fabric, port_states=states, absences=self._absent.finish())
+
+    def close(self) -> None:
+        """Let go of every file. Idempotent."""
+        for port in self._ports:
+            port.forget()
+            port.close()
+
+    def _read_port(self, port: PortFiles, now: float) -> tuple[dict[str, float], dict[str, str]]:
+        values: dict[str, float] = {}
+        missing: dict[str, str] = {}
+        for metric in METRICS:
+            families = port.families.get(metric, ())
+            best: float | None = None
+            reason = "" if families else "not-supported"
+            for family in families:
+                rate = self._rate(family, now)
+                if isinstance(rate, str):
+                    reason = reason or rate
+                elif best is None or rate > best:
+                    best = rate
+            if best is not None:
+                values[metric] = best
+            else:
+                missing[metric] = reason
+        return values, missing
+
+    def _rate(self, family: CounterFamily, now: float) -> float | str:
+        """The family's rate in its unit, or the reason why there is none."""
+        total = 0
+        for file in family.files:
+            value = self._counter(file)
+            if isinstance(value, str):
+                family.rate.forget()
+                return value
+            total += value
+        rate = family.rate.rate(total, now)
+        return rate.reason if isinstance(rate, NoRate) else rate * family.factor
+
+    def _counter(self, file: SysfsFile) -> int | str:
+        """The counter's value, or the reason why there is none."""
+        if self._refused and file.path in self._refused:
+            return "restricted"
+        try:
+            raw = file.read().strip()
+        except OSError as error:
+            return self._refusal(file.path, error)
+        if not raw.isdigit():
+            return "no-pma" if b"no PMA" in raw and "no-pma" in self._faults else "not-a-number"
+        value = int(raw)
+        return "counter-saturated" if value == self.saturated else value
+
+    def _refusal(self, path: Path, error: OSError) -> str:
+        if error.errno in self.refusals:
+            self._refused.add(path)
+            return "restricted"
+        if error.errno in (errno.EACCES, errno.EPERM):
+            return "no-permission"
+        return self.no_file if error.errno in (errno.ENOENT, errno.ENODEV, errno.ENXIO) else "read-failed"
+
+    def _state(self, port: PortFiles) -> tuple[str, str | None]:
+        """The port's state text and, unless it is active, the reason why the port is absent."""
+        if port.device in self._gone:
+            return "", "device-gone"
+        if self._refused and port.state.path in self._refused:
+            return "", "restricted"
+        try:
+            state = self._parse_state(port.state.read())
+        except OSError as error:
+            reason = self._refusal(port.state.path, error)
+            return "", "device-gone" if reason == self.no_file else reason
+        return state, None if state == ACTIVE else "port-not-active"
+
+    def _notice_changes(self) -> None:
+        listing = names_in(self._class)
+        if listing == self._listing:
+            return
+        known = {port.device for port in self._ports}
+        fresh = listing - self._listing - known
+        gone = frozenset(known - listing)
+        for port in self._ports:
+            if port.device in gone - self._gone:
+                port.close()
+        self._gone, self._listing = gone, listing
+        self.wants_probe = self.wants_probe or any(self._is_port(name) for name in fresh)
+
+    def _describe(self, port: PortFiles) -> FabricPort:
+        # A port that is down reports the rate it would train to at worst, not its line rate.
+        rate = None
+        if port.key not in self._down_when_probed:
+            try:
+                rate = self._parse_rate(port.rate.read().decode("ascii", "replace"))
+            except OSError:
+                rate = None
+        return FabricPort(port.device, port.port, self._roles[port.key][0], port.link_layer, rate)
+
+    def _capabilities(self, port: PortFiles, reason: str | None) -> list[Capability]:
+        role, basis = self._roles[port.key]
+        told = f"role {role}: {basis}"
+        whole = reason or (None if port.known_counters else "unknown-counters")
+        if whole is not None:
+            absence = self._absent.of(port.key, "*", self._faults[whole])
+            return [Capability(self.name, "fabric", port.key, "*", told, absence)]
+        lines = []
+        for metric in self.listed:
+            found = [self._first_trouble(family.files) for family in port.families.get(metric, ())]
+            trouble = None if None in found else (found[0] if found else "not-supported")
+            absence = None if trouble is None else self._absent.of(port.key, metric, self._faults[trouble])
+            origin = f"{port.origins.get(metric, 'no counter')}; {told}"
+            lines.append(Capability(self.name, "fabric", port.key, metric, origin, absence))
+        return lines
+
+    def _first_trouble(self, files: Sequence[SysfsFile]) -> str | None:
+        values = (self._counter(file) for file in files)
+        return next((value for value in values if isinstance(value, str)), None)
+
+    def _add_missing(self, key: str, missing: Mapping[str, str]) -> None:
+        reasons = set(missing.values())
+        if len(missing) == len(METRICS) and len(reasons) == 1:
+            missing = {"*": reasons.pop()}
+        for metric, reason in missing.items():
+            self._absent.add(key, metric, self._faults[reason])
+
+
+def names_in(folder: Path) -> frozenset[str]:
+    """The devices under a class directory; empty where there is none."""
+    try:
+        return frozenset(name for name in os.listdir(folder) if DEVICE_NAME.fullmatch(name))  # noqa: PTH208 - hot path
+    except OSError:
+        return frozenset()

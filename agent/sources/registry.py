@@ -1,0 +1,15 @@
+"""The sources of metrics that the agent has, the best first: where two tell the same of a device, the earlier counts.
+
+GPU drivers come before all of them (`gpu_backends.py`).
+"""
+
+from __future__ import annotations
+
+from .base import SourceSpec
+from .fabric.ethernet import ETHERNET
+from .fabric.infiniband import INFINIBAND
+from .host import HOST
+from .scrape.dcgm import DCGM
+from .scrape.serving import SERVING
+
+SOURCES: tuple[SourceSpec, ...] = (INFINIBAND, ETHERNET, HOST, DCGM, SERVING)
