@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
-from ..model import Gpu
+from ..model import Gpu, Workload
 from .dra import DraDevices, SliceDevice
 from .processes.cgroups import Origin
 
@@ -21,34 +21,55 @@ _MINOR = re.compile(r"(?:nvidia)?(\d{1,4})")
 _MINOR_PART = re.compile(r"(nvidia\d{1,4})/(gi|vgpu)(\d{1,4})")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """What is told of one run of a Slurm job, whoever told it; None: not told.
+
+    `job_id` and `sluid` name it. `start_seconds` is its start by the scheduler, `since` and `until` are when it was
+    given its devices on this node and when they were taken back (Unix seconds; `until` None: it holds them).
+    """
+
+    job_id: str | None = None
+    sluid: str | None = None
+    start_seconds: int | None = None
+    restarts: int | None = None
+    user: str | None = None
+    uid: int | None = None
+    account: str | None = None
+    name: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    array_job_id: str | None = None
+    array_task_id: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+
+Facts = TypeVar("Facts", bound=JobFacts)
+# What every run of a job has in common, and what a run may be told of by another witness.
+OF_JOB = ("user", "account", "name", "partition", "qos", "array_job_id", "array_task_id")
+OF_RUN = ("sluid", "start_seconds", "restarts", *OF_JOB)
+
+
+def filled(facts: Facts, more: JobFacts | Workload | None, names: Iterable[str] = OF_RUN) -> Facts:
+    """`facts` with what it lacks of `names` taken from `more`: who told first is believed. `OF_JOB` where `more` is of
+    another run of the same job."""
+    missing = () if more is None else [name for name in names if getattr(facts, name) is None]
+    return replace(facts, **{name: getattr(more, name) for name in missing}) if missing else facts
+
+
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(JobFacts):
     """One piece of work and the devices it was given on this node.
 
-    `job_id` and `sluid` name a Slurm job, `namespace` and `pod` a pod. `start_seconds` is the job's start by the
-    scheduler, `since` and `until` are when it was given its devices on this node and when they were taken back (Unix
-    seconds; `until` None: it holds them). `gpu_uuids` are devices known here; `unresolved` are names that fit none.
+    `namespace` and `pod` name a pod. `gpu_uuids` are devices known here; `unresolved` are names that fit none.
     """
 
     scheduler: Literal["slurm", "kubernetes"]
     gpu_uuids: tuple[str, ...] = ()
     unresolved: tuple[str, ...] = ()
-    job_id: str | None = None
-    sluid: str | None = None
-    start_seconds: int | None = None
-    name: str | None = None
     namespace: str | None = None
     pod: str | None = None
-    user: str | None = None
-    account: str | None = None
-    uid: int | None = None
-    partition: str | None = None
-    qos: str | None = None
-    array_job_id: str | None = None
-    array_task_id: str | None = None
-    restarts: int | None = None
-    since: float | None = None
-    until: float | None = None
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -42,11 +42,11 @@ from ..processes.frameworks import framework_of
 from ..processes.leaders import MAX_CLIMB, Context, name_of_work
 from ..processes.procfs import Process, read_start_ticks, read_variables
 from ..redaction.redact import redact_command
-from ..scheduler_claims import Claim
+from ..scheduler_claims import OF_JOB, Claim, filled
 from ..slurm.job_files import JobFile
 from ..slurm.run import SlurmRun
 from ..slurm.stepd import stepd_job
-from ..slurm.variables import filled, job_of, of_job
+from ..slurm.variables import job_of
 from .allocation import Allocations, Granted
 from .gpu_uses import Given, Holdings, uses
 
@@ -304,7 +304,7 @@ class Attribution:
         if origin.scheduler == "slurm":
             told = held.told
             if claim is None and before is not None:
-                told = filled(told or JobFile(before.job_id or "", None), of_job(before))
+                told = filled(told or JobFile(before.job_id or "", None), before, OF_JOB)
             return self._job(workload, claim, origin, told)
         fact = self._kubernetes.by_uid.get(origin.key) if origin.scheduler == "kubernetes" else None
         if fact is not None:

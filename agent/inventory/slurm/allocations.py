@@ -12,20 +12,20 @@ is stale when another job was given one of its GPUs and nothing of the older run
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...model import Absence
 from ..processes.cgroup_tree import slurm_jobs, step_pids
 from ..processes.procfs import device_number, read_stat, start_seconds
-from ..scheduler_claims import Claim, Devices
-from .absences import absences
+from ..scheduler_claims import OF_JOB, OF_RUN, Claim, Devices, filled
+from .absences import slurm_absences
 from .devices import DeviceNumber, Evidence, Resolution, Resolver
 from .job_files import JobFile, read_job_files
 from .slurm_conf import SlurmSettings
 from .stepd import stepd_jobs
-from .variables import filled, job_of, of_job
+from .variables import job_of
 
 # Scans (10 s each) without a cgroup after which a job's file is stale: one minute where it had one, which covers the
 # epilog; ten where it never had, which covers prologs that check a node's health first.
@@ -132,27 +132,14 @@ class SlurmAllocations:
         late = self._without_a_sign(jobs, found, live, seen or {})
         for name in late:
             stale.append(jobs.pop(name))
-        usurping = _taken_by_others(jobs, untold, found)
-        claims = [_claim(job, found[name]) for name, job in jobs.items()]
-        claims += [
-            _claim(job, found[name])
-            for name, job in untold.items()
-            if name not in usurping and (found[name].gpu_uuids or job.devices is not None)
-        ]
+        given = {uuid for name in jobs for uuid in found[name].gpu_uuids}
+        without = [name for name, job in untold.items() if not _is_told_devices(job, found[name], given)]
+        claims = [_claim(job, found[name]) for name, job in (jobs | untold).items() if name not in without]
         # What it was given is not told, but which run it is: its processes are nobody else's.
-        claims += [
-            _claim(job, Resolution())
-            for name, job in untold.items()
-            if job.since is not None and (name in usurping or (job.devices is None and not found[name].gpu_uuids))
-        ]
-        nameless = [
-            name
-            for name, job in untold.items()
-            if name in usurping or (job.devices is None and not found[name].gpu_uuids)
-        ]
+        claims += [_claim(untold[name], Resolution()) for name in without if untold[name].since is not None]
         claims += self._over(files.jobs, resolver, told=seen is not None)
         problems = {(jobs | untold)[name].job_id or name: one for name, one in found.items() if name not in late}
-        said = absences(files, bool(claims), [job.job_id for job in stale], nameless, problems)
+        said = slurm_absences(files, bool(claims), [job.job_id for job in stale], without, problems)
         return Slurm(True, tuple(sorted(claims, key=lambda claim: (claim.job_id or "", claim.since or 0.0))), said)
 
     # Which jobs there are.
@@ -256,7 +243,7 @@ class SlurmAllocations:
             if since is None or since <= _ended_at(before):
                 return None
             count = None if before.restarts is None else before.restarts + 1
-            job = filled(replace(job, restarts=job.restarts if job.restarts is not None else count), of_job(before))
+            job = filled(replace(job, restarts=job.restarts if job.restarts is not None else count), before, OF_JOB)
         job = replace(job, since=since)
         if job.job_id and since is not None:
             self._unwritten.pop(job.job_id, None)  # to the end: the last ones are kept
@@ -343,14 +330,10 @@ def _running(jobs: Sequence[JobFile]) -> list[JobFile]:
     return [job for job in latest.values() if job.until is None]
 
 
-def _taken_by_others(
-    jobs: Mapping[str, JobFile], untold: Mapping[str, JobFile], found: Mapping[str, Resolution]
-) -> frozenset[str]:
-    """Jobs that only their own environment tells of, and that name a GPU which the prolog gave to another."""
-    given = {uuid for name in jobs for uuid in found[name].gpu_uuids}
-    return frozenset(
-        name for name, job in untold.items() if job.devices is not None and given & set(found[name].gpu_uuids)
-    )
+def _is_told_devices(job: JobFile, found: Resolution, given: Collection[str]) -> bool:
+    """Whether the devices of a job without a file are known. Its own environment is not believed where it names a GPU
+    that the prolog gave to another (`given`)."""
+    return bool(found.gpu_uuids) if job.devices is None else not any(uuid in given for uuid in found.gpu_uuids)
 
 
 def _unknown_job(name: str, path: Path) -> JobFile:
@@ -361,22 +344,5 @@ def _unknown_job(name: str, path: Path) -> JobFile:
 
 
 def _claim(job: JobFile, found: Resolution) -> Claim:
-    return Claim(
-        scheduler="slurm",
-        gpu_uuids=found.gpu_uuids,
-        unresolved=found.unknown,
-        job_id=job.job_id or None,
-        sluid=job.sluid,
-        start_seconds=job.start_seconds,
-        name=job.name,
-        user=job.user,
-        uid=job.uid,
-        account=job.account,
-        partition=job.partition,
-        qos=job.qos,
-        array_job_id=job.array_job_id,
-        array_task_id=job.array_task_id,
-        restarts=job.restarts,
-        since=job.since,
-        until=job.until,
-    )
+    claim = Claim("slurm", found.gpu_uuids, found.unknown, job_id=job.job_id or None, since=job.since, until=job.until)
+    return filled(claim, job, ("uid", *OF_RUN))

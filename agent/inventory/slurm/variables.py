@@ -12,11 +12,12 @@ left no file and nobody else was given them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from typing import Any
 
 from ..redaction.redact import redact_name
-from ..scheduler_claims import Claim
 from .job_files import JobFile, parse_devices
+
+_TEXTS = ("user", "account", "name", "partition", "qos")
 
 
 def start_of(variables: Mapping[str, str]) -> int | None:
@@ -30,51 +31,22 @@ def job_of(name: str, variables: Mapping[str, str], *, with_devices: bool) -> Jo
 
     `with_devices`: whether ``SLURM_JOB_GPUS`` is believed; a batch job without it was given no GPU.
     """
-    told = variables.get("SLURM_JOB_ID", "")
-    if not _is_number(told) or len(told) > 12 or (name.isdecimal() and told != name):
+    job_id = variables.get("SLURM_JOB_ID", "")
+    if not _is_number(job_id) or len(job_id) > 12 or (name.isdecimal() and job_id != name):
         return None
-    devices = parse_devices(variables.get("SLURM_JOB_GPUS", "")) if with_devices else None
     restarts = variables.get("SLURM_RESTART_COUNT", "") or variables.get("SLURM_JOB_RESTART_COUNT", "")
-    array = {key: variables.get(f"SLURM_ARRAY_{key.upper()}", "") for key in ("job_id", "task_id")}
+    told: dict[str, Any] = {key: variables.get(f"SLURM_JOB_{key.upper()}") or None for key in _TEXTS}
+    told["name"] = redact_name(told["name"] or "") or None
+    for key in ("array_job_id", "array_task_id"):
+        number = variables.get(f"SLURM_{key.upper()}", "")
+        told[key] = number if _is_number(number) else None
     return JobFile(
-        told,
-        devices,
-        None if name.isdecimal() else name,
-        start_of(variables),
-        variables.get("SLURM_JOB_USER") or None,
-        variables.get("SLURM_JOB_ACCOUNT") or None,
-        redact_name(variables.get("SLURM_JOB_NAME", "")) or None,
-        variables.get("SLURM_JOB_PARTITION") or None,
-        variables.get("SLURM_JOB_QOS") or None,
-        array_job_id=array["job_id"] if _is_number(array["job_id"]) else None,
-        array_task_id=array["task_id"] if _is_number(array["task_id"]) else None,
+        job_id,
+        parse_devices(variables.get("SLURM_JOB_GPUS", "")) if with_devices else None,
+        sluid=None if name.isdecimal() else name,
+        start_seconds=start_of(variables),
         restarts=int(restarts) if _is_number(restarts) and len(restarts) < 6 else None,
-    )
-
-
-def filled(job: JobFile, more: JobFile | None) -> JobFile:
-    """`job` with what it lacks taken from `more`: who told first is believed."""
-    if more is None:
-        return job
-    names = (
-        "sluid", "start_seconds", "user", "account", "name", "partition", "qos", "array_job_id", "array_task_id",
-        "restarts",
-    )  # fmt: skip
-    return replace(job, **{name: getattr(more, name) for name in names if getattr(job, name) is None})
-
-
-def of_job(claim: Claim | JobFile) -> JobFile:
-    """What is told of another run of the same job says of the job, and nothing that is the run's own."""
-    return JobFile(
-        claim.job_id or "",
-        None,
-        user=claim.user,
-        account=claim.account,
-        name=claim.name,
-        partition=claim.partition,
-        qos=claim.qos,
-        array_job_id=claim.array_job_id,
-        array_task_id=claim.array_task_id,
+        **told,
     )
 
 
