@@ -303,7 +303,7 @@ def test_only_our_databases_are_rolled_up(tmp_path: Path) -> None:
         connection.commit()
     with pytest.raises(StoreError, match="not one of"):
         RollupJob(foreign).run(HOUR)
-    with pytest.raises(StoreError, match="cannot be opened"):
+    with pytest.raises(StoreError, match="does not exist"):
         RollupJob(tmp_path / "missing.db").run(HOUR)
 
 

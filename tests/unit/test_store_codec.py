@@ -86,7 +86,8 @@ def test_rollup_columns_are_those_of_the_tables(database: sqlite3.Connection, ta
 
 @pytest.mark.parametrize("table", TABLES)
 def test_small_tables_are_written_whole(database: sqlite3.Connection, table: str) -> None:
-    assert columns(database, table) == list(TABLES[table])
+    assert columns(database, table)[0] == TABLES[table][0]
+    assert sorted(columns(database, table)) == sorted(TABLES[table])
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from pathlib import Path
 from ...base.safe_text import clean_text
 from ...model import Absence, Gpu, GpuProcess, Workload, WorkloadUse
 from ..identity.ids import series_id, workload_id
-from ..kubernetes.files import KubernetesFacts, PodFact
+from ..kubernetes.files import KubernetesFacts
 from ..kubernetes.pod_names import controller_of
 from ..processes.cgroups import PLAIN, Origin, origin_of
 from ..processes.frameworks import framework_of
@@ -308,17 +308,16 @@ class Attribution:
             return self._job(workload, claim, origin, told)
         fact = self._kubernetes.by_uid.get(origin.key) if origin.scheduler == "kubernetes" else None
         if fact is not None:
-            return _as_told(workload, fact)
-        if origin.scheduler == "kubernetes" and claim is not None:
-            name = controller_of(claim.pod or "") or workload.name
-            return replace(
-                workload,
-                series_id=series_id(self._cluster, claim.namespace, None, name),
-                name=name,
-                namespace=claim.namespace,
-                pod=claim.pod,
-            )
-        return workload
+            return fact.describe(workload)
+        return (
+            self._by_pod_name(workload, claim) if origin.scheduler == "kubernetes" and claim is not None else workload
+        )
+
+    def _by_pod_name(self, workload: Workload, claim: Claim) -> Workload:
+        """A pod's workload, as far as its name shows what it is of."""
+        name = controller_of(claim.pod or "") or workload.name
+        series = series_id(self._cluster, claim.namespace, None, name)
+        return replace(workload, series_id=series, name=name, namespace=claim.namespace, pod=claim.pod)
 
     def _job(
         self, workload: Workload | None, claim: Claim | None, origin: Origin | None, told: JobFile | None
@@ -331,23 +330,13 @@ class Attribution:
         """What was given devices, but runs nothing on them now."""
         if claim.scheduler == "slurm":
             return self._job(None, claim, origin, None)
-        known = origin is not None and bool(origin.key)
-        parts = (origin.key,) if origin is not None and known else ("pod", claim.namespace or "", claim.pod or "")
-        name = controller_of(claim.pod or "") or "unnamed"
-        key = workload_id(self._cluster, claim.scheduler, *parts)
-        fact = self._kubernetes.by_uid.get(origin.key) if origin is not None and origin.key else None
-        key = fact.work.workload_id if fact is not None else key
+        uid = origin.key if origin is not None else ""
+        parts = (uid,) if uid else ("pod", claim.namespace or "", claim.pod or "")
+        fact = self._kubernetes.by_uid.get(uid) if uid else None
+        key = workload_id(self._cluster, claim.scheduler, *parts) if fact is None else fact.work.workload_id
         earlier = self._current.get(key)  # what ran before it went quiet told more about it
-        made = earlier or Workload(
-            workload_id=key,
-            series_id=series_id(self._cluster, claim.namespace, claim.user, name),
-            name=name,
-            scheduler=claim.scheduler,
-            namespace=claim.namespace,
-            pod=claim.pod,
-            user=claim.user,
-        )
-        return _as_told(made, fact) if fact is not None else made
+        made = earlier or self._by_pod_name(Workload(key, "", "unnamed", claim.scheduler), claim)
+        return fact.describe(made) if fact is not None else made
 
     def _describe(self, process: Process, context: Context) -> _Known:
         origin = origin_of(process.cgroup)
@@ -400,15 +389,6 @@ class Attribution:
         if origin.scheduler == "docker" and leader.uid == 0:
             return None
         return self._name_of(leader.uid)
-
-
-def _as_told(workload: Workload, fact: PodFact) -> Workload:
-    """A pod's workload with what the API server says of it. Of a gang each node names the pod that it has."""
-    work, pod = fact.work, fact.pod
-    return replace(
-        workload, workload_id=work.workload_id, series_id=work.series_id, name=work.name, namespace=pod.namespace,
-        pod=pod.name, controller_kind=work.kind, image=pod.image, team=fact.team,
-    )  # fmt: skip
 
 
 _HIDDEN = Absence(

@@ -15,7 +15,7 @@ from types import TracebackType
 from ....rules.base.errors import StoreError
 from ...base.retention_limits import Limits
 from ...model import Absence, Node
-from ..file.disk_errors import opening_error
+from ..file.disk_errors import opening_error, store_absence
 from ..file.migrations import SetAside, open_for_writing
 from .node_writer import NodeWriter, Schedule
 from .write_batch import Batch
@@ -85,15 +85,8 @@ class Writer:
             return writer
         writer = self._nodes[node.node] = NodeWriter(self._batch, self._schedule, node, ts)
         if self.set_aside is not None:
-            absence = Absence(
-                "source",
-                "store",
-                "*",
-                self.set_aside.reason,
-                f"The database was set aside as {self.set_aside.kept_as.name}: {self.set_aside.why}.",
-                self.set_aside.remedy,
-            )
-            writer.note(absence, ts)
+            detail = f"The database was set aside as {self.set_aside.kept_as.name}: {self.set_aside.why}."
+            writer.note(store_absence(self.set_aside.reason, detail, self.set_aside.remedy), ts)
         return writer
 
     def commit(self) -> bool:
