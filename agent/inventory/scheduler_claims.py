@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from ..model import Gpu, Workload
-from .dra import DraDevices, SliceDevice
+from ..model import Workload
+from .dra import DraDevices
 from .processes.cgroups import Origin
 
 _REPLICA = re.compile(r"(.+)::\d{1,4}")  # the NVIDIA device plugin's time-slicing and MPS replicas
@@ -81,23 +81,8 @@ class Claim(JobFacts):
         )
 
 
-class Devices:
-    """The devices of this node, by every name that a scheduler may give them. `slices`: see `dra.DraDevices`."""
-
-    def __init__(self, gpus: Sequence[Gpu] = (), slices: Mapping[str, SliceDevice] | None = None) -> None:
-        self.uuids = tuple(gpu.uuid for gpu in gpus)
-        self.whole = tuple(gpu for gpu in gpus if gpu.kind == "gpu")
-        self._dra = DraDevices(gpus, slices)
-        self._uuids = frozenset(gpu.uuid for gpu in gpus)
-        self._minors = {gpu.minor: gpu.uuid for gpu in gpus if gpu.kind == "gpu" and gpu.minor is not None}
-        self._parts: dict[str, list[Gpu]] = {}
-        for gpu in gpus:
-            if gpu.kind == "mig" and gpu.parent_uuid:
-                self._parts.setdefault(gpu.parent_uuid, []).append(gpu)
-
-    def parts(self, uuid: str) -> tuple[Gpu, ...]:
-        """The MIG instances of a GPU."""
-        return tuple(self._parts.get(uuid, ()))
+class Devices(DraDevices):
+    """The devices of this node, by every name that a scheduler may give them."""
 
     def resolve(self, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """UUIDs of known devices, and the names that fit none; both in order, each once."""
@@ -113,11 +98,11 @@ class Devices:
 
     def doubt(self, name: str) -> str:
         """Why a name that DRA gave fits no device; empty for any other."""
-        return self._dra.find(name.removeprefix("dra:"))[1] if name.startswith("dra:") else ""
+        return self.find(name.removeprefix("dra:"))[1] if name.startswith("dra:") else ""
 
     def _uuid(self, name: str) -> str | None:
         if name.startswith("dra:"):
-            return self._dra.find(name.removeprefix("dra:"))[0]
+            return self.find(name.removeprefix("dra:"))[0]
         if (replica := _REPLICA.fullmatch(name)) is not None:
             name = replica.group(1)
         if name in self._uuids:
@@ -128,9 +113,9 @@ class Devices:
             parent = self._uuid(part.group(1))
             if part.group(2) == "vgpu" or parent is None:
                 return parent
-            number, instances = int(part.group(3)), self._parts.get(parent, [])
+            number, instances = int(part.group(3)), self.parts(parent)
             if any(one.gpu_instance is not None for one in instances):
-                instances = [one for one in instances if one.gpu_instance == number]
+                instances = tuple(one for one in instances if one.gpu_instance == number)
             # Of several compute instances in it, or several whose number nobody told, none is beyond doubt.
             return instances[0].uuid if len(instances) == 1 else None
         return None

@@ -48,19 +48,8 @@ _SEARCHES = frozenset({"grep", "egrep", "fgrep", "rg", "ag", "ack", "pgrep", "pk
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _COMMIT_FLAGS = frozenset({"revision", "commit", "sha", "rev", "ref", "checksum", "digest"})
 # Commands that read a secret from the pipe before them.
-_READS_SECRET = frozenset(
-    {
-        "--password-stdin",
-        "--with-token",
-        "--token-stdin",
-        "--passphrase-fd",
-        "-S",
-        "chpasswd",
-        "passwd",
-        "login",
-        "--stdin",
-        "vncpasswd",
-    }
+_READS_SECRET = words_of(
+    "--password-stdin --with-token --token-stdin --passphrase-fd -S chpasswd passwd login --stdin vncpasswd"
 )
 _PRINTS = frozenset({"echo", "printf"})
 _HERE = re.compile(r"(?:.*[^<])?<<-?\\?([A-Za-z_]\w{0,63})?", re.DOTALL)

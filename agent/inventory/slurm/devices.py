@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...model import Gpu
+from ..processes.cgroup_tree import read_ascii
 from ..processes.device_cgroup import Allowed, Majors, job_lists, read_majors
 from ..processes.procfs import device_number
 from ..scheduler_claims import Devices
@@ -265,12 +266,7 @@ class Resolver:
     def _capabilities(self) -> Mapping[int, tuple[int, int]]:
         """The minor of each GPU instance's access capability -> the GPU's minor and the instance's id."""
         if self._caps is None:
-            try:
-                text = (
-                    (self._procfs / "driver/nvidia-caps/mig-minors").read_bytes()[: 1 << 20].decode("ascii", "replace")
-                )
-            except OSError:
-                text = ""
+            text = read_ascii(self._procfs / "driver/nvidia-caps/mig-minors")
             matches = (_ACCESS.fullmatch(line.strip()) for line in text.splitlines())
             self._caps = {int(m.group(3)): (int(m.group(1)), int(m.group(2))) for m in matches if m is not None}
         return self._caps
