@@ -29,36 +29,29 @@ class Granted:
     kubernetes: KubernetesFacts = field(default_factory=KubernetesFacts)
 
 
+@dataclass(slots=True, eq=False)
 class Allocations:
     """Asks Slurm's files and the kubelet at each scan. `cgroups` is ``/sys/fs/cgroup``. `kubernetes`: what the API
     server said of pods and devices; None: nobody wrote it down."""
 
-    def __init__(
-        self,
-        slurm: SlurmAllocations,
-        kubelet: PodResources,
-        cgroups: Path,
-        drained_marker: Path,
-        kubernetes: KubernetesFiles | None = None,
-    ) -> None:
-        self._files = kubernetes
-        self._kubernetes = KubernetesFacts()
-        self._gpus: Sequence[Gpu] = ()
-        self._slurm = slurm
-        self._kubelet = kubelet
-        self._cgroups = cgroups
-        self._marker = drained_marker
-        self._devices = Devices()
-        self._pods: dict[tuple[str, ...], tuple[Claim, Origin]] = {}
+    slurm: SlurmAllocations
+    kubelet: PodResources
+    cgroups: Path
+    drained_marker: Path
+    kubernetes: KubernetesFiles | None = None
+    _facts: KubernetesFacts = field(default_factory=KubernetesFacts, init=False)
+    _gpus: Sequence[Gpu] = field(default=(), init=False)
+    _devices: Devices = field(default_factory=Devices, init=False)
+    _pods: dict[tuple[str, ...], tuple[Claim, Origin]] = field(default_factory=dict, init=False)
 
     def set_gpus(self, gpus: Sequence[Gpu]) -> None:
         """The devices that are here now, so that minor numbers and MIG names can be turned into UUIDs."""
         self._gpus = gpus
-        self._devices = Devices(gpus, self._kubernetes.slices)
+        self._devices = Devices(gpus, self._facts.slices)
 
     def job_owners(self) -> Mapping[str, int]:
         """Slurm's jobs that run here -> the number of their user, where the prolog told it."""
-        return self._slurm.owners()
+        return self.slurm.owners()
 
     def read(self, seen: Mapping[Origin, frozenset[str]] | None = None) -> Granted:
         """Claims of every scheduler here, why there are none, and whether the node is drained.
@@ -66,18 +59,18 @@ class Allocations:
         `seen`: origins of running processes and the GPUs they are on, which must agree with what was given. None:
         nobody looked; what ended meanwhile is told at the next call.
         """
-        facts = self._files.read() if self._files is not None else self._kubernetes
-        if facts.slices is not self._kubernetes.slices:
+        facts = self.kubernetes.read() if self.kubernetes is not None else self._facts
+        if facts.slices is not self._facts.slices:
             self._devices = Devices(self._gpus, facts.slices)
-        self._kubernetes = facts
+        self._facts = facts
         by_job = None
         if seen is not None:
             by_job = {origin.key: gpus for origin, gpus in seen.items() if origin.scheduler == "slurm"}
-        slurm, kubelet = self._slurm.read(self._devices, by_job), self._kubelet.read(self._devices)
+        slurm, kubelet = self.slurm.read(self._devices, by_job), self.kubelet.read(self._devices)
         absences = slurm.absences | kubelet.absences | facts.absences
         if not (slurm.present or kubelet.present):
             absences |= {_NO_SCHEDULER}
-        marker = drained(self._marker)
+        marker = drained(self.drained_marker)
         if marker is not None:
             absences |= {marker}
         return Granted((*slurm.claims, *kubelet.claims), absences, facts)
@@ -108,7 +101,7 @@ class Allocations:
                 matched[claim] = origin
         self._remember(claims, matched, frozenset(seen))
         for claim in claims:
-            fact = self._kubernetes.by_name.get((claim.namespace or "", claim.pod or ""))
+            fact = self._facts.by_name.get((claim.namespace or "", claim.pod or ""))
             if claim.scheduler == "kubernetes" and fact is not None and fact.pod.uid:
                 # The API server knows a pod's UID. Where another pod of the name runs by now, what runs counts.
                 origin = Origin("kubernetes", fact.pod.uid)
@@ -118,9 +111,9 @@ class Allocations:
 
     def close(self) -> None:
         """End the child processes that ask the kubelet and read files."""
-        self._kubelet.close()
-        if self._files is not None:
-            self._files.close()
+        self.kubelet.close()
+        if self.kubernetes is not None:
+            self.kubernetes.close()
 
     def _remember(self, claims: Sequence[Claim], matched: dict[Claim, Origin], seen: frozenset[Origin]) -> None:
         pods = {claim.key: claim for claim in claims if claim.scheduler == "kubernetes"}
@@ -129,7 +122,7 @@ class Allocations:
         for claim, origin in kept.values():
             if claim in matched or origin in matched.values() or origin in seen:
                 continue
-            living = pod_uids(self._cgroups) or frozenset() if living is None else living
+            living = pod_uids(self.cgroups) or frozenset() if living is None else living
             if origin.key in living and not _contested(claim, pods.values()):
                 matched[claim] = origin
         self._pods = {c.key: (c, o) for c, o in matched.items() if c.scheduler == "kubernetes"}

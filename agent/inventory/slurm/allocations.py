@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
 from ...model import Absence
@@ -55,46 +55,36 @@ class _Asked:
     scans: int = _RETRY_SCANS
 
 
+@dataclass(slots=True, eq=False)
 class SlurmAllocations:
     """Reads all roads at each scan. `cgroups` is ``/sys/fs/cgroup``; `variables` gives allow-listed variables,
     `open_minors` the minors of the GPUs that a process holds open."""
 
-    def __init__(
-        self,
-        folder: Path,
-        procfs: Path,
-        cgroups: Path,
-        variables: Variables,
-        trusted_uids: frozenset[int],
-        *,
-        settings: SlurmSettings | None = None,
-        open_minors: OpenMinors | None = None,
-        number_of: DeviceNumber = device_number,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self._wall = wall
-        self._folder = folder
-        self._procfs = procfs
-        self._cgroups = cgroups
-        self._variables = variables
-        self._trusted = trusted_uids
-        self._settings = settings or SlurmSettings()
-        self._open_minors = open_minors or (lambda _: frozenset())
-        self._number_of = number_of
-        self._without_cgroup: dict[str, int] = {}
-        self._had_cgroup: set[str] = set()
-        self._asked: dict[tuple[str, float | None], _Asked] = {}
-        self._opened: dict[str, frozenset[int]] = {}
-        self._resolved: dict[tuple[str, float | None], Resolution] = {}
-        self._ended: dict[tuple[str, float | None], None] = {}
-        self._superseded: set[tuple[str, float | None]] = set()
-        self._extern_in_use = False
-        self._unwritten: dict[str, JobFile] = {}  # by job id: runs of which nobody wrote, while they live and after
-        self._live_before: frozenset[str] = frozenset()
+    folder: Path
+    procfs: Path
+    cgroups: Path
+    variables: Variables
+    trusted_uids: frozenset[int]
+    _: KW_ONLY
+    settings: SlurmSettings = field(default_factory=SlurmSettings)
+    open_minors: OpenMinors = lambda _: frozenset()
+    number_of: DeviceNumber = device_number
+    wall: Callable[[], float] = time.time
+    _without_cgroup: dict[str, int] = field(default_factory=dict, init=False)
+    _had_cgroup: set[str] = field(default_factory=set, init=False)
+    _asked: dict[tuple[str, float | None], _Asked] = field(default_factory=dict, init=False)
+    _opened: dict[str, frozenset[int]] = field(default_factory=dict, init=False)
+    _resolved: dict[tuple[str, float | None], Resolution] = field(default_factory=dict, init=False)
+    _ended: dict[tuple[str, float | None], None] = field(default_factory=dict, init=False)
+    _superseded: set[tuple[str, float | None]] = field(default_factory=set, init=False)
+    _extern_in_use: bool = field(default=False, init=False)
+    # By job id: runs of which nobody wrote, while they live and after.
+    _unwritten: dict[str, JobFile] = field(default_factory=dict, init=False)
+    _live_before: frozenset[str] = field(default=frozenset(), init=False)
 
     def owners(self) -> Mapping[str, int]:
         """Job id -> the user's number, of every job that runs here and whose prolog told it."""
-        files = read_job_files(self._folder, self._trusted)
+        files = read_job_files(self.folder, self.trusted_uids)
         return {job.job_id: job.uid for job in files.jobs if job.uid is not None and job.until is None}
 
     def read(self, devices: Devices, seen: Mapping[str, frozenset[str]] | None = None) -> Slurm:
@@ -103,9 +93,9 @@ class SlurmAllocations:
         `seen`: job id or SLUID -> the GPUs that its processes work on. None: nobody looked; then what ended is kept for
         the next call.
         """
-        live = slurm_jobs(self._cgroups)
-        files = read_job_files(self._folder, self._trusted)
-        present = live is not None or bool(files.jobs or files.refused) or self._settings.is_present
+        live = slurm_jobs(self.cgroups)
+        files = read_job_files(self.folder, self.trusted_uids)
+        present = live is not None or bool(files.jobs or files.refused) or self.settings.is_present
         if not present:
             return Slurm(present=False)
         if live and not self._extern_in_use:
@@ -114,7 +104,7 @@ class SlurmAllocations:
             live = {}  # the tree goes with its last job
         running = _running(files.jobs)
         stale = [job for job in running if self._is_stale(job, live)]
-        resolver = Resolver(devices, self._procfs, self._cgroups, self._number_of)
+        resolver = Resolver(devices, self.procfs, self.cgroups, self.number_of)
         jobs: dict[str, JobFile] = {}
         for job in running:
             if job not in stale:
@@ -182,7 +172,7 @@ class SlurmAllocations:
             return []
         alive = set(live or ()) | set(seen)
         if any(name not in alive for name in contested):
-            alive |= stepd_jobs(self._procfs, self._trusted)
+            alive |= stepd_jobs(self.procfs, self.trusted_uids)
         late = [name for name in contested if name not in alive and jobs[name].job_id not in alive]
         self._superseded |= {jobs[name].run for name in late}
         return late
@@ -212,7 +202,7 @@ class SlurmAllocations:
         steps = step_pids(path)
         for step in sorted(steps, key=lambda step: step != "batch"):
             pid = self._oldest(steps[step]) if step != "extern" else None
-            asked.told = job_of(name, self._variables(pid), with_devices=step == "batch") if pid is not None else None
+            asked.told = job_of(name, self.variables(pid), with_devices=step == "batch") if pid is not None else None
             if asked.told is not None:
                 break
         return asked.told
@@ -237,8 +227,8 @@ class SlurmAllocations:
             since: float | None = known.since
         else:
             ticks = [stat.start_ticks for pids in step_pids(path).values() for pid in pids
-                     if (stat := read_stat(self._procfs, pid)) is not None]  # fmt: skip
-            since = start_seconds(self._procfs, min(ticks), self._wall()) if ticks else None
+                     if (stat := read_stat(self.procfs, pid)) is not None]  # fmt: skip
+            since = start_seconds(self.procfs, min(ticks), self.wall()) if ticks else None
         if before is not None:
             if since is None or since <= _ended_at(before):
                 return None
@@ -252,7 +242,7 @@ class SlurmAllocations:
 
     def _oldest(self, pids: Iterable[int]) -> int | None:
         """The first process of a step, which Slurm itself started."""
-        stats = (stat for pid in pids if (stat := read_stat(self._procfs, pid)) and stat.comm != "slurmstepd")
+        stats = (stat for pid in pids if (stat := read_stat(self.procfs, pid)) and stat.comm != "slurmstepd")
         return min(((stat.start_ticks, stat.pid) for stat in stats), default=(0, None))[1]
 
     def _resolve(
@@ -263,7 +253,7 @@ class SlurmAllocations:
         seen: Mapping[str, frozenset[str]],
         live: Mapping[str, Path] | None,
     ) -> Resolution:
-        gres = self._settings.gres(job.conf, job.node)
+        gres = self.settings.gres(job.conf, job.node)
         works_on = seen.get(name, frozenset()) | seen.get(job.job_id, frozenset())
         found = resolver.resolve(name, job.devices, gres, Evidence(works_on))
         path = (live or {}).get(name)
@@ -281,7 +271,7 @@ class SlurmAllocations:
         found = self._opened.get(name, frozenset())
         for pids in step_pids(path).values():
             for pid in pids:
-                found |= self._open_minors(pid)
+                found |= self.open_minors(pid)
         self._opened[name] = found
         return found
 
@@ -295,7 +285,7 @@ class SlurmAllocations:
                 continue
             found = self._resolved.get(job.run)
             if found is None:
-                gres = self._settings.gres(job.conf, job.node)
+                gres = self.settings.gres(job.conf, job.node)
                 found = resolver.resolve(job.job_id, job.devices, gres, Evidence())
             # Without a start nothing is claimed: it was never seen to run.
             claims.append(_claim(job, found if job.since is not None else Resolution()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -76,25 +76,18 @@ class OutOfTime(Exception):  # noqa: N818 - a signal within this file
     """The run's time is over: what is left waits for the next one."""
 
 
+@dataclass(slots=True, eq=False)
 class RetentionJob:
     """Prunes one database beside its writer. `sleep` and `monotonic` are injected, so that tests need no time."""
 
-    def __init__(
-        self,
-        path: Path,
-        limits: Limits,
-        *,
-        budget_seconds: float = 30.0,
-        sleep: Callable[[float], None] = time.sleep,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.path = path
-        self.limits = limits
-        self._budget = budget_seconds
-        self._sleep = sleep
-        self._monotonic = monotonic
-        self._deadline = 0.0
-        self._result = Pruned()
+    path: Path
+    limits: Limits
+    _: KW_ONLY
+    budget_seconds: float = 30.0
+    sleep: Callable[[float], None] = time.sleep
+    monotonic: Callable[[], float] = time.monotonic
+    _deadline: float = field(default=0.0, init=False)
+    _result: Pruned = field(default_factory=Pruned, init=False)
 
     def run(self, now: float) -> Pruned:
         """Let go of what is due at `now` (Unix seconds). Raises StoreError.
@@ -103,7 +96,7 @@ class RetentionJob:
         Nothing is deleted while a reader holds a log that is already large: deleting makes it larger.
         """
         self._result = Pruned()
-        self._deadline = self._monotonic() + self._budget
+        self._deadline = self.monotonic() + self.budget_seconds
         try:
             with opened_beside(self.path) as connection:
                 self._run(connection, now)
@@ -299,16 +292,16 @@ class RetentionJob:
 
     def _step(self, connection: sqlite3.Connection, write: Callable[[], object]) -> float:
         """One transaction, then a rest in which others write. Returns how long it held the lock."""
-        if self._monotonic() >= self._deadline:
+        if self.monotonic() >= self._deadline:
             raise OutOfTime
-        began = self._monotonic()
+        began = self.monotonic()
         with transaction(connection):
             write()
-        took = self._monotonic() - began
+        took = self.monotonic() - began
         self._result.step_seconds.append(took)
         if len(self._result.step_seconds) % _STEPS_A_CHECKPOINT == 0:
             self._checkpoint(connection)
-        self._sleep(max(_REST_SECONDS, took))
+        self.sleep(max(_REST_SECONDS, took))
         return took
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
