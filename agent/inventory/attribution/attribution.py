@@ -44,9 +44,8 @@ from ..processes.procfs import Process, read_start_ticks, read_variables
 from ..redaction.redact import redact_command
 from ..scheduler_claims import OF_JOB, Claim, filled
 from ..slurm.job_files import JobFile
+from ..slurm.job_processes import job_of, stepd_job
 from ..slurm.run import SlurmRun
-from ..slurm.stepd import stepd_job
-from ..slurm.variables import job_of
 from .allocation import Allocations, Granted
 from .gpu_uses import Given, Holdings, uses
 

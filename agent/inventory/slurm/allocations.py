@@ -23,9 +23,8 @@ from ..scheduler_claims import OF_JOB, OF_RUN, Claim, Devices, filled
 from .absences import slurm_absences
 from .devices import DeviceNumber, Evidence, Resolution, Resolver
 from .job_files import JobFile, read_job_files
+from .job_processes import job_of, stepd_jobs
 from .slurm_conf import SlurmSettings
-from .stepd import stepd_jobs
-from .variables import job_of
 
 # Scans (10 s each) without a cgroup after which a job's file is stale: one minute where it had one, which covers the
 # epilog; ten where it never had, which covers prologs that check a node's health first.

@@ -104,7 +104,7 @@ def _child(what: str, arguments: list[str], say: Callable[[str], None]) -> None:
 
 def roll_all(db: Path, say: Callable[[str], None], *, and_open: bool = False) -> None:
     """Roll up minutes and hours in a process of their own, and wait for it."""
-    command = child_command("skuwise.agent.store.rollup.roll_main", str(db), *(["--and-open"] if and_open else []))
+    command = child_command("skuwise.agent.store.rollup.rollups", str(db), *(["--and-open"] if and_open else []))
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
     if done.returncode != 0:
         # The samples stay; the next run takes up what this one left.

@@ -2,16 +2,25 @@
 
 It has a connection of its own, reads first and writes short: all rows of a node's minute or hour and the mark of how
 far it came are one transaction, so that it may be killed and started again at any time.
+
+``python -m skuwise.agent.store.rollup.rollups DB [--and-open]`` is one run in a process of its own. An hour of eight
+GPUs takes most of a second and some megabytes: beside the agent's loop they would cost ticks their punctuality, so the
+agent starts this at low priority instead (agent/service/runtime/jobs.py).
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
+import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
+from ....rules.base.errors import EXIT_DONE, EXIT_FAILED, StoreError
 from ...metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
 from ...model import PERIOD_SECONDS, Period
 from ...statistics.rollup_stats import GpuLimits, Row, Samples, Values, roll_fabric, roll_gpu, roll_host
@@ -26,6 +35,7 @@ SETTLE_SECONDS = 5.0
 # ... once a later tick is in the file (ticks are committed in order); where none comes, after this: longer than a
 # writer holds ticks back on a full disk.
 SILENCE_SECONDS = 900.0
+_NICENESS = 10
 
 
 def _scaled(names_and_quanta: Iterable[tuple[str, float]], table: str) -> str:
@@ -291,3 +301,19 @@ def _write(
                 "INSERT OR REPLACE INTO rollup_progress (node_id, period, done_to) VALUES (?, ?, ?)",
                 (node_id, period, done_to),
             )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Roll up what is due now. The exit status is 0, or 1 with a sentence on stderr."""
+    with contextlib.suppress(OSError):  # the unit's filter of system calls leaves everything at the service's priority
+        os.nice(_NICENESS)
+    try:
+        RollupJob(Path(arguments[0])).run(time.time(), and_open="--and-open" in arguments[1:])
+    except StoreError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return EXIT_FAILED
+    return EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
