@@ -197,7 +197,7 @@ def _impact(options: argparse.Namespace, config: AgentConfig) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from .inventory.slurm.slurm_conf import SlurmSettings  # noqa: PLC0415
+    from .inventory.slurm.slurm_conf import SlurmConfReader  # noqa: PLC0415
     from .service.diagnostics import doctor, slurm_checks  # noqa: PLC0415
     from .service.diagnostics.probe_once import look  # noqa: PLC0415
     from .store.file.filesystem_check import place_line  # noqa: PLC0415
@@ -213,7 +213,7 @@ def _doctor(options: argparse.Namespace) -> int:
     recorded = recent_allocations(config.db)
     slurm = slurm_checks.slurm_lines(
         slurm_checks.read_config(slurm_checks.ask_scontrol, slurm_checks.config_folders(config.slurm_conf)),
-        SlurmSettings(config.slurm_conf),
+        SlurmConfReader(config.slurm_conf),
         config.allocations,
         survey.gpus,
         recorded,

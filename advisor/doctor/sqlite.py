@@ -124,7 +124,7 @@ def _read(reader: Reading, window: Window, found: _Found) -> None:
     for row in reader.fetch(queries.GPUS.sql, bounds):
         found.gpus[str(row[0]), str(row[1])] = row
     begin = window.start
-    ends = [_number(reader.fetch(sql, {})[0][1], window.start) for sql in queries.spans(reader.version)]
+    ends = [_number(reader.fetch(sql, {})[0][1], window.start) for sql in queries.data_spans(reader.version)]
     for (family, row), last in zip(FAMILIES.items(), ends, strict=True):
         # Each finer family tells of what came after the coarser one; a row that was rolled up early ends in the future.
         end = min(last, math.floor(window.end / row) * row if row else window.end)

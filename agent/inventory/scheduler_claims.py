@@ -51,7 +51,7 @@ OF_JOB = ("user", "account", "name", "partition", "qos", "array_job_id", "array_
 OF_RUN = ("sluid", "start_seconds", "restarts", *OF_JOB)
 
 
-def filled(facts: Facts, more: JobFacts | Workload | None, names: Iterable[str] = OF_RUN) -> Facts:
+def fill_facts(facts: Facts, more: JobFacts | Workload | None, names: Iterable[str] = OF_RUN) -> Facts:
     """`facts` with what it lacks of `names` taken from `more`: who told first is believed. `OF_JOB` where `more` is of
     another run of the same job."""
     missing = () if more is None else [name for name in names if getattr(facts, name) is None]
@@ -59,7 +59,7 @@ def filled(facts: Facts, more: JobFacts | Workload | None, names: Iterable[str] 
 
 
 @dataclass(frozen=True, slots=True)
-class Claim(JobFacts):
+class DeviceClaim(JobFacts):
     """One piece of work and the devices it was given on this node.
 
     `namespace` and `pod` name a pod. `gpu_uuids` are devices known here; `unresolved` are names that fit none.
@@ -121,7 +121,7 @@ class Devices(DraDevices):
         return None
 
 
-def join(claims: Sequence[Claim], seen: Mapping[Origin, frozenset[str]]) -> dict[Claim, Origin]:
+def join_claims(claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]]) -> dict[DeviceClaim, Origin]:
     """Which claim is whose cgroup, for claims that carry no name that a cgroup does (a pod's name is not its UID).
 
     `seen`: the origins of running processes and the GPUs they are on. A claim is joined only where nothing else fits:
@@ -132,7 +132,7 @@ def join(claims: Sequence[Claim], seen: Mapping[Origin, frozenset[str]]) -> dict
     for claim in claims:
         for uuid in claim.gpu_uuids:
             holders[uuid] = holders.get(uuid, 0) + 1
-    joined: dict[Claim, Origin] = {}
+    joined: dict[DeviceClaim, Origin] = {}
     for claim in claims:
         if not claim.gpu_uuids or claim.unresolved or any(holders[uuid] > 1 for uuid in claim.gpu_uuids):
             continue

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.inventory.attribution.allocation import Allocations
-from skuwise.agent.inventory.attribution.attribution import Attribution
+from skuwise.agent.inventory.attribution.attribution import NodeAttribution
 from skuwise.agent.inventory.kubernetes.podresources import Kubelet, PodResources
 from skuwise.agent.inventory.kubernetes.podresources_child import METHOD
 from skuwise.agent.inventory.scheduler_claims import Devices
@@ -159,7 +159,7 @@ def test_an_old_answer_is_not_believed_any_more(kubelet: KubeletServer) -> None:
         resources.close()
 
 
-def scan(agent: Attribution, done: Callable[[], bool], *processes: GpuProcess) -> tuple[list[object], list[object]]:
+def scan(agent: NodeAttribution, done: Callable[[], bool], *processes: GpuProcess) -> tuple[list[object], list[object]]:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         workloads, uses = agent.attribute(processes)
@@ -177,7 +177,7 @@ def test_a_pods_name_is_tied_to_its_uid_and_stays_so_while_it_idles(kubelet: Kub
     proc.process(700, uid=0, argv=["vllm", "serve", "org/m"], cgroup=f"0::/{slice_}/cri-containerd-{'ab' * 32}.scope")
     slurm = SlurmAllocations(tmp_path / "none", proc.root, cgroups, lambda pid: {}, frozenset({0}))
     allocations = Allocations(slurm, PodResources(kubelet.path), cgroups, tmp_path / "drained")
-    agent = Attribution(proc.root, BOOT_ID, "hal", lambda uid: None, allocations=allocations)
+    agent = NodeAttribution(proc.root, BOOT_ID, "hal", lambda uid: None, allocations=allocations)
     agent.set_gpus(GPUS)
     on = GpuProcess("GPU-0", 700, 5)
     try:

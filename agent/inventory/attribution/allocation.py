@@ -16,7 +16,7 @@ from ..kubernetes.files import KubernetesFacts, KubernetesFiles
 from ..kubernetes.podresources import PodResources
 from ..processes.cgroup_tree import pod_uids
 from ..processes.cgroups import Origin
-from ..scheduler_claims import Claim, Devices, join
+from ..scheduler_claims import DeviceClaim, Devices, join_claims
 from ..slurm.allocations import SlurmAllocations
 
 
@@ -24,7 +24,7 @@ from ..slurm.allocations import SlurmAllocations
 class Granted:
     """What holds at one scan."""
 
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[DeviceClaim, ...] = ()
     absences: frozenset[Absence] = frozenset()
     kubernetes: KubernetesFacts = field(default_factory=KubernetesFacts)
 
@@ -42,7 +42,7 @@ class Allocations:
     _facts: KubernetesFacts = field(default_factory=KubernetesFacts, init=False)
     _gpus: Sequence[Gpu] = field(default=(), init=False)
     _devices: Devices = field(default_factory=Devices, init=False)
-    _pods: dict[tuple[str, ...], tuple[Claim, Origin]] = field(default_factory=dict, init=False)
+    _pods: dict[tuple[str, ...], tuple[DeviceClaim, Origin]] = field(default_factory=dict, init=False)
 
     def set_gpus(self, gpus: Sequence[Gpu]) -> None:
         """The devices that are here now, so that minor numbers and MIG names can be turned into UUIDs."""
@@ -76,15 +76,15 @@ class Allocations:
         return Granted((*slurm.claims, *kubelet.claims), absences, facts)
 
     def match(
-        self, claims: Sequence[Claim], seen: Mapping[Origin, frozenset[str]], job_ids: Mapping[Origin, str]
-    ) -> dict[Claim, Origin]:
+        self, claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]], job_ids: Mapping[Origin, str]
+    ) -> dict[DeviceClaim, Origin]:
         """Which cgroup each claim's processes run in, where that is beyond doubt.
 
         `seen`: origins of running processes and the GPUs they are on; `job_ids`: the job id that a process of an
         origin told, where one did. Slurm's claims name their cgroup. A pod's name is tied to a UID by what runs where
-        (`claims.join`), and stays tied while the pod idles, as long as its claim and its cgroup are there.
+        (`join_claims`), and stays tied while the pod idles, as long as its claim and its cgroup are there.
         """
-        matched: dict[Claim, Origin] = {}
+        matched: dict[DeviceClaim, Origin] = {}
         slurm = {o.job_id or job_ids.get(o) or o.key: o for o in seen if o.scheduler == "slurm"}
         slurm |= {o.key: o for o in seen if o.scheduler == "slurm"}
         # A run that holds its devices goes before one that ended: a requeued job has both.
@@ -95,7 +95,7 @@ class Allocations:
             if origin is not None and origin not in matched.values():
                 matched[claim] = origin
         taken = set(matched.values())
-        for claim, origin in join([c for c in claims if c not in matched and c.until is None], seen).items():
+        for claim, origin in join_claims([c for c in claims if c not in matched and c.until is None], seen).items():
             named = origin.scheduler == "slurm" and (claim.sluid or origin.job_id or origin in job_ids)
             if origin not in taken and not named:  # what has a name of its own is not somebody else's
                 matched[claim] = origin
@@ -115,7 +115,9 @@ class Allocations:
         if self.kubernetes is not None:
             self.kubernetes.close()
 
-    def _remember(self, claims: Sequence[Claim], matched: dict[Claim, Origin], seen: frozenset[Origin]) -> None:
+    def _remember(
+        self, claims: Sequence[DeviceClaim], matched: dict[DeviceClaim, Origin], seen: frozenset[Origin]
+    ) -> None:
         pods = {claim.key: claim for claim in claims if claim.scheduler == "kubernetes"}
         kept = {key: held for key, held in self._pods.items() if pods.get(key) == held[0]}
         living: frozenset[str] | None = None
@@ -128,7 +130,7 @@ class Allocations:
         self._pods = {c.key: (c, o) for c, o in matched.items() if c.scheduler == "kubernetes"}
 
 
-def _contested(claim: Claim, claims: Iterable[Claim]) -> bool:
+def _contested(claim: DeviceClaim, claims: Iterable[DeviceClaim]) -> bool:
     others = (other for other in claims if other != claim)
     return any(set(other.gpu_uuids) & set(claim.gpu_uuids) for other in others)
 

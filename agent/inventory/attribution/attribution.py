@@ -42,7 +42,7 @@ from ..processes.frameworks import framework_of
 from ..processes.leaders import MAX_CLIMB, Context, name_of_work
 from ..processes.procfs import Process, read_start_ticks, read_variables
 from ..redaction.redact import redact_command
-from ..scheduler_claims import OF_JOB, Claim, filled
+from ..scheduler_claims import OF_JOB, DeviceClaim, fill_facts
 from ..slurm.job_files import JobFile
 from ..slurm.job_processes import job_of, stepd_job
 from ..slurm.run import SlurmRun
@@ -71,7 +71,7 @@ class _Known:
 
 
 @dataclass(slots=True, eq=False)
-class Attribution:
+class NodeAttribution:
     """Names the workloads on this node. Not thread-safe; keeps what it knows of the processes of the last call.
 
     `user_name` gives a uid's name, or None (`pwd.getpwuid` is the real one). `boot_id` None leaves the identities of
@@ -251,8 +251,8 @@ class Attribution:
         return {origin: frozenset(gpus) for origin, gpus in seen.items()}
 
     def _name(
-        self, claims: Sequence[Claim], seen: Mapping[Origin, frozenset[str]]
-    ) -> tuple[dict[str, Workload], list[tuple[Workload, Claim]]]:
+        self, claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]]
+    ) -> tuple[dict[str, Workload], list[tuple[Workload, DeviceClaim]]]:
         """First workload id -> what it is called with what the schedulers know; and each claim with its workload."""
         first = self._runs
         if not claims or self.allocations is None:
@@ -272,13 +272,13 @@ class Attribution:
             allocated.append((workload or self._claimed(claim, origin), claim))
         return named, allocated
 
-    def _without_processes(self, matched: dict[Claim, Origin]) -> dict[Origin, Claim]:
+    def _without_processes(self, matched: dict[DeviceClaim, Origin]) -> dict[Origin, DeviceClaim]:
         """Take runs that ended out of `matched` unless a process was theirs before: Slurm's epilog comes after a run's
         last process, so one that is met later is of the next run, whose prolog told nothing. Returns what was taken."""
         processes: dict[Origin, list[tuple[int, int]]] = defaultdict(list)
         for pid, held in self._known.items():
             processes[held.origin].append((pid, held.start_ticks))
-        over: dict[Origin, Claim] = {}
+        over: dict[Origin, DeviceClaim] = {}
         run_of: dict[tuple[int, int], tuple[str, ...]] = {}
         for claim, origin in list(matched.items()):
             if claim.scheduler != "slurm":
@@ -291,13 +291,13 @@ class Attribution:
         self._run_of = run_of
         return over
 
-    def _with_claim(self, held: _Known, claim: Claim | None, before: Claim | None = None) -> Workload:
+    def _with_claim(self, held: _Known, claim: DeviceClaim | None, before: DeviceClaim | None = None) -> Workload:
         """`before`: an earlier run of the same job, which tells whose it is, but not which run this is."""
         workload, origin = held.workload, held.origin
         if origin.scheduler == "slurm":
             told = held.told
             if claim is None and before is not None:
-                told = filled(told or JobFile(before.job_id or "", None), before, OF_JOB)
+                told = fill_facts(told or JobFile(before.job_id or "", None), before, OF_JOB)
             return self._job(workload, claim, origin, told)
         fact = self._kubernetes.by_uid.get(origin.key) if origin.scheduler == "kubernetes" else None
         if fact is not None:
@@ -306,20 +306,20 @@ class Attribution:
             self._by_pod_name(workload, claim) if origin.scheduler == "kubernetes" and claim is not None else workload
         )
 
-    def _by_pod_name(self, workload: Workload, claim: Claim) -> Workload:
+    def _by_pod_name(self, workload: Workload, claim: DeviceClaim) -> Workload:
         """A pod's workload, as far as its name shows what it is of."""
         name = controller_of(claim.pod or "") or workload.name
         series = series_id(self.cluster, claim.namespace, None, name)
         return replace(workload, series_id=series, name=name, namespace=claim.namespace, pod=claim.pod)
 
     def _job(
-        self, workload: Workload | None, claim: Claim | None, origin: Origin | None, told: JobFile | None
+        self, workload: Workload | None, claim: DeviceClaim | None, origin: Origin | None, told: JobFile | None
     ) -> Workload:
         run = SlurmRun(self.cluster, claim, origin, told, self._name_of)
         # What ran before it went quiet told more about it.
         return run.workload(workload, self._current.get(run.workload_id))
 
-    def _claimed(self, claim: Claim, origin: Origin | None) -> Workload:
+    def _claimed(self, claim: DeviceClaim, origin: Origin | None) -> Workload:
         """What was given devices, but runs nothing on them now."""
         if claim.scheduler == "slurm":
             return self._job(None, claim, origin, None)

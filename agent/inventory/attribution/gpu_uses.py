@@ -52,7 +52,7 @@ class Holdings:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A GPU that a scheduler gave to a workload. `since` and `until` as in `claims.Claim`."""
+    """A GPU that a scheduler gave to a workload. `since` and `until` as in `scheduler_claims.DeviceClaim`."""
 
     gpu_uuid: str
     workload_id: str

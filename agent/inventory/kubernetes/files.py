@@ -20,7 +20,7 @@ from ...base.safe_text import clean_text
 from ...base.self_command import child_command
 from ...model import Absence, Workload
 from ..dra import SliceDevice
-from .pods import Objects, Owner, Pod, PodWork, team_of, works_of
+from .pods import Objects, Pod, PodOwner, PodWork, team_of_pod, works_of
 
 _PATIENCE_SECONDS = 60.0
 _ANSWER_LIMIT = 32 * 1024 * 1024
@@ -108,7 +108,7 @@ class KubernetesFiles:
         by_uid: dict[str, PodFact] = {}
         by_name: dict[tuple[str, str], PodFact] = {}
         for pod, work in sorted(zip(pods, works, strict=True), key=lambda one: one[0].created_seconds or 0.0):
-            fact = PodFact(pod, work, team_of(pod, objects, self._team_labels))
+            fact = PodFact(pod, work, team_of_pod(pod, objects, self._team_labels))
             by_name[pod.namespace, pod.name] = fact
             if pod.uid:
                 by_uid[pod.uid] = fact
@@ -189,10 +189,10 @@ class _Watched:
 def _objects(answer: Mapping[str, Any]) -> tuple[list[Pod], Objects]:
     """The child's own words: of known shape, and cleaned."""
     pods = [
-        Pod(**{**row, "owner": row["owner"] and Owner(*row["owner"]), "containers": frozenset(row["containers"])})
+        Pod(**{**row, "owner": row["owner"] and PodOwner(*row["owner"]), "containers": frozenset(row["containers"])})
         for row in answer["pods"]
     ]
-    owners = {(kind, space, name): owner and Owner(*owner) for kind, space, name, owner in answer["owners"]}
+    owners = {(kind, space, name): owner and PodOwner(*owner) for kind, space, name, owner in answer["owners"]}
     parallelism = {(space, job): count for space, job, count in answer["parallelism"]}
     return pods, Objects(owners, parallelism, answer["namespaces"])
 

@@ -1,7 +1,7 @@
 """The kubelet's pod-resources, asked through a child process that never holds up the agent.
 
 At each scan the answer to the last question is taken, if it has come, and the next question asked. The answer names
-pods by namespace and name, not by UID: `claims.join` ties them to cgroups where only one fits.
+pods by namespace and name, not by UID: `scheduler_claims.join_claims` ties them to cgroups where only one fits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from ...base.safe_text import clean_text
 from ...base.self_command import child_command
 from ...model import Absence
-from ..scheduler_claims import Claim, Devices
+from ..scheduler_claims import DeviceClaim, Devices
 
 # A child that has not answered for a minute is ended; the next is started two minutes later.
 _PATIENCE_SECONDS, _RESTART_SECONDS = 60.0, 120.0
@@ -44,7 +44,7 @@ class Kubelet:
     """`present`: there is a pod-resources socket here. `claims` is empty where `absences` say why."""
 
     present: bool
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[DeviceClaim, ...] = ()
     absences: frozenset[Absence] = frozenset()
 
 
@@ -190,12 +190,12 @@ def _socket_state(path: Path) -> str | None:
     return "" if os.access(path, os.R_OK | os.W_OK) else f"{path} may not be opened by this user"
 
 
-def _claim(pod: PodDevices, devices: Devices) -> Claim:
+def _claim(pod: PodDevices, devices: Devices) -> DeviceClaim:
     found, unknown = devices.resolve(pod.devices)
-    return Claim("kubernetes", found, unknown, namespace=pod.namespace, pod=pod.pod)
+    return DeviceClaim("kubernetes", found, unknown, namespace=pod.namespace, pod=pod.pod)
 
 
-def _unresolved(claims: Sequence[Claim], devices: Devices) -> frozenset[Absence]:
+def _unresolved(claims: Sequence[DeviceClaim], devices: Devices) -> frozenset[Absence]:
     """What fits no device here: names that the driver does not know, and names of DRA that fit none or several."""
     found: dict[bool, list[str]] = {}
     for claim in claims:

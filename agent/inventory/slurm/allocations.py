@@ -19,12 +19,12 @@ from pathlib import Path
 from ...model import Absence
 from ..processes.cgroup_tree import slurm_jobs, step_pids
 from ..processes.procfs import device_number, read_stat, start_seconds
-from ..scheduler_claims import OF_JOB, OF_RUN, Claim, Devices, filled
+from ..scheduler_claims import OF_JOB, OF_RUN, DeviceClaim, Devices, fill_facts
 from .absences import slurm_absences
-from .devices import DeviceNumber, Evidence, Resolution, Resolver
+from .devices import DeviceNumber, ProcessEvidence, Resolution, Resolver
 from .job_files import JobFile, read_job_files
 from .job_processes import job_of, stepd_jobs
-from .slurm_conf import SlurmSettings
+from .slurm_conf import SlurmConfReader
 
 # Scans (10 s each) without a cgroup after which a job's file is stale: one minute where it had one, which covers the
 # epilog; ten where it never had, which covers prologs that check a node's health first.
@@ -42,7 +42,7 @@ class Slurm:
     """`present`: Slurm runs jobs on this node, or has settings or files here. `absences`: what cannot be told."""
 
     present: bool
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[DeviceClaim, ...] = ()
     absences: frozenset[Absence] = frozenset()
 
 
@@ -65,7 +65,7 @@ class SlurmAllocations:
     variables: Variables
     trusted_uids: frozenset[int]
     _: KW_ONLY
-    settings: SlurmSettings = field(default_factory=SlurmSettings)
+    settings: SlurmConfReader = field(default_factory=SlurmConfReader)
     open_minors: OpenMinors = lambda _: frozenset()
     number_of: DeviceNumber = device_number
     wall: Callable[[], float] = time.time
@@ -108,7 +108,7 @@ class SlurmAllocations:
         for job in running:
             if job not in stale:
                 name = self._cgroup_name(job, live)
-                jobs[name] = filled(job, self._from_steps(name, (live or {}).get(name), job.since))
+                jobs[name] = fill_facts(job, self._from_steps(name, (live or {}).get(name), job.since))
         told = {name for job in jobs.values() for name in (job.job_id, job.sluid) if name}
         untold: dict[str, JobFile] = {}
         for name, path in (live or {}).items():
@@ -232,7 +232,7 @@ class SlurmAllocations:
             if since is None or since <= _ended_at(before):
                 return None
             count = None if before.restarts is None else before.restarts + 1
-            job = filled(replace(job, restarts=job.restarts if job.restarts is not None else count), before, OF_JOB)
+            job = fill_facts(replace(job, restarts=job.restarts if job.restarts is not None else count), before, OF_JOB)
         job = replace(job, since=since)
         if job.job_id and since is not None:
             self._unwritten.pop(job.job_id, None)  # to the end: the last ones are kept
@@ -254,11 +254,11 @@ class SlurmAllocations:
     ) -> Resolution:
         gres = self.settings.gres(job.conf, job.node)
         works_on = seen.get(name, frozenset()) | seen.get(job.job_id, frozenset())
-        found = resolver.resolve(name, job.devices, gres, Evidence(works_on))
+        found = resolver.resolve(name, job.devices, gres, ProcessEvidence(works_on))
         path = (live or {}).get(name)
         if found.unknown and gres.is_constrained and path is not None:
             opened = self._minors_of(name, path)
-            found = resolver.resolve(name, job.devices, gres, Evidence(works_on, opened))
+            found = resolver.resolve(name, job.devices, gres, ProcessEvidence(works_on, opened))
         before = self._resolved.get(job.run)
         if before is not None and before.contradiction and not before.gpu_uuids and not found.contradiction:
             found = before  # what was wrong once in a run is not right because a process ended
@@ -274,10 +274,10 @@ class SlurmAllocations:
         self._opened[name] = found
         return found
 
-    def _over(self, jobs: Sequence[JobFile], resolver: Resolver, *, told: bool) -> list[Claim]:
+    def _over(self, jobs: Sequence[JobFile], resolver: Resolver, *, told: bool) -> list[DeviceClaim]:
         """What ended: its devices are named once, and then it only tells whose its last processes are."""
         ended = [self._with_start(job) for job in jobs if job.until is not None]
-        claims: list[Claim] = []
+        claims: list[DeviceClaim] = []
         for job in ended:
             if job.run in self._ended:
                 claims.append(_claim(job, Resolution()))
@@ -285,7 +285,7 @@ class SlurmAllocations:
             found = self._resolved.get(job.run)
             if found is None:
                 gres = self.settings.gres(job.conf, job.node)
-                found = resolver.resolve(job.job_id, job.devices, gres, Evidence())
+                found = resolver.resolve(job.job_id, job.devices, gres, ProcessEvidence())
             # Without a start nothing is claimed: it was never seen to run.
             claims.append(_claim(job, found if job.since is not None else Resolution()))
             if told:
@@ -302,7 +302,7 @@ class SlurmAllocations:
         if not job.without_prolog or seen is None or seen.since is None or seen.since > _ended_at(job):
             return job
         restarts = seen.restarts if seen.restarts is not None else job.restarts
-        return filled(replace(job, since=seen.since, restarts=restarts), seen)
+        return fill_facts(replace(job, since=seen.since, restarts=restarts), seen)
 
 
 def _ended_at(job: JobFile) -> float:
@@ -332,6 +332,8 @@ def _unknown_job(name: str, path: Path) -> JobFile:
     return JobFile(name, None, uid=number) if name.isdecimal() else JobFile("", None, name, uid=number)
 
 
-def _claim(job: JobFile, found: Resolution) -> Claim:
-    claim = Claim("slurm", found.gpu_uuids, found.unknown, job_id=job.job_id or None, since=job.since, until=job.until)
-    return filled(claim, job, ("uid", *OF_RUN))
+def _claim(job: JobFile, found: Resolution) -> DeviceClaim:
+    claim = DeviceClaim(
+        "slurm", found.gpu_uuids, found.unknown, job_id=job.job_id or None, since=job.since, until=job.until
+    )
+    return fill_facts(claim, job, ("uid", *OF_RUN))

@@ -45,7 +45,7 @@ class Resolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class ProcessEvidence:
     """What is seen of a job's processes: GPUs they work on (NVML), and minors of device nodes they hold open."""
 
     gpu_uuids: frozenset[str] = frozenset()
@@ -63,7 +63,7 @@ class Resolver:
     _majors: Majors | None = field(default=None, init=False)
     _caps: Mapping[int, tuple[int, int]] | None = field(default=None, init=False)
 
-    def resolve(self, name: str, given: Sequence[str] | None, gres: Gres, evidence: Evidence) -> Resolution:
+    def resolve(self, name: str, given: Sequence[str] | None, gres: Gres, evidence: ProcessEvidence) -> Resolution:
         """The GPUs of the job whose cgroup is `name`. `given`: what ``SLURM_JOB_GPUS`` holds; None: nobody told."""
         if not self.devices.whole:
             why = "the driver does not tell which GPUs are here (see what doctor says of nvml)"

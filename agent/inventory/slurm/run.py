@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ...model import Workload
 from ..identity.ids import series_id, slurm_parts, unnamed_series_id, workload_id
 from ..processes.cgroups import Origin
-from ..scheduler_claims import OF_JOB, Claim, JobFacts, filled
+from ..scheduler_claims import OF_JOB, DeviceClaim, JobFacts, fill_facts
 from .job_files import JobFile
 
 
@@ -22,7 +22,7 @@ class SlurmRun:
     None. `name_of` gives the name of a user's number."""
 
     cluster: str
-    claim: Claim | None
+    claim: DeviceClaim | None
     origin: Origin | None
     told: JobFile | None
     name_of: Callable[[int | None], str | None]
@@ -37,7 +37,7 @@ class SlurmRun:
     @property
     def facts(self) -> JobFacts:
         """What Slurm told of the job, then what its own processes tell."""
-        facts = filled(filled(JobFacts(), self.claim), self.told)
+        facts = fill_facts(fill_facts(JobFacts(), self.claim), self.told)
         by_path = self.origin.key if self.origin is not None and not self.origin.job_id else None
         return replace(facts, sluid=(self.claim.sluid if self.claim is not None else None) or by_path)
 
@@ -56,7 +56,7 @@ class SlurmRun:
         user = facts.user or (self.name_of(self.claim.uid) if self.claim is not None else None)
         user = user or (base.user if base is not None else None)
         job_id = self.job_id or facts.sluid
-        facts = filled(facts, earlier, ("restarts", *OF_JOB))
+        facts = fill_facts(facts, earlier, ("restarts", *OF_JOB))
         unnamed = f"job {job_id}"
         name = facts.name or unnamed
         series = (

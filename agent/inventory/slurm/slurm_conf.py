@@ -56,7 +56,7 @@ class Gres:
     folder: Path | None = None
 
 
-class SlurmSettings:
+class SlurmConfReader:
     """Reads the settings again when a file of theirs changed. `folder`: as configured; None: it is looked for."""
 
     def __init__(self, folder: Path | None = None, folders: Sequence[Path] = FOLDERS, host: str | None = None) -> None:

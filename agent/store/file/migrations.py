@@ -154,7 +154,7 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[Migration]) -> int:
     return version
 
 
-def set_aside(path: Path, why: str, label: str, now: float) -> SetAside:
+def set_database_aside(path: Path, why: str, label: str, now: float) -> SetAside:
     """Rename a database and its side files to ``NAME.LABEL-<utc>``, so that nothing of it is lost.
 
     `label` says what it was (``newer-2000``). The side files keep their suffixes, so the copy still opens.
@@ -203,7 +203,7 @@ def open_for_writing(
         try:
             return _open(path, steps), None
         except _Unusable as found:
-            aside = replace(set_aside(path, found.why, found.label, now()), **found.known)
+            aside = replace(set_database_aside(path, found.why, found.label, now()), **found.known)
             return _open(path, steps), aside
     except (OSError, sqlite3.Error) as error:
         raise opening_error(path, error) from error

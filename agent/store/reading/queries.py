@@ -220,7 +220,7 @@ def minutes_begin(version: int) -> str:
     return f"SELECT min(ts) - 60.0 FROM {'minute' if version >= _PERIODS_LISTED else 'gpu_minute'}"  # noqa: S608
 
 
-def spans(version: int) -> tuple[str, ...]:
+def data_spans(version: int) -> tuple[str, ...]:
     """The span that a database has data for. Asked of each table apart: min and max alone use the key."""
     minute, hour = ("minute", "hour") if version >= _PERIODS_LISTED else ("gpu_minute", "gpu_hour")
     return (

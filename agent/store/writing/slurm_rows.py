@@ -37,7 +37,7 @@ _UPSERT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownJobs:
     """What a database knows of its node and its jobs, by which a table's jobs are taken or not.
 
     `nodes`: its names, in lower case up to the first dot; `clusters`: their clusters, where told; `runs`: job id ->
@@ -50,7 +50,7 @@ class Known:
     imported_at: float | None
 
 
-def prepare(path: Path, *, own: bool) -> Known:
+def prepare(path: Path, *, own: bool) -> KnownJobs:
     """Look at the database, and bring its schema up to date where it is the agent's `own`. Raises StoreError."""
     with opened_beside(path) as connection:
         version = schema_version(connection)
@@ -64,7 +64,7 @@ def prepare(path: Path, *, own: bool) -> Known:
         return _known_of(connection)
 
 
-def _known_of(connection: sqlite3.Connection) -> Known:
+def _known_of(connection: sqlite3.Connection) -> KnownJobs:
     nodes = connection.execute("SELECT node, cluster FROM nodes").fetchall()
     runs: dict[str, list[tuple[float, float]]] = {}
     for job_id, first, last in connection.execute(
@@ -72,7 +72,7 @@ def _known_of(connection: sqlite3.Connection) -> Known:
     ):
         runs.setdefault(str(job_id), []).append((float(first), float(last)))
     (imported,) = connection.execute("SELECT max(imported_at) FROM slurm_job").fetchone()
-    return Known(
+    return KnownJobs(
         frozenset(short_name(str(node)) for node, _ in nodes),
         frozenset(str(cluster) for _, cluster in nodes if cluster),
         runs,
