@@ -98,12 +98,11 @@ class RollupJob:
     def run(
         self,
         now: float,
-        should_stop: Callable[[], bool] = lambda: False,
         *,
         periods: Sequence[Period] = tuple(PERIOD_SECONDS),
         and_open: bool = False,
     ) -> RolledUp:
-        """Do what is due at `now` (Unix seconds). `should_stop` is asked between periods. Raises StoreError.
+        """Do what is due at `now` (Unix seconds). Raises StoreError.
 
         `and_open`: also write the periods that are not over yet, as they stand, so that a stopped agent leaves rollups
         of all it saw. They are not marked as done: the next run that finds more of the same period writes it again.
@@ -115,24 +114,32 @@ class RollupJob:
             for period in periods:
                 for node_id in nodes:
                     done[period] += _roll_late(connection, node_id, period)
-                    done[period] += _roll_complete(connection, node_id, period, now, should_stop)
+                    done[period] += _roll_complete(connection, node_id, period, now)
                     if and_open:
-                        done[period] += _roll_open(connection, node_id, period)
+                        done[period] += _roll_beyond(connection, node_id, period, lambda _: True, is_done=False)
         return RolledUp(done["minute"], done["hour"])
 
 
-def _roll_complete(
-    connection: sqlite3.Connection, node_id: int, period: Period, now: float, should_stop: Callable[[], bool]
+def _roll_complete(connection: sqlite3.Connection, node_id: int, period: Period, now: float) -> int:
+    sql = "SELECT ts FROM tick WHERE node_id = ? ORDER BY ts DESC LIMIT 1"
+    last = connection.execute(sql, (node_id,)).fetchone()
+
+    def is_over(end: int) -> bool:
+        return now >= end + (SETTLE_SECONDS if last is not None and last[0] > end else SILENCE_SECONDS)
+
+    return _roll_beyond(connection, node_id, period, is_over, is_done=True)
+
+
+def _roll_beyond(
+    connection: sqlite3.Connection, node_id: int, period: Period, is_over: Callable[[int], bool], *, is_done: bool
 ) -> int:
-    done_to = _mark(connection, node_id, period)
-    last = connection.execute("SELECT ts FROM tick WHERE node_id = ? ORDER BY ts DESC LIMIT 1", (node_id,)).fetchone()
-    rolled = 0
-    while last is not None and not should_stop():
-        end = _next_end(connection, node_id, done_to, PERIOD_SECONDS[period])
-        if end is None or now < end + SETTLE_SECONDS or (last[0] <= end and now < end + SILENCE_SECONDS):
-            break
-        _write(connection, node_id, period, end, _roll_period(connection, node_id, period, end), done_to=end)
-        done_to = end
+    """Write what lies beyond the mark, as far as it `is_over`; the mark is moved where that `is_done`."""
+    mark = _mark(connection, node_id, period)
+    after, rolled = mark, 0
+    while (end := _next_end(connection, node_id, after, PERIOD_SECONDS[period])) is not None and is_over(end):
+        rows = _roll_period(connection, node_id, period, end)
+        _write(connection, node_id, period, end, rows, done_to=end if is_done else mark)
+        after = end
         rolled += 1
     return rolled
 
@@ -177,17 +184,6 @@ def _not_less(
             (number, row) for number, row in rows if float(str(row["observed_seconds"])) >= kept.get(number, 0.0) - 0.05
         ]
     return chosen
-
-
-def _roll_open(connection: sqlite3.Connection, node_id: int, period: Period) -> int:
-    """Write what lies beyond the mark, and leave the mark where it is."""
-    mark = _mark(connection, node_id, period)
-    after, rolled = mark, 0
-    while (end := _next_end(connection, node_id, after, PERIOD_SECONDS[period])) is not None:
-        _write(connection, node_id, period, end, _roll_period(connection, node_id, period, end), done_to=mark)
-        after = end
-        rolled += 1
-    return rolled
 
 
 def _mark(connection: sqlite3.Connection, node_id: int, period: Period) -> int | None:
