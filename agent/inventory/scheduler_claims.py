@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from ..model import Workload
+from ..model import Absence, Workload
 from .dra import DraDevices
 from .processes.cgroups import Origin
 
@@ -79,6 +79,15 @@ class DeviceClaim(JobFacts):
             if self.scheduler == "slurm"
             else (self.namespace or "", self.pod or "")
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerState:
+    """What one scheduler says. `present`: it gives work to this node; `absences`: what cannot be told of its claims."""
+
+    present: bool
+    claims: tuple[DeviceClaim, ...] = ()
+    absences: frozenset[Absence] = frozenset()
 
 
 class Devices(DraDevices):

@@ -47,7 +47,7 @@ from ..slurm.job_files import JobFile
 from ..slurm.job_processes import job_of, stepd_job
 from ..slurm.run import SlurmRun
 from .allocation import Allocations, Granted
-from .gpu_uses import Given, Holdings, uses
+from .gpu_uses import Holdings, uses
 
 # PIDs that are looked at again at one scan: all of them on an ordinary node. A node with more processes on its GPUs is
 # gone through in turn, so that a scan never takes more than some milliseconds.
@@ -143,7 +143,7 @@ class NodeAttribution:
             {first: workload.workload_id for first, workload in named.items()},
             self._holdings.strangers,
             (
-                Given(uuid, workload.workload_id, claim.since, claim.until)
+                WorkloadUse(workload.workload_id, uuid, "allocation", since=claim.since, until=claim.until)
                 for workload, claim in allocated
                 for uuid in claim.gpu_uuids
             ),

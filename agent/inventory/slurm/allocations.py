@@ -16,10 +16,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
-from ...model import Absence
 from ..processes.cgroup_tree import slurm_jobs, step_pids
 from ..processes.procfs import device_number, read_stat, start_seconds
-from ..scheduler_claims import OF_JOB, OF_RUN, DeviceClaim, Devices, fill_facts
+from ..scheduler_claims import OF_JOB, OF_RUN, DeviceClaim, Devices, SchedulerState, fill_facts
 from .absences import slurm_absences
 from .devices import DeviceNumber, ProcessEvidence, Resolution, Resolver
 from .job_files import JobFile, read_job_files
@@ -35,15 +34,6 @@ _MAX_ENDED = 4096
 
 Variables = Callable[[int], Mapping[str, str]]
 OpenMinors = Callable[[int], frozenset[int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Slurm:
-    """`present`: Slurm runs jobs on this node, or has settings or files here. `absences`: what cannot be told."""
-
-    present: bool
-    claims: tuple[DeviceClaim, ...] = ()
-    absences: frozenset[Absence] = frozenset()
 
 
 @dataclass(slots=True)
@@ -86,8 +76,9 @@ class SlurmAllocations:
         files = read_job_files(self.folder, self.trusted_uids)
         return {job.job_id: job.uid for job in files.jobs if job.uid is not None and job.until is None}
 
-    def read(self, devices: Devices, seen: Mapping[str, frozenset[str]] | None = None) -> Slurm:
-        """What holds now, and what ended since the last call.
+    def read(self, devices: Devices, seen: Mapping[str, frozenset[str]] | None = None) -> SchedulerState:
+        """What holds now, and what ended since the last call. Slurm is present where it runs jobs on this node, or has
+        settings or files here.
 
         `seen`: job id or SLUID -> the GPUs that its processes work on. None: nobody looked; then what ended is kept for
         the next call.
@@ -96,7 +87,7 @@ class SlurmAllocations:
         files = read_job_files(self.folder, self.trusted_uids)
         present = live is not None or bool(files.jobs or files.refused) or self.settings.is_present
         if not present:
-            return Slurm(present=False)
+            return SchedulerState(present=False)
         if live and not self._extern_in_use:
             self._extern_in_use = any((path / "step_extern").is_dir() for path in live.values())
         if live is None and self._extern_in_use:
@@ -129,7 +120,9 @@ class SlurmAllocations:
         claims += self._over(files.jobs, resolver, told=seen is not None)
         problems = {(jobs | untold)[name].job_id or name: one for name, one in found.items() if name not in late}
         said = slurm_absences(files, bool(claims), [job.job_id for job in stale], without, problems)
-        return Slurm(True, tuple(sorted(claims, key=lambda claim: (claim.job_id or "", claim.since or 0.0))), said)
+        return SchedulerState(
+            True, tuple(sorted(claims, key=lambda claim: (claim.job_id or "", claim.since or 0.0))), said
+        )
 
     # Which jobs there are.
 
