@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from ...agent.base.durations import parse_duration
 from ...rules.base.errors import UsageError
+from ...rules.base.output import say
 from ..core.timestamps import parse_moment
 from ..telemetry.source import add_source_choice
-from .output import say
 from .price_options import add_prices
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from ...agent.model import Instant
 from ...agent.settings_reader import Reader, among, path, read_section, seconds, whole
 from ...agent.slurm_jobs.settings import SlurmSettings, load_slurm_settings
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, UsageError
+from ...rules.base.output import say
 from ..mail.settings import ReportSettings, load_settings
-from .output import say
 
 SECTION = "serve"
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -221,10 +221,9 @@ class Children:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """``skuwise serve`` takes everything from the settings."""
-    parser.set_defaults(run=run_serve)
 
 
-def run_serve(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
+def run(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
     """Run until SIGTERM or SIGINT."""
     environ = os.environ
     planned = jobs(load_serve_settings(environ), load_settings(environ), load_slurm_settings(environ))

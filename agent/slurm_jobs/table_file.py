@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-import os
-import tempfile
 from collections.abc import Iterable
 from datetime import tzinfo
 from pathlib import Path
 
-from ...rules.base.errors import SkuwiseError, UsageError
+from ...rules.base.errors import UsageError
 from ...rules.base.files import open_stream, standard_input
+from ...rules.base.output import write_whole
 from ..base.slurm_job import SlurmJob
 from .json_jobs import read_json
 from .reading import Keep, Reading, everything
@@ -23,7 +21,7 @@ _COLUMNS = (
     "JobID", "JobIDRaw", "Cluster", "JobName", "User", "Account", "Partition", "QOS", "State", "Submit", "Start", "End",
     "Restarts", "NodeList", "AllocTRES",
 )  # fmt: skip
-_MODE = 0o640
+_MODE = 0o640  # it names people
 PATIENCE_SECONDS = 60.0  # of a pipe, for its first byte and between any two: sacct thinks before it prints
 
 
@@ -60,23 +58,8 @@ def _read(file: io.BufferedReader, what: str, zone: tzinfo | None, keep: Keep) -
 
 def write_table(path: Path, jobs: Iterable[SlurmJob]) -> None:
     """Write a table that `read_table` reads back, all or nothing. Raises SkuwiseError."""
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise SkuwiseError(f"Cannot write {path}: {error.strerror}.", "Name a folder you can write to.") from error
-    partial = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(f"{_DELIMITER.join(_COLUMNS)}\n")
-            for job in sorted(jobs, key=lambda job: (job.started, job.job_id)):
-                file.write(f"{_DELIMITER.join(_fields(job))}\n")
-            os.fchmod(file.fileno(), _MODE)  # it names people
-        partial.replace(path)
-    except OSError as error:
-        raise SkuwiseError(f"Cannot write {path}: {error.strerror}.", "Free some space on its disk.") from error
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            partial.unlink()
+    rows = (_fields(job) for job in sorted(jobs, key=lambda job: (job.started, job.job_id)))
+    write_whole(path, (f"{_DELIMITER.join(row)}\n" for row in (_COLUMNS, *rows)), into_devices=False, mode=_MODE)
 
 
 def _fields(job: SlurmJob) -> tuple[str, ...]:

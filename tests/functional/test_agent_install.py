@@ -80,7 +80,7 @@ def test_the_helper_with_capabilities_is_written_only_where_it_is_asked_for(tmp_
     unit = tmp_path / "etc/systemd/system/skuwise-environ.service"
     install(plan(installation, tmp_path), tmp_path, said.append, dry_run=False)
     assert not unit.exists() and "skuwise-environ" not in "".join(said)
-    install(plan(installation, tmp_path, with_environ=True), tmp_path, said.append, dry_run=False)
+    install(plan(installation, tmp_path, ("environ",)), tmp_path, said.append, dry_run=False)
     text = unit.read_text()
     assert "\nExecStart=/srv/skuwise/bin/python -m skuwise.agent.inventory.processes.environ_helper " in text
     assert "/opt/skuwise" not in text and "enable --now skuwise-environ.service" in said[-1]
@@ -94,7 +94,7 @@ def test_the_report_is_written_only_where_it_is_asked_for(tmp_path: Path) -> Non
     units = [tmp_path / "etc/systemd/system" / f"skuwise-report.{kind}" for kind in ("service", "timer")]
     install(plan(installation, tmp_path), tmp_path, said.append, dry_run=False)
     assert not any(unit.exists() for unit in units) and "skuwise-report" not in "".join(said)
-    install(plan(installation, tmp_path, with_report=True), tmp_path, said.append, dry_run=False)
+    install(plan(installation, tmp_path, ("report",)), tmp_path, said.append, dry_run=False)
     assert "\nExecStart=/srv/skuwise/bin/python -m skuwise report --send\n" in units[0].read_text()
     assert "enable --now skuwise-report.timer" in said[-1]
     assert uninstall(tmp_path, said.append, dry_run=False) == 10
@@ -189,7 +189,7 @@ def test_the_import_of_slurms_jobs_is_written_only_where_it_is_asked_for(tmp_pat
     units = [tmp_path / "etc/systemd/system" / f"skuwise-slurm.{kind}" for kind in ("service", "timer")]
     install(plan(installation, tmp_path), tmp_path, said.append, dry_run=False)
     assert not any(unit.exists() for unit in units)
-    install(plan(installation, tmp_path, with_slurm=True), tmp_path, said.append, dry_run=False)
+    install(plan(installation, tmp_path, ("slurm",)), tmp_path, said.append, dry_run=False)
     assert "\nExecStart=/srv/skuwise/bin/python -m skuwise slurm import\n" in units[0].read_text()
     assert "enable --now skuwise-slurm.timer" in said[-1]
     uninstall(tmp_path, said.append, dry_run=False)

@@ -101,7 +101,7 @@ class SourceLoader:
 
     def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
         """Note what the advice proposes, as ``skuwise advise`` does, and then the decision."""
-        from ...advisor.cli.ledger import event_of  # noqa: PLC0415
+        from ...advisor.cli.ledger.decisions import event_of  # noqa: PLC0415
         from ...advisor.ledger.entries import stands  # noqa: PLC0415
         from ...advisor.ledger.sync import proposals  # noqa: PLC0415
 

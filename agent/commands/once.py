@@ -1,0 +1,28 @@
+"""`skuwise agent once`: one reading of every source."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from ...rules.base.errors import EXIT_DONE
+from ...rules.base.output import write_json, write_stdout
+from ..base.clock import SystemClock
+from ..service.diagnostics import once
+from ..service.diagnostics.probe_once import look
+from .options import LOOK_SECONDS, add_trees, settings_of
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_trees(parser)
+    parser.add_argument("--format", choices=("table", "json"), default="table")
+
+
+def run(options: argparse.Namespace) -> int:
+    looked = look(settings_of(options), os.environ, SystemClock(), LOOK_SECONDS)
+    agent = looked.agent
+    if options.format == "json":
+        write_json(once.as_json(agent.node, agent.survey, looked.sampled, looked.uses))
+    else:
+        write_stdout(f"{once.as_table(agent.node, agent.survey, looked.sampled)}\n")
+    return EXIT_DONE
