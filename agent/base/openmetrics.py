@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
-Sample = tuple[str, float]  # labels as `label_text` gives them, value
+Sample = tuple[str, float | None]  # labels as `label_text` gives them, value; None: missing, which is not zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def number(value: float) -> str:
 
 
 class Page:
-    """Collects families into one page. A family without samples is left out: missing is not zero."""
+    """Collects families into one page. Samples without a value, and families without samples, are left out."""
 
     def __init__(self, form: Format) -> None:
         self._form = form
@@ -96,7 +96,9 @@ class Page:
         """One counter, gauge or info family."""
         name = family.series
         lines = [
-            f"{name}{{{labels}}} {number(value)}" if labels else f"{name} {number(value)}" for labels, value in samples
+            f"{name}{{{labels}}} {number(value)}" if labels else f"{name} {number(value)}"
+            for labels, value in samples
+            if value is not None
         ]
         if lines:
             self._head(family)
