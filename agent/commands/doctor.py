@@ -12,7 +12,7 @@ from ..base.clock import SystemClock
 from ..config import AgentConfig
 from ..inventory.slurm.slurm_conf import SlurmSettings
 from ..service.diagnostics import doctor, slurm_checks
-from ..service.diagnostics.probe_once import look
+from ..service.diagnostics.probe import probe
 from ..service.diagnostics.profiling_permissions import read_privileges
 from ..store.file.filesystem_check import place_line
 from ..store.reading.recent import recent_allocations
@@ -40,8 +40,8 @@ def run(options: argparse.Namespace) -> int:
         return _measure(options, config)
     if options.work is not None or options.work_prints:
         raise UsageError("--work is for the measurement.", "Add --impact.")
-    looked = look(config, os.environ, SystemClock(), LOOK_SECONDS, with_costs=True)
-    survey = looked.agent.survey
+    seen = probe(config, os.environ, SystemClock(), LOOK_SECONDS, with_costs=True)
+    survey = seen.agent.survey
     recorded = recent_allocations(config.db)
     slurm = slurm_checks.slurm_lines(
         slurm_checks.read_config(slurm_checks.ask_scontrol, slurm_checks.config_folders(config.slurm_conf)),
@@ -53,25 +53,25 @@ def run(options: argparse.Namespace) -> int:
         cgroups=config.sysfs / "fs/cgroup",
     )
     lines = (
-        *doctor.examine(survey, looked.sampled, read_privileges(config.procfs)),
+        *doctor.examine(survey, seen.sampled, read_privileges(config.procfs)),
         *doctor.not_asked(config, survey),
-        *doctor.not_said(slurm, looked.sampled),
+        *doctor.not_said(slurm, seen.sampled),
         place_line(config.db, config.procfs),
     )
     if options.format == "json":
-        write_json(doctor.as_rows(lines, looked.costs))
+        write_json(doctor.as_rows(lines, seen.costs))
     else:
-        write_stdout(f"{doctor.as_table(lines, looked.costs)}\n")
+        write_stdout(f"{doctor.as_table(lines, seen.costs)}\n")
     return EXIT_DONE
 
 
 def _measure(options: argparse.Namespace, config: AgentConfig) -> int:
-    from ..impact.command import Asked, measure_impact  # noqa: PLC0415 - it needs psutil
+    from ..impact.measure import ImpactRequest, measure_impact  # noqa: PLC0415 - it needs psutil
     from ..impact.report import as_json, as_table  # noqa: PLC0415
 
     flags = {"--config": options.config, "--path.sysfs": options.path_sysfs, "--path.procfs": options.path_procfs}
     arguments = tuple(word for name, value in flags.items() if value is not None for word in (name, str(value)))
-    asked = Asked(options.work, options.work_prints, options.rounds, _PROBE_SECONDS)
+    asked = ImpactRequest(options.work, options.work_prints, options.rounds, _PROBE_SECONDS)
     impact, notes = measure_impact(
         asked, config, arguments, os.environ, say=lambda text: say(f"skuwise: {text}"), rng=random.Random()
     )

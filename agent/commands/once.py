@@ -9,7 +9,7 @@ from ...rules.base.errors import EXIT_DONE
 from ...rules.base.output import write_json, write_stdout
 from ..base.clock import SystemClock
 from ..service.diagnostics import once
-from ..service.diagnostics.probe_once import look
+from ..service.diagnostics.probe import probe
 from .options import LOOK_SECONDS, add_trees, settings_of
 
 
@@ -19,10 +19,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    looked = look(settings_of(options), os.environ, SystemClock(), LOOK_SECONDS)
-    agent = looked.agent
+    seen = probe(settings_of(options), os.environ, SystemClock(), LOOK_SECONDS)
+    agent = seen.agent
     if options.format == "json":
-        write_json(once.as_json(agent.node, agent.survey, looked.sampled, looked.uses))
+        write_json(once.as_json(agent.node, agent.survey, seen.sampled, seen.uses))
     else:
-        write_stdout(f"{once.as_table(agent.node, agent.survey, looked.sampled)}\n")
+        write_stdout(f"{once.as_table(agent.node, agent.survey, seen.sampled)}\n")
     return EXIT_DONE

@@ -11,9 +11,6 @@ from .measure import Impact, ModeResult
 from .statistics import LEVEL, MIN_ROUNDS, Slowdown
 
 NO_GPU = "No GPU was read, so this is the host's share alone: what reading a GPU costs the work on it is not in here."
-GPU_FREE_WORK = (
-    "The built-in probe uses no GPU: for what watching costs GPU work, name a unit of it with --work 'COMMAND'."
-)
 
 
 def as_json(impact: Impact) -> dict[str, object]:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ..base.slurm_job import SlurmJob
+from ..inventory.identity.hostlist import expand
 from ..store.writing.slurm_rows import short_name
-from .nodelist import expanded
 
 # A scan is 10 s, and the first look at a process may be a few scans late.
 SLACK_SECONDS = 60.0
+# No cluster has more nodes; a list of more is refused before it is written out.
+MAX_NODES = 65_536
+_LIST = re.compile(r"[A-Za-z0-9._\-\[\],]{1,4096}", re.ASCII)
+# Written out, a list of the largest cluster takes megabytes: only short ones are kept, and few others.
+_SHORT = 512
 
 
 def of_cluster(job: SlurmJob, clusters: Collection[str], own: str | None) -> bool:
@@ -25,6 +32,29 @@ def nodes_of(job: SlurmJob) -> frozenset[str] | None:
     """The nodes it ran on, by `short_name`; None: not told."""
     names = expanded(job.node_list) if job.node_list else None
     return None if names is None else frozenset(map(short_name, names))
+
+
+def expanded(node_list: str) -> frozenset[str] | None:
+    """The nodes of a list; None for what is none, or names more than `MAX_NODES`."""
+    short = _short(node_list)
+    return short if short is not None else _long(node_list)
+
+
+@lru_cache(maxsize=4096)
+def _short(node_list: str) -> frozenset[str] | None:
+    return _expanded(node_list, _SHORT)
+
+
+@lru_cache(maxsize=16)
+def _long(node_list: str) -> frozenset[str] | None:
+    return _expanded(node_list, MAX_NODES)
+
+
+def _expanded(node_list: str, limit: int) -> frozenset[str] | None:
+    if not _LIST.fullmatch(node_list):
+        return None
+    found = expand(node_list, limit)
+    return frozenset(found) if found and all(found) else None
 
 
 @dataclass

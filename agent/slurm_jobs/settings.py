@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
 from ..config import SYSTEM_FILE, parse_flag
-from ..settings_reader import Reader, read_section, seconds
+from ..settings_reader import Reader, path, read_section, seconds
 
 SECTION = "slurm"
 _VERSION = re.compile(r"v0\.0\.\d{1,3}", re.ASCII)
@@ -64,10 +64,6 @@ def _text(value: object, what: str) -> str:
     return value
 
 
-def _path(value: object, what: str) -> Path:
-    return Path(_text(value, what))
-
-
 def _version(value: object, what: str) -> str:
     if not _VERSION.fullmatch(_text(value, what)):
         raise UsageError(f"Invalid data version {clean(value)[:40]!r} ({what}).", "Use one as in v0.0.40.")
@@ -75,8 +71,8 @@ def _version(value: object, what: str) -> str:
 
 
 _READERS: Mapping[str, tuple[str, Reader]] = {
-    "jobs": ("jobs", _path), "sacct": ("sacct", _text), "slurmrestd": ("slurmrestd", _text),
-    "slurmrestd_token_file": ("slurmrestd_token_file", _path), "slurmrestd_user": ("slurmrestd_user", _text),
+    "jobs": ("jobs", path), "sacct": ("sacct", _text), "slurmrestd": ("slurmrestd", _text),
+    "slurmrestd_token_file": ("slurmrestd_token_file", path), "slurmrestd_user": ("slurmrestd_user", _text),
     "slurmrestd_version": ("slurmrestd_version", _version), "time_zone": ("time_zone", parse_zone),
     "cluster": ("cluster", _text),
     "scheduled": ("scheduled", parse_flag), "every": ("every_seconds", seconds(60, 86400, "1 min to a day")),

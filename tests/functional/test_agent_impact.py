@@ -15,17 +15,16 @@ from pathlib import Path
 import pytest
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.impact.agent_process import MODES, watching
-from skuwise.agent.impact.command import Asked, measure_impact
-from skuwise.agent.impact.measure import run_beside
+from skuwise.agent.impact.measure import ImpactRequest, measure_impact, run_beside
 from skuwise.agent.impact.workload import probe_work, users_work
 from skuwise.rules.base.errors import SkuwiseError, SourceError, UsageError
 from skuwise.tests.functional.test_agent_run import node
 
 SPIN = f"{shlex.quote(sys.executable)} -c 'sum(range(2_000_000))'"
-ASKED = Asked(SPIN, work_prints=False, rounds=1, probe_seconds=0.1)
+ASKED = ImpactRequest(SPIN, work_prints=False, rounds=1, probe_seconds=0.1)
 
 
-def measure(asked: Asked, config: AgentConfig) -> object:
+def measure(asked: ImpactRequest, config: AgentConfig) -> object:
     return measure_impact(asked, config, (), os.environ, say=lambda _: None, rng=random.Random(0), settle_seconds=0)
 
 
@@ -71,7 +70,7 @@ def test_work_that_fails_or_is_not_there_is_a_sentence(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="is not a command"):
             users_work(command, is_printed=False)
     with pytest.raises(UsageError, match="0 rounds"):
-        measure(Asked(SPIN, work_prints=False, rounds=0, probe_seconds=0.1), AgentConfig(db=tmp_path / "n.db"))
+        measure(ImpactRequest(SPIN, work_prints=False, rounds=0, probe_seconds=0.1), AgentConfig(db=tmp_path / "n.db"))
 
 
 def test_beside_an_agent_that_runs_already_nothing_can_be_compared(tmp_path: Path) -> None:

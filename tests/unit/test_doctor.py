@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from skuwise.agent.base.clock import SteppedClock
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import Absence, Capability, Gpu, Instant, Probe, Reading, Tick
 from skuwise.agent.sampler import Sampled, Survey
 from skuwise.agent.service.diagnostics.doctor import as_rows, as_table, examine, not_asked
-from skuwise.agent.service.diagnostics.profiling_permissions import Privileges, read_privileges, sharpened
-from skuwise.agent.service.diagnostics.source_overhead import cost_of, read_costs, sentence
+from skuwise.agent.service.diagnostics.probe import cost_of, read_costs, sentence
+from skuwise.agent.service.diagnostics.profiling_permissions import Privileges, read_privileges, with_permission_cause
 from skuwise.agent.sources.nvidia.nvml_errors import NO_GPM, NO_PERMISSION, fault_of
+from skuwise.tests.stepped_clock import SteppedClock
 
 GPU = Gpu("GPU-a", 0, "NVIDIA H100")
 REFUSED = Capability(
@@ -55,7 +55,7 @@ def test_why_profiling_is_refused_is_told_with_the_remedy_that_follows(
     assert line.absence is not None
     assert said in line.absence.detail and remedy in line.absence.remedy
     assert (line.absence.reason, line.metric) == ("no-permission", "sm_active")
-    burst = sharpened(replace(REFUSED, source="burst"), privileges)
+    burst = with_permission_cause(replace(REFUSED, source="burst"), privileges)
     assert burst.absence == line.absence  # so that the table joins them
 
 
@@ -65,7 +65,7 @@ def test_what_the_driver_does_not_say_is_unknown_and_other_refusals_stay(tmp_pat
     (tmp_path / "driver/nvidia/params").write_bytes(b"\xffRmProfilingAdminOnly: yes\n")
     assert read_privileges(tmp_path).restricted is None
     memory = replace(REFUSED, source="nvml", metric="mem_used_bytes")
-    assert sharpened(memory, Privileges(restricted=True, may_profile=False)) is memory
+    assert with_permission_cause(memory, Privileges(restricted=True, may_profile=False)) is memory
 
 
 def test_pages_that_would_tell_something_but_are_not_asked_for_are_named() -> None:

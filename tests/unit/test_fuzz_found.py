@@ -28,7 +28,7 @@ from skuwise.agent.inventory.slurm.slurm_conf import read_settings
 from skuwise.agent.model import Instant
 from skuwise.agent.service.runtime.control import ask
 from skuwise.agent.service.runtime.db_lock import Holder, _read
-from skuwise.agent.slurm_jobs.nodelist import expanded
+from skuwise.agent.slurm_jobs.choice import expanded
 from skuwise.agent.sources.host import HostSource
 from skuwise.agent.store.retention.trusted_clock import trusted_now
 from skuwise.rules.base.errors import SkuwiseError, UsageError

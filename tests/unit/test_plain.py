@@ -5,7 +5,7 @@ from importlib.resources import files
 from typing import get_args
 
 import pytest
-from skuwise.agent.service.diagnostics.units_format import quantity
+from skuwise.agent.service.diagnostics.once import quantity
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.base.text_table import columns
 from skuwise.rules.policy.labels import BottleneckLabel, KindLabel

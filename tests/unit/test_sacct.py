@@ -14,9 +14,9 @@ from zoneinfo import ZoneInfo
 import pytest
 from skuwise.agent.base.safe_text import NAME_LIMIT
 from skuwise.agent.base.slurm_job import SlurmJob
+from skuwise.agent.slurm_jobs.choice import MAX_NODES, expanded
 from skuwise.agent.slurm_jobs.fields import parse_job_id, parse_moments, parse_name, parse_span, parse_state, parse_tres
 from skuwise.agent.slurm_jobs.json_jobs import read_json
-from skuwise.agent.slurm_jobs.nodelist import MAX_NODES, expanded
 from skuwise.agent.slurm_jobs.reading import Reading
 from skuwise.agent.slurm_jobs.sacct import read_sacct
 from skuwise.agent.slurm_jobs.table_file import read_table, write_table

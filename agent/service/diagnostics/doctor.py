@@ -10,8 +10,8 @@ from ....rules.base.text_table import columns
 from ...config import AgentConfig
 from ...model import Absence, Capability
 from ...sampler import Sampled, Survey
-from .profiling_permissions import Privileges, sharpened
-from .source_overhead import cost_of, sentence
+from .probe import cost_of, sentence
+from .profiling_permissions import Privileges, with_permission_cause
 
 # Reasons that only say that a first look has nothing to subtract from.
 _PASSING = frozenset({"first-reading"})
@@ -37,7 +37,7 @@ def examine(survey: Survey, sampled: Sampled, privileges: Privileges) -> tuple[C
             source = known.source if known else absence.subject or absence.scope
             origin = known.origin if known else ""
             lines[key] = Capability(source, absence.scope, absence.subject, absence.metric, origin, absence)
-    return tuple(sharpened(line, privileges) for line in lines.values())
+    return tuple(with_permission_cause(line, privileges) for line in lines.values())
 
 
 def not_asked(config: AgentConfig, survey: Survey) -> tuple[Capability, ...]:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from ....rules.base.text_table import columns
 from ...model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Gpu, Metric, Node, WorkloadUse
 from ...sampler import Sampled, Survey
-from .units_format import quantity
 
 # What the table shows of a GPU; JSON has everything.
 _SHOWN = (
@@ -95,3 +94,23 @@ def as_table(node: Node, survey: Survey, sampled: Sampled) -> str:
 
 def _gpu_row(gpu: Gpu, values: Mapping[str, float]) -> tuple[str, ...]:
     return (str(gpu.index), gpu.sku or gpu.name, *(quantity(values.get(name), _UNITS[name]) for _, name in _SHOWN))
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """`value` in `unit` as people read it: ratios as per cent, bytes in powers of 1000 with their prefix, - if None."""
+    if value is None:
+        return "-"
+    if unit == "ratio":
+        return f"{value * 100:.1f} %"
+    if unit == "bitmask":
+        return f"{int(value):#x}"
+    suffix = {"bytes": "B", "bytes per second": "B/s", "hertz": "Hz", "watts": "W", "joules": "J", "celsius": "°C"}.get(
+        unit, unit
+    )
+    if unit in ("bytes", "bytes per second", "hertz"):
+        for prefix in ("", "k", "M", "G"):
+            if abs(value) < 1000:
+                return f"{value:.4g} {prefix}{suffix}"
+            value /= 1000
+        return f"{value:.4g} T{suffix}"
+    return f"{value:.4g} {suffix}"

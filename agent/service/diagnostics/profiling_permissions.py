@@ -45,7 +45,7 @@ def read_privileges(procfs: Path) -> Privileges:
     )
 
 
-def sharpened(line: Capability, privileges: Privileges) -> Capability:
+def with_permission_cause(line: Capability, privileges: Privileges) -> Capability:
     """`line` with the exact cause, where the driver refused GPM; any other as it is."""
     absence = line.absence
     if absence is None or line.source not in _PROFILERS or absence.reason != "no-permission":

@@ -20,8 +20,7 @@ _STEPS = "JobID|JobIDRaw|JobName|User|Start|End|NodeList|AllocTRES|Submit|Restar
 
 
 def _prepare(folder: Path) -> Prepared:
-    from skuwise.agent.slurm_jobs.choice import nodes_of
-    from skuwise.agent.slurm_jobs.nodelist import expanded
+    from skuwise.agent.slurm_jobs.choice import expanded, nodes_of
     from skuwise.agent.slurm_jobs.settings import parse_zone
     from skuwise.agent.slurm_jobs.table_file import read_table, write_table
 

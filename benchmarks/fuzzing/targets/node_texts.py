@@ -199,7 +199,7 @@ def _prepare_slurm(folder: Path) -> Prepared:
     from skuwise.agent.inventory.identity.hostlist import LIMIT, expand
     from skuwise.agent.inventory.slurm.job_files import parse_devices, read_job_files
     from skuwise.agent.inventory.slurm.slurm_conf import read_gres
-    from skuwise.agent.slurm_jobs.nodelist import expanded
+    from skuwise.agent.slurm_jobs.choice import expanded
 
     conf, jobs = folder / "conf", folder / "jobs"
     conf.mkdir()

@@ -1,18 +1,53 @@
-"""What one reading of each source costs here, by CPU time."""
+"""A short look at this node, for `once` and `doctor`: nothing is stored. And what each source costs, by CPU time."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from ...base.clock import Clock
-from ...sampler import MIN_SPACING_SECONDS
+from ...config import AgentConfig
+from ...model import WorkloadUse
+from ...sampler import MIN_SPACING_SECONDS, Sampled
 from ...sources.base import SlowSource, Source
+from ..runtime.assembly import Agent, assemble
 
 _READINGS = 7
 # What speaks of the driver is read in one go on its thread, so it has one cost. Pages are read beside the ticks.
 _TOGETHER = {"gpm": "nvml", "nvlink": "nvml"}
 _BESIDE = frozenset({"dcgm", "serving"})
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The agent, closed again; its second reading; whose work was seen; and, where asked for, each source's cost."""
+
+    agent: Agent
+    sampled: Sampled
+    uses: tuple[WorkloadUse, ...]
+    costs: Mapping[str, float]
+
+
+def probe(
+    config: AgentConfig, environ: Mapping[str, str], clock: Clock, seconds: float, *, with_costs: bool = False
+) -> Probe:
+    """Read every source twice, `seconds` apart: the second reading's rates cover that time.
+
+    With `with_costs` each source is then read some times more, and its CPU time taken.
+    """
+    agent = assemble(config, environ, clock.now)
+    try:
+        first = clock.now()
+        agent.sampler.prime(first)
+        clock.wait_until(first.monotonic_seconds + seconds)
+        sampled = agent.sampler.sample(clock.now())
+        uses = tuple(use for use in agent.attribution.attribute(sampled.processes or ())[1] if use.until is None)
+        costs = read_costs(agent.sampler.sources, clock) if with_costs else {}
+    finally:
+        agent.sampler.close()
+        agent.attribution.close()
+    return Probe(agent, replace(sampled, absences=sampled.absences | agent.attribution.absences), uses, costs)
 
 
 def read_costs(sources: Iterable[Source], clock: Clock) -> dict[str, float]:
