@@ -49,24 +49,6 @@ class Family:
         return f"{self.name}{suffix}"
 
 
-def negotiate(accept: str) -> Format:
-    """The format for an ``Accept`` header: OpenMetrics where it is asked for and not ranked below plain text."""
-    best_open, best_plain = 0.0, 0.0
-    for part in accept.split(","):
-        kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
-        given = {name: value for name, _, value in (parameter.partition("=") for parameter in parameters)}
-        quality = _quality(given.get("q", "1"))
-        if kind == "application/openmetrics-text" and given.get("version", "1.0.0") in ("1.0.0", "0.0.1"):
-            best_open = max(best_open, quality)
-        elif kind == "text/plain":
-            best_plain = max(best_plain, quality)
-    return OPENMETRICS if best_open > 0 and best_open >= best_plain else PLAIN
-
-
-def _quality(text: str) -> float:
-    return float(text) if re.fullmatch(r"[01](\.\d{0,3})?", text, re.ASCII) else 0.0
-
-
 def label_text(labels: Mapping[str, object]) -> str:
     """``name="value",...`` without braces; a label that is None or empty is left out, which means the same."""
     return ",".join(f'{name}="{escape(str(value))}"' for name, value in labels.items() if value not in (None, ""))

@@ -11,9 +11,10 @@ nobody could know helps (`ask.py`).
 from __future__ import annotations
 
 import re
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import tzinfo
 from typing import BinaryIO
 
@@ -102,7 +103,6 @@ class _Table:
     at: Mapping[str, int]
     zone: tzinfo | None
     what: str
-    kept: dict[str, str] = field(default_factory=dict)  # few users, accounts and partitions: each once in memory
 
     def split(self, text: str) -> list[str]:
         return text.split(self.delimiter)
@@ -148,17 +148,19 @@ class _Table:
         job = SlurmJob(
             job_id=raw.job if raw else told("jobid") or known.job,
             started=start, ended=end, submitted=submitted[0] if submitted else None,
-            cluster=self._once(parse_text(told("cluster"))), name=self._once(parse_name(told("jobname"))),
-            user=self._once(parse_text(told("user"))), account=self._once(parse_text(told("account"))),
-            partition=self._once(parse_text(told("partition"))), qos=self._once(parse_text(told("qos"))),
-            array_job_id=known.job if known.task else None, array_task_id=known.task, state=self._once(state),
-            restarts=parse_count(told("restarts")), node_list=self._once(parse_node_list(told("nodelist"))),
+            cluster=parse_text(told("cluster")), name=parse_name(told("jobname")),
+            user=parse_text(told("user")), account=parse_text(told("account")),
+            partition=parse_text(told("partition")), qos=parse_text(told("qos")),
+            array_job_id=known.job if known.task else None, array_task_id=known.task, state=_once(state),
+            restarts=parse_count(told("restarts")), node_list=_once(parse_node_list(told("nodelist"))),
             gpus=asked.gpus, cpus=asked.cpus, mem_bytes=asked.mem_bytes,
         )  # fmt: skip
         found.add(job, keep)
 
-    def _once(self, text: str | None) -> str | None:
-        return None if text is None else self.kept.setdefault(text, text)
+
+def _once(text: str | None) -> str | None:
+    """Few states and lists of nodes, on very many lines: each once in memory."""
+    return None if text is None else sys.intern(text)
 
 
 def _no_time(text: str | None) -> bool:

@@ -7,7 +7,8 @@ import re
 
 import pytest
 from skuwise.agent.base.address import Address, parse_listen
-from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, Family, Page, escape, label_text, negotiate, number
+from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, Family, Page, escape, label_text, number
+from skuwise.agent.service.exporter.answers import negotiate
 from skuwise.rules.base.errors import UsageError
 
 SECONDS = Family("skuwise_x_seconds", "counter", "seconds", 'Says "how" much\nand \\ why.')
