@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 
 from . import __doc__ as about
 from . import __version__
-from .rules.base.command_registry import Command, configure_command
+from .rules.base.command import Command
 from .rules.base.errors import EXIT_FAILED, SkuwiseError
 from .rules.base.last_resort import explained
 from .rules.base.streams import OutputError, discard, own_streams
@@ -103,6 +102,10 @@ def _dispatch(name: str, arguments: list[str], commands: Mapping[str, Command]) 
     if name not in commands:
         print(f"skuwise: there is no command {name!r}. skuwise --help lists them.", file=sys.stderr)  # noqa: T201
         return 2
+    import argparse  # noqa: PLC0415 - what lists the commands needs no parser
+
+    from .rules.base.command_registry import configure_command  # noqa: PLC0415
+
     _, text, extra = command = commands[name]
     needs = f"It needs the extra {extra!r}: pip install 'skuwise[{extra}]'" if extra else None
     parser = argparse.ArgumentParser(prog=f"skuwise {name}", description=text, epilog=needs)

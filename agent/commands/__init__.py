@@ -1,6 +1,6 @@
 """`skuwise agent`: the commands of the node agent."""
 
-from ...rules.base.command_registry import Command
+from ...rules.base.command import Command
 
 _HERE = "skuwise.agent.commands"
 

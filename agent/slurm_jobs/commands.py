@@ -1,6 +1,6 @@
 """``skuwise slurm``: what Slurm knows of its jobs."""
 
-from ...rules.base.command_registry import Command
+from ...rules.base.command import Command
 
 COMMANDS = {
     "import": Command(

@@ -5,19 +5,9 @@ from __future__ import annotations
 import argparse
 import importlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class Command(NamedTuple):
-    """One command: its module, one line of help, and the extra of the installation that it needs ("": none).
-
-    The module has `configure`, which gives a parser its options, and `run`, which takes them and returns the exit
-    status; the module of a group has `COMMANDS` instead, by the names of its subcommands.
-    """
-
-    module: str
-    text: str
-    extra: str = ""
+from .command import Command
 
 
 def configure_command(parser: argparse.ArgumentParser, command: Command) -> None:

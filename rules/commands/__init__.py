@@ -1,6 +1,6 @@
 """``skuwise rules``: what verdicts rest on, and whether a site's files are right."""
 
-from ..base.command_registry import Command
+from ..base.command import Command
 
 _HERE = "skuwise.rules.commands"
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import COMMANDS, main
-from skuwise.rules.base.command_registry import Command, configure_command
+from skuwise.rules.base.command import Command
+from skuwise.rules.base.command_registry import configure_command
 
 TOY = """
 def configure(parser):
@@ -72,7 +73,7 @@ def test_a_command_is_one_file_and_one_line(folder: Path, capsys: pytest.Capture
 def test_a_subcommand_is_one_file_and_one_line_of_its_group(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "toy.py").write_text(TOY)
     (folder / "toys.py").write_text(
-        "from skuwise.rules.base.command_registry import Command\n"
+        "from skuwise.rules.base.command import Command\n"
         f'COMMANDS = {{"one": Command("toy", "{TEXT}"), "other": Command("toy_that_is_not_there", "never loaded")}}\n'
     )
     commands = {"toys": Command("toys", "some toys")}

@@ -1,6 +1,6 @@
 """``skuwise ledger``: what was recommended and what became of it."""
 
-from ....rules.base.command_registry import Command
+from ....rules.base.command import Command
 
 _HERE = "skuwise.advisor.cli.ledger"
 

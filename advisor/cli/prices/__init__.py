@@ -1,6 +1,6 @@
 """``skuwise prices``: what is really paid."""
 
-from ....rules.base.command_registry import Command
+from ....rules.base.command import Command
 
 COMMANDS = {
     "import": Command(

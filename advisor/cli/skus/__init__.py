@@ -1,6 +1,6 @@
 """``skuwise skus``: the catalog as people read it, every dollar with its source and its date."""
 
-from ....rules.base.command_registry import Command
+from ....rules.base.command import Command
 
 _HERE = "skuwise.advisor.cli.skus"
 
