@@ -35,8 +35,8 @@ def run(options: argparse.Namespace) -> int:
     now = time.time()
     book = load_rulebook(options.rules, options.prices, now, said_prices(options, os.environ))
     say("examining the source ...")
-    told = examine(source_of(options, say), book, since=options.since, until=options.until, now=now)
-    found = diagnosis_of(told, book, now)
+    told = examine_source(source_of(options, say), book, since=options.since, until=options.until, now=now)
+    found = diagnose_source(told, book, now)
     if options.format == "json":
         write_stdout(render_json(found))
     else:
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def examine(source: Source, book: Rulebook, *, since: float, until: float | None, now: float) -> Told:
+def examine_source(source: Source, book: Rulebook, *, since: float, until: float | None, now: float) -> Told:
     """What a source tells of a window: `since` seconds up to `until` (None: the newest data)."""
     from ..doctor.checks.slurm import with_table  # noqa: PLC0415
 
@@ -69,7 +69,7 @@ def examine(source: Source, book: Rulebook, *, since: float, until: float | None
         client.close()
 
 
-def diagnosis_of(told: Told, book: Rulebook, now: float) -> Diagnosis:
+def diagnose_source(told: Told, book: Rulebook, now: float) -> Diagnosis:
     """The diagnosis by a rulebook's catalog, prices and floor of hours."""
     from ..doctor.diagnose import diagnose  # noqa: PLC0415
     from ..moves.base.price_book import PriceBook  # noqa: PLC0415

@@ -28,7 +28,7 @@ PLAIN = Format("text/plain; version=0.0.4; charset=utf-8", is_openmetrics=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MetricFamily:
     """One metric family. `name` stands without ``_total`` and ``_info``; `unit`, where there is one, ends the name."""
 
     name: str
@@ -51,34 +51,34 @@ class Family:
 
 def label_text(labels: Mapping[str, object]) -> str:
     """``name="value",...`` without braces; a label that is None or empty is left out, which means the same."""
-    return ",".join(f'{name}="{escape(str(value))}"' for name, value in labels.items() if value not in (None, ""))
+    return ",".join(f'{name}="{escape_label(str(value))}"' for name, value in labels.items() if value not in (None, ""))
 
 
-def escape(value: str) -> str:
+def escape_label(value: str) -> str:
     """A label's value, or a help text, between quotes. What is not valid Unicode becomes a question mark."""
     valid = value.encode("utf-8", "replace").decode()
     return valid.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Both formats' way to write a number: Python's own, which reads back to the same value."""
     if isinstance(value, int):
         return str(value)
     return repr(value) if value - value == 0 else {"inf": "+Inf", "-inf": "-Inf"}.get(repr(value), "NaN")
 
 
-class Page:
+class MetricsText:
     """Collects families into one page. Samples without a value, and families without samples, are left out."""
 
     def __init__(self, form: Format) -> None:
         self._form = form
         self._lines: list[str] = []
 
-    def add(self, family: Family, samples: Iterable[Sample]) -> None:
+    def add(self, family: MetricFamily, samples: Iterable[Sample]) -> None:
         """One counter, gauge or info family."""
         name = family.series
         lines = [
-            f"{name}{{{labels}}} {number(value)}" if labels else f"{name} {number(value)}"
+            f"{name}{{{labels}}} {format_number(value)}" if labels else f"{name} {format_number(value)}"
             for labels, value in samples
             if value is not None
         ]
@@ -87,10 +87,10 @@ class Page:
             self._lines += lines
 
     def add_histogram(
-        self, family: Family, edges: Sequence[float], samples: Iterable[tuple[str, Sequence[int], float]]
+        self, family: MetricFamily, edges: Sequence[float], samples: Iterable[tuple[str, Sequence[int], float]]
     ) -> None:
         """One histogram family: labels, counts (one per edge and one beyond the last), and the sum of all values."""
-        bounds = [f'le="{number(float(edge))}"' for edge in edges] + ['le="+Inf"']
+        bounds = [f'le="{format_number(float(edge))}"' for edge in edges] + ['le="+Inf"']
         lines: list[str] = []
         for labels, counts, total in samples:
             start, count = f"{labels}," if labels else "", 0
@@ -99,7 +99,7 @@ class Page:
                 lines.append(f"{family.name}_bucket{{{start}{bound}}} {count}")
             inside = f"{{{labels}}}" if labels else ""
             lines.append(f"{family.name}_count{inside} {count}")
-            lines.append(f"{family.name}_sum{inside} {number(total)}")
+            lines.append(f"{family.name}_sum{inside} {format_number(total)}")
         if lines:
             self._head(family)
             self._lines += lines
@@ -109,12 +109,12 @@ class Page:
         end = "# EOF\n" if self._form.is_openmetrics else ""
         return "".join(f"{line}\n" for line in self._lines) + end
 
-    def _head(self, family: Family) -> None:
+    def _head(self, family: MetricFamily) -> None:
         if self._form.is_openmetrics:
             self._lines.append(f"# TYPE {family.name} {family.kind}")
             if family.unit:
                 self._lines.append(f"# UNIT {family.name} {family.unit}")
-            self._lines.append(f"# HELP {family.name} {escape(family.help)}")
+            self._lines.append(f"# HELP {family.name} {escape_label(family.help)}")
         else:
             plain_help = family.help.replace("\\", "\\\\").replace("\n", "\\n")
             kind = "gauge" if family.kind == "info" else family.kind

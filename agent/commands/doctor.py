@@ -12,7 +12,7 @@ from ..base.clock import SystemClock
 from ..config import AgentConfig
 from ..inventory.slurm.slurm_conf import SlurmSettings
 from ..service.diagnostics import doctor, slurm_checks
-from ..service.diagnostics.probe import probe
+from ..service.diagnostics.probe import probe_node
 from ..service.diagnostics.profiling_permissions import read_privileges
 from ..store.file.filesystem_check import place_line
 from ..store.reading.recent import recent_allocations
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         return _measure(options, config)
     if options.work is not None or options.work_prints:
         raise UsageError("--work is for the measurement.", "Add --impact.")
-    seen = probe(config, os.environ, SystemClock(), LOOK_SECONDS, with_costs=True)
+    seen = probe_node(config, os.environ, SystemClock(), LOOK_SECONDS, with_costs=True)
     survey = seen.agent.survey
     recorded = recent_allocations(config.db)
     slurm = slurm_checks.slurm_lines(
@@ -53,21 +53,21 @@ def run(options: argparse.Namespace) -> int:
         cgroups=config.sysfs / "fs/cgroup",
     )
     lines = (
-        *doctor.examine(survey, seen.sampled, read_privileges(config.procfs)),
-        *doctor.not_asked(config, survey),
-        *doctor.not_said(slurm, seen.sampled),
+        *doctor.source_lines(survey, seen.sampled, read_privileges(config.procfs)),
+        *doctor.not_configured(config, survey),
+        *doctor.without_known(slurm, seen.sampled),
         place_line(config.db, config.procfs),
     )
     if options.format == "json":
-        write_json(doctor.as_rows(lines, seen.costs))
+        write_json(doctor.doctor_rows(lines, seen.costs))
     else:
-        write_stdout(f"{doctor.as_table(lines, seen.costs)}\n")
+        write_stdout(f"{doctor.doctor_table(lines, seen.costs)}\n")
     return EXIT_DONE
 
 
 def _measure(options: argparse.Namespace, config: AgentConfig) -> int:
     from ..impact.measure import ImpactRequest, measure_impact  # noqa: PLC0415 - it needs psutil
-    from ..impact.report import as_json, as_table  # noqa: PLC0415
+    from ..impact.report import impact_json, impact_table  # noqa: PLC0415
 
     flags = {"--config": options.config, "--path.sysfs": options.path_sysfs, "--path.procfs": options.path_procfs}
     arguments = tuple(word for name, value in flags.items() if value is not None for word in (name, str(value)))
@@ -76,7 +76,7 @@ def _measure(options: argparse.Namespace, config: AgentConfig) -> int:
         asked, config, arguments, os.environ, say=lambda text: say(f"skuwise: {text}"), rng=random.Random()
     )
     if options.format == "json":
-        write_json(as_json(impact))
+        write_json(impact_json(impact))
     else:
-        write_stdout(f"{as_table(impact, notes)}\n")
+        write_stdout(f"{impact_table(impact, notes)}\n")
     return EXIT_DONE

@@ -27,7 +27,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     installation = Installation.current()
-    files = install.plan(installation, options.root, options.options or ())
+    files = install.plan_files(installation, options.root, options.options or ())
     if not options.dry_run:
         install.refuse_what_others_can_write(installation)
         install.refuse_scripts_that_others_can_write(options.root)

@@ -9,7 +9,7 @@ from ...rules.base.errors import EXIT_DONE
 from ...rules.base.output import write_json, write_stdout
 from ..base.clock import SystemClock
 from ..service.diagnostics import once
-from ..service.diagnostics.probe import probe
+from ..service.diagnostics.probe import probe_node
 from .options import LOOK_SECONDS, add_trees, settings_of
 
 
@@ -19,10 +19,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    seen = probe(settings_of(options), os.environ, SystemClock(), LOOK_SECONDS)
+    seen = probe_node(settings_of(options), os.environ, SystemClock(), LOOK_SECONDS)
     agent = seen.agent
     if options.format == "json":
-        write_json(once.as_json(agent.node, agent.survey, seen.sampled, seen.uses))
+        write_json(once.reading_json(agent.node, agent.survey, seen.sampled, seen.uses))
     else:
-        write_stdout(f"{once.as_table(agent.node, agent.survey, seen.sampled)}\n")
+        write_stdout(f"{once.reading_table(agent.node, agent.survey, seen.sampled)}\n")
     return EXIT_DONE

@@ -34,7 +34,7 @@ _FILES = (
 )  # fmt: skip
 
 
-class Option(NamedTuple):
+class InstallOption(NamedTuple):
     """Files that are written only where they are asked for, and what is said of them then."""
 
     files: tuple[str, ...]
@@ -42,21 +42,21 @@ class Option(NamedTuple):
     next_step: str
 
 
-OPTIONS: Mapping[str, Option] = {
+OPTIONS: Mapping[str, InstallOption] = {
     # Its capabilities are root in all but name.
-    "environ": Option(
+    "environ": InstallOption(
         ("skuwise-environ.service",),
         "the helper that reads Slurm's environments (opt-in)",
         "Names of Slurm's jobs, from environments: systemctl enable --now skuwise-environ.service",
     ),
     # Advice is read on another host than the GPUs'.
-    "report": Option(
+    "report": InstallOption(
         ("skuwise-report.service", "skuwise-report.timer"),
         "the weekly report, on the host where advice is read",
         "The weekly report, once the settings say to whom: systemctl enable --now skuwise-report.timer",
     ),
     # It talks to slurmdbd or slurmrestd over the network.
-    "slurm": Option(
+    "slurm": InstallOption(
         ("skuwise-slurm.service", "skuwise-slurm.timer"),
         "the import of Slurm's job table, where sacct works",
         "Names and owners of Slurm's jobs, every ten minutes: systemctl enable --now skuwise-slurm.timer",
@@ -94,7 +94,7 @@ class Installation:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class PlannedFile:
     """One file that is to be there, with what in it, and with which mode."""
 
     path: Path
@@ -102,18 +102,18 @@ class Written:
     mode: int = 0o644
 
 
-def plan(installation: Installation, root: Path, options: Collection[str] = ()) -> tuple[Written, ...]:
+def plan_files(installation: Installation, root: Path, options: Collection[str] = ()) -> tuple[PlannedFile, ...]:
     """The files of this installation under `root`, with those of some `OPTIONS`."""
     folder = resources.files("skuwise").joinpath("systemd")
     python = _quoted(installation.python)
-    files: list[Written] = []
+    files: list[PlannedFile] = []
     for name in _names(options):
         text, path = folder.joinpath(name).read_text(encoding="utf-8"), root / _place(name)
         if text.startswith(_SHEBANG):
-            files.append(Written(path, f"{_SHEBANG}{MARK}\n{text.removeprefix(_SHEBANG)}", 0o755))
+            files.append(PlannedFile(path, f"{_SHEBANG}{MARK}\n{text.removeprefix(_SHEBANG)}", 0o755))
         else:
             text = text.replace(_COMMAND, f"{python}{installation.arguments}").replace(_PYTHON, python)
-            files.append(Written(path, f"{MARK}\n{text}"))
+            files.append(PlannedFile(path, f"{MARK}\n{text}"))
     return tuple(files)
 
 
@@ -212,7 +212,7 @@ def _why_unsafe(path: Path, owners: frozenset[int]) -> str | None:
     return None
 
 
-def install(files: tuple[Written, ...], root: Path, say: Callable[[str], None], *, dry_run: bool) -> None:
+def install(files: tuple[PlannedFile, ...], root: Path, say: Callable[[str], None], *, dry_run: bool) -> None:
     """Write the units and let systemd know. With `dry_run`, print what would be written."""
     if dry_run:
         for file in files:
@@ -242,7 +242,7 @@ def install(files: tuple[Written, ...], root: Path, say: Callable[[str], None], 
         say(line)
 
 
-def _next_steps(files: tuple[Written, ...]) -> list[str]:
+def _next_steps(files: tuple[PlannedFile, ...]) -> list[str]:
     """What is left to the person who installs."""
     steps = [
         "Start it with: systemctl enable --now skuwise-agent.service",

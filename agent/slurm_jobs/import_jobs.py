@@ -15,10 +15,10 @@ from ..base.durations import parse_duration
 from ..config import load_config
 from ..store.writing.slurm_rows import prepare, write_jobs
 from .ask import ask_sacct
-from .choice import OfNode
-from .reading import Keep, Reading, everything
-from .settings import SlurmSettings, load_slurm_settings, parse_zone
-from .table_file import read_table, write_table
+from .choice import JobsOfNode
+from .read_jobs import Keep, ReadJobs, keep_all
+from .settings import SlurmImportSettings, load_slurm_settings, parse_zone
+from .table_file import read_job_table, write_job_table
 
 _DEFAULT_SINCE_SECONDS = 7 * 86400.0
 # A job may reach slurmdbd late, and clocks differ.
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     since = None if options.since is None else now - parse_duration(options.since)
     zone = parse_zone(options.time_zone, "--time-zone") if options.time_zone else settings.time_zone
 
-    def read(keep: Keep, last: float | None) -> Reading:
+    def read(keep: Keep, last: float | None) -> ReadJobs:
         start = since
         if start is None:
             start = now - _DEFAULT_SINCE_SECONDS if last is None else min(last, now) - _OVERLAP_SECONDS
@@ -69,10 +69,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(  # noqa: PLR0917
-    file: str | None, settings: SlurmSettings, environ: Mapping[str, str], zone: tzinfo | None, since: float, keep: Keep
-) -> Reading:
+    file: str | None,
+    settings: SlurmImportSettings,
+    environ: Mapping[str, str],
+    zone: tzinfo | None,
+    since: float,
+    keep: Keep,
+) -> ReadJobs:
     if file is not None:
-        return read_table(None if file == "-" else Path(file), zone=zone, keep=keep)
+        return read_job_table(None if file == "-" else Path(file), zone=zone, keep=keep)
     if settings.slurmrestd:
         from .rest import ask_slurmrestd  # noqa: PLC0415 - http and TLS, where nothing else needs them
 
@@ -81,10 +86,10 @@ def _read(  # noqa: PLR0917
 
 
 def _into_database(
-    path: Path, is_own: bool, cluster: str | None, read: Callable[[Keep, float | None], Reading], now: float
+    path: Path, is_own: bool, cluster: str | None, read: Callable[[Keep, float | None], ReadJobs], now: float
 ) -> int:
     known = prepare(path, own=is_own)
-    chosen = OfNode(known.nodes, known.clusters, known.runs, cluster)
+    chosen = JobsOfNode(known.nodes, known.clusters, known.runs, cluster)
     found = read(chosen, known.imported_at)
     for line in (*found.warnings(), *chosen.warnings()):
         say(line)
@@ -98,20 +103,22 @@ def _into_database(
     return EXIT_DONE
 
 
-def _into_file(path: Path, settings: SlurmSettings, read: Callable[[Keep, float | None], Reading], now: float) -> int:
-    merged = read_table(path) if path.exists() else Reading()
+def _into_file(
+    path: Path, settings: SlurmImportSettings, read: Callable[[Keep, float | None], ReadJobs], now: float
+) -> int:
+    merged = read_job_table(path) if path.exists() else ReadJobs()
     before = dict(merged.jobs)
     newest = max((max(job.started, job.ended or 0.0) for job in before.values()), default=None)
-    found = read(everything, newest)
+    found = read(keep_all, newest)
     for line in found.warnings():
         say(line)
     for job in found.jobs.values():
-        merged.add(job, everything)
+        merged.add(job, keep_all)
     oldest = now - settings.keep_seconds
     kept = [job for job in merged.jobs.values() if (job.ended or now) >= oldest]
     if not kept:
         raise NothingToDo("Slurm has no job that began in this time.", "Ask for a longer one with --since.")
-    write_table(path, kept)
+    write_job_table(path, kept)
     say(f"{len(merged.jobs.keys() - before.keys())} new jobs, {len(kept)} in {path}")
     return EXIT_DONE
 

@@ -24,15 +24,15 @@ from .fields import (
     NOT_BEGUN,
     parse_count,
     parse_job_id,
+    parse_job_state,
     parse_moments,
     parse_name,
     parse_node_list,
     parse_span,
-    parse_state,
     parse_text,
     parse_tres,
 )
-from .reading import MAX_JOBS, Keep, Reading, everything
+from .read_jobs import MAX_JOBS, Keep, ReadJobs, keep_all
 
 MAX_LINES = 20_000_000
 MAX_BYTES = 4 * 1024**3
@@ -45,8 +45,8 @@ _NO_TABLE = "Use sacct --parsable2 --allusers --duplicates --format=JobID,JobIDR
 
 
 def read_sacct(
-    file: BinaryIO, *, zone: tzinfo | None = None, keep: Keep = everything, what: str = "the file"
-) -> Reading:
+    file: BinaryIO, *, zone: tzinfo | None = None, keep: Keep = keep_all, what: str = "the file"
+) -> ReadJobs:
     """The runs of a job table. `zone`: where sacct wrote its times (None: as this machine); `keep`: which are wanted.
 
     Raises NothingToDo for an empty file, UsageError for what is no output of sacct or more than a table can be.
@@ -56,7 +56,7 @@ def read_sacct(
     if header is None:
         raise NothingToDo(f"{what} is empty.", "Ask sacct for a longer time: --starttime.")
     table = _table(header.text, zone, what)
-    found = Reading()
+    found = ReadJobs()
     for fields in _Records(table, header.text, found).read(lines):
         table.take(fields, found, keep)
         if len(found.jobs) > MAX_JOBS:
@@ -116,7 +116,7 @@ class _Table:
     def id_at(self) -> int:
         return min(self.at[name] for name in ("jobid", "jobidraw") if name in self.at)
 
-    def take(self, fields: Sequence[str], found: Reading, keep: Keep) -> None:
+    def take(self, fields: Sequence[str], found: ReadJobs, keep: Keep) -> None:
         """One whole record into the reading."""
 
         def told(name: str) -> str | None:
@@ -130,7 +130,7 @@ class _Table:
             return
         if known.step or (raw is not None and raw.step):
             return
-        state = parse_state(told("state"))
+        state = parse_job_state(told("state"))
         start, end = parse_span(told("start"), told("end"), told("elapsedraw") or told("elapsed"), self.zone)
         if known.waiting or state in NOT_BEGUN or (start is None and _no_time(told("start"))):
             found.not_begun += 1
@@ -187,7 +187,7 @@ def _table(header: str, zone: tzinfo | None, what: str) -> _Table:
 class _Records:
     """Whole records of a table's lines."""
 
-    def __init__(self, table: _Table, header: str, found: Reading) -> None:
+    def __init__(self, table: _Table, header: str, found: ReadJobs) -> None:
         self._table = table
         self._header = header
         self._found = found

@@ -18,7 +18,7 @@ _VERSION = re.compile(r"v0\.0\.\d{1,3}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmSettings:
+class SlurmImportSettings:
     """`jobs`: the job table that advice joins to jobs, where --jobs names none. `sacct`: the program. `slurmrestd`: its
     address (http on loopback, https, or ``unix:/PATH``), which is asked instead of sacct; `slurmrestd_token_file` holds
     the JWT, `slurmrestd_user` is sent with it; `slurmrestd_version`: of its data, None: found out.
@@ -43,9 +43,11 @@ class SlurmSettings:
 
 def load_slurm_settings(
     environ: Mapping[str, str], *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
-) -> SlurmSettings:
+) -> SlurmImportSettings:
     """Every layer over the one before. Raises `UsageError` for an unknown key or a value that cannot be."""
-    return SlurmSettings(**read_section(SECTION, _READERS, environ, system_file=system_file, config_home=config_home))
+    return SlurmImportSettings(
+        **read_section(SECTION, _READERS, environ, system_file=system_file, config_home=config_home)
+    )
 
 
 def parse_zone(value: object, what: str) -> ZoneInfo:

@@ -86,7 +86,8 @@ def test_the_image_runs_the_agent_without_a_shell_as_a_numbered_user() -> None:
     program, *arguments = start.command
     assert (arguments, program) == (["agent"], "/opt/skuwise/bin/skuwise")
     assert parse(default.command).run.__module__ == "skuwise.agent.commands.run"
-    assert health.command[:2] == [program, "agent"] and parse(health.command[2:]).run.__name__ == "_status"
+    assert health.command[:2] == [program, "agent"]
+    assert parse(health.command[2:]).run.__module__ == "skuwise.agent.commands.status"
     assert every(final, "USER")[-1].text == "65532:65532"
     assert variables(final)["NVIDIA_VISIBLE_DEVICES"] == "all"
     assert variables(final)["NVIDIA_DRIVER_CAPABILITIES"] == "utility"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .decisions import add_decision, decide
+from .decisions import add_decision, record_decision
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -12,4 +12,4 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    return decide(options, "accepted")
+    return record_decision(options, "accepted")

@@ -37,7 +37,7 @@ def add_id(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LedgerEntries:
     """A ledger with what stands in it. `fleet`: whose it is, in words; None: nothing tells."""
 
     ledger: Ledger
@@ -45,7 +45,7 @@ class Held:
     entries: tuple[Entry, ...]
 
 
-def ledgers(asked: Path | None) -> list[Held]:
+def open_ledgers(asked: Path | None) -> list[LedgerEntries]:
     """The ledger that was asked for, or those of all fleets. What cannot be read among several is said and left out.
 
     Raises UsageError where there is no place for one, NothingToDo where there is none yet, StoreError.
@@ -53,12 +53,12 @@ def ledgers(asked: Path | None) -> list[Held]:
     home = default_path(os.environ) if asked is None else None
     if asked is None and home is None:
         raise UsageError("There is no home folder for a ledger.", "Name one with --ledger.")
-    found: list[Held] = []
+    found: list[LedgerEntries] = []
     first: SkuwiseError | None = None
     for path in [asked] if asked is not None else every_ledger(home) if home is not None else []:
         ledger = Ledger(path)
         try:
-            found.append(Held(ledger, names_of(ledger.fleets()) or None, ledger.entries()))
+            found.append(LedgerEntries(ledger, names_of(ledger.fleets()) or None, ledger.entries()))
         except NothingToDo as error:
             first = first or error
         except StoreError as error:
@@ -74,14 +74,14 @@ def ledgers(asked: Path | None) -> list[Held]:
     )
 
 
-def held(every: Sequence[Held], asked: str) -> tuple[Ledger, Entry]:
-    """The entry of an id, or of the beginning of one, and the ledger that holds it. Raises as `find` does."""
-    entry = find([e for one in every for e in one.entries], asked)
+def find_entry(every: Sequence[LedgerEntries], asked: str) -> tuple[Ledger, Entry]:
+    """The entry of an id, or of the beginning of one, and the ledger that holds it. Raises as `entry_of_id` does."""
+    entry = entry_of_id([e for one in every for e in one.entries], asked)
     own = [one for one in every if entry in one.entries]
     return own[0].ledger, entry
 
 
-def find(entries: Sequence[Entry], asked: str) -> Entry:
+def entry_of_id(entries: Sequence[Entry], asked: str) -> Entry:
     """The entry of an id, or of the beginning of one. Raises UsageError where that is not one, NothingToDo for none."""
     if not entries:
         raise NothingToDo("The ledger holds no recommendation yet.", "'skuwise advise' notes what it proposes.")

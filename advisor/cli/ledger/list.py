@@ -11,7 +11,7 @@ from ....rules.base.sanitize import clean
 from ...ledger.entries import Entry
 from ...ledger.formatting import STATES, as_dict, as_text
 from ..output import terminal_width
-from .entries import add_place, ledgers
+from .entries import add_place, open_ledgers
 
 SCHEMA = "skuwise.ledger/1"
 
@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the ledger."""
     now, width = time.time(), terminal_width()
-    every, texts, values = ledgers(options.ledger), [], []
+    every, texts, values = open_ledgers(options.ledger), [], []
     for one in every:
         shown = [e for e in one.entries if _shown(e, options.state, options.all, now)]
         values += [as_dict(e, now) | {"fleet": one.fleet} for e in shown]

@@ -9,7 +9,7 @@ from ....rules.base.errors import EXIT_DONE
 from ....rules.base.output import write_stdout
 from ...ledger.formatting import entry_text
 from ..output import terminal_width
-from .entries import add_id, held, ledgers
+from .entries import add_id, find_entry, open_ledgers
 
 _WIDTH_MAX = 120
 
@@ -19,6 +19,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    _, entry = held(ledgers(options.ledger), options.id)
+    _, entry = find_entry(open_ledgers(options.ledger), options.id)
     write_stdout(entry_text(entry, time.time(), terminal_width(_WIDTH_MAX)))
     return EXIT_DONE

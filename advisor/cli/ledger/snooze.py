@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ...core.timestamps import parse_moment
-from .decisions import add_decision, decide
+from .decisions import add_decision, record_decision
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -14,4 +14,4 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    return decide(options, "snoozed", parse_moment(options.until))
+    return record_decision(options, "snoozed", parse_moment(options.until))

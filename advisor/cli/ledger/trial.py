@@ -11,8 +11,8 @@ from ....rules.base.output import say
 from ....rules.base.sanitize import clean
 from ...ledger.entries import Entry
 from ...ledger.records import TRIABLE, Figures, Trial
-from .decisions import add_decision, event_of, storable
-from .entries import held, ledgers
+from .decisions import add_decision, decision_event, typed_text
+from .entries import find_entry, open_ledgers
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,10 +23,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Note that a trial begins. What it came to is noted by later advice."""
     now = time.time()
-    ledger, entry = held(ledgers(options.ledger), options.id)
+    ledger, entry = find_entry(open_ledgers(options.ledger), options.id)
     check_trial(entry, now)
-    begun = event_of("trial", now, options.by, None, options.why)
-    trial = Trial(storable(options.replica))
+    begun = decision_event("trial", now, options.by, None, options.why)
+    trial = Trial(typed_text(options.replica))
     ledger.add(entry.proposal.id, replace(begun, figures=Figures(trial=trial)))
     who = f"Replica {trial.replica}" if trial.replica else "One replica"
     say(

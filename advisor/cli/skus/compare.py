@@ -13,7 +13,7 @@ from ....rules.models.move_model import load_move_model
 from ...core.formatting import time_words
 from ...moves.predict.sku_comparison import Comparison, compare
 from ...moves.predict.typical_work import Question, batch_on, gpus_of_a_copy, profile_of
-from .options import add_catalog, add_model, asked_gpu, check_model, whole
+from .options import add_catalog, add_model, asked_gpu, check_model, parse_whole
 
 PHASES = ("training", "prefill", "decode", "mixed")
 
@@ -23,10 +23,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="B", help="the GPU it might run on")
     parser.add_argument("--phase", choices=PHASES, default="mixed", help="what the work is (default: mixed)")
     add_model(parser)
-    parser.add_argument("--gpus", type=whole, metavar="N", help="GPUs that work on one copy (default: what holds it)")
-    parser.add_argument("--batch", type=whole, metavar="B", help="sequences at a time (default: what memory holds)")
-    parser.add_argument("--input-tokens", type=whole, metavar="N", help="tokens a request brings")
-    parser.add_argument("--output-tokens", type=whole, metavar="N", help="tokens it asks for")
+    parser.add_argument(
+        "--gpus", type=parse_whole, metavar="N", help="GPUs that work on one copy (default: what holds it)"
+    )
+    parser.add_argument(
+        "--batch", type=parse_whole, metavar="B", help="sequences at a time (default: what memory holds)"
+    )
+    parser.add_argument("--input-tokens", type=parse_whole, metavar="N", help="tokens a request brings")
+    parser.add_argument("--output-tokens", type=parse_whole, metavar="N", help="tokens it asks for")
     add_catalog(parser)
 
 
@@ -60,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def typical(source: GpuSku, target: GpuSku, catalog: Catalog) -> tuple[tuple[str, Comparison], ...]:
+def compare_typical(source: GpuSku, target: GpuSku, catalog: Catalog) -> tuple[tuple[str, Comparison], ...]:
     """Typical work of each phase in 16 bits, as ``skus compare A B --phase P`` has it."""
     model = load_move_model()
     gpus = gpus_of_a_copy(None, "bf16", source, target)

@@ -12,7 +12,7 @@ from ....rules.catalog.loader import Catalog, load_catalog
 from ....rules.catalog.types import NodeSku
 from ...core import formatting as words
 from .documents import SCHEMA, gpu_json, node_json
-from .options import add_catalog, add_provider, nodes_of
+from .options import add_catalog, add_provider, nodes_of_provider
 from .text import UNKNOWN
 
 _SHOWN = ("fp16", "fp8")
@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     catalog = load_catalog(options.rules)
-    nodes = nodes_of(catalog, options.provider)
+    nodes = nodes_of_provider(catalog, options.provider)
     if options.format == "json":
         document: dict[str, object] = {"schema": SCHEMA}
         if options.provider is None:

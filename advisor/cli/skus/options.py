@@ -30,10 +30,10 @@ def add_provider(parser: argparse.ArgumentParser) -> None:
 def add_model(parser: argparse.ArgumentParser, *, params_required: bool = False) -> None:
     """What is known of a model, for the commands that reckon without telemetry."""
     parser.add_argument(
-        "--params", type=amount, metavar="N", required=params_required, help="parameters of the model: 70B, 350M"
+        "--params", type=parse_amount, metavar="N", required=params_required, help="parameters of the model: 70B, 350M"
     )
     parser.add_argument(
-        "--active-params", type=amount, metavar="N", help="those a token passes through (mixture of experts): 13B"
+        "--active-params", type=parse_amount, metavar="N", help="those a token passes through (mixture of experts): 13B"
     )
     parser.add_argument(
         "--precision", choices=PRECISIONS, default="bf16", help="of weights and arithmetic (default: bf16)"
@@ -46,7 +46,7 @@ def check_model(options: argparse.Namespace) -> None:
         raise UsageError("--active-params is larger than --params.", "A token passes through a part of the model.")
 
 
-def amount(text: str) -> float:
+def parse_amount(text: str) -> float:
     """A number above zero with a unit: 70B, 1.5M, 8e9."""
     match = _AMOUNT.fullmatch(text.strip())
     value = float(match[1]) * _UNITS[match[2].lower()] if match else math.nan
@@ -55,7 +55,7 @@ def amount(text: str) -> float:
     return value
 
 
-def whole(text: str) -> int:
+def parse_whole(text: str) -> int:
     """A whole number above zero."""
     if not text.isdecimal() or not 0 < int(text) <= 10**9:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number above zero")
@@ -71,7 +71,7 @@ def asked_gpu(catalog: Catalog, name: str) -> GpuSku:
     return found
 
 
-def nodes_of(catalog: Catalog, provider: str | None) -> list[NodeSku]:
+def nodes_of_provider(catalog: Catalog, provider: str | None) -> list[NodeSku]:
     """The nodes of a provider; None: of all. Raises UsageError for one that the catalog does not know."""
     known = sorted({node.provider for node in catalog.nodes.values()})
     if provider is not None and provider not in known:

@@ -17,7 +17,16 @@ from ....rules.models.move_model import load_move_model
 from ...core.formatting import usd
 from ...moves.base.sustained_rates import PRECISIONS
 from ...moves.predict.capacity_plan import Plan, Wanted, fastest_first_token, plan_serving, plan_training
-from .options import add_catalog, add_model, add_provider, amount, asked_gpu, check_model, nodes_of, whole
+from .options import (
+    add_catalog,
+    add_model,
+    add_provider,
+    asked_gpu,
+    check_model,
+    nodes_of_provider,
+    parse_amount,
+    parse_whole,
+)
 
 SCHEMA = "skuwise.plan/1"
 CONTEXT = 8192
@@ -29,16 +38,20 @@ _LOAD = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?(rps|tps)", re.IGNORECASE | re.ASC
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_model(parser, params_required=True)
-    parser.add_argument("--context", type=whole, default=CONTEXT, metavar="N", help="tokens in and out of one request")
-    parser.add_argument("--output-tokens", type=whole, metavar="N", help="of them generated (default: 512 at most)")
-    parser.add_argument("--batch", type=whole, metavar="B", help="sequences a replica must hold at a time")
+    parser.add_argument(
+        "--context", type=parse_whole, default=CONTEXT, metavar="N", help="tokens in and out of one request"
+    )
+    parser.add_argument(
+        "--output-tokens", type=parse_whole, metavar="N", help="of them generated (default: 512 at most)"
+    )
+    parser.add_argument("--batch", type=parse_whole, metavar="B", help="sequences a replica must hold at a time")
     parser.add_argument("--load", metavar="RATE", help="to be served: 20rps (requests) or 5000tps (output tokens)")
     parser.add_argument("--latency", metavar="SPAN", help="longest time to the first token: 500ms, 2s")
     parser.add_argument("--token-latency", metavar="SPAN", help="longest time for each further token: 50ms")
     parser.add_argument(
         "--train-precision", choices=PRECISIONS, default="bf16", help="arithmetic in training (default: bf16)"
     )
-    parser.add_argument("--train-tokens", type=amount, metavar="N", help="tokens to train on: 1.4T")
+    parser.add_argument("--train-tokens", type=parse_amount, metavar="N", help="tokens to train on: 1.4T")
     parser.add_argument("--train-time", metavar="SPAN", help="how long that may take: 30d (with --train-tokens)")
     add_provider(parser)
     parser.add_argument("--gpu", metavar="GPU", help="only nodes with this GPU")
@@ -49,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     catalog = load_catalog(options.rules)
     gpu = asked_gpu(catalog, options.gpu).name if options.gpu else None
     wanted = _wanted(options)
-    nodes = [node for node in nodes_of(catalog, options.provider) if gpu in (None, node.gpu)]
+    nodes = [node for node in nodes_of_provider(catalog, options.provider) if gpu in (None, node.gpu)]
     profiles = load_move_model().profiles
     training = plan_training(wanted, catalog, profiles, nodes)
     serving = plan_serving(wanted, catalog, profiles, nodes)

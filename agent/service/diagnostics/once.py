@@ -23,7 +23,7 @@ _SHOWN = (
 _UNITS = {metric.name: metric.unit for metric in GPU_METRICS}
 
 
-def as_json(node: Node, survey: Survey, sampled: Sampled, uses: Sequence[WorkloadUse]) -> dict[str, object]:
+def reading_json(node: Node, survey: Survey, sampled: Sampled, uses: Sequence[WorkloadUse]) -> dict[str, object]:
     """Everything of one tick. Every metric of every device is named; null means absent, see `absences`."""
     tick = sampled.tick
     return {
@@ -62,7 +62,7 @@ def _all(metrics: Sequence[Metric], values: Mapping[str, float]) -> dict[str, ob
     return {metric.name: values.get(metric.name) for metric in metrics}
 
 
-def as_table(node: Node, survey: Survey, sampled: Sampled) -> str:
+def reading_table(node: Node, survey: Survey, sampled: Sampled) -> str:
     """For a person; a dash is a value that is absent (`skuwise agent doctor` says why)."""
     tick = sampled.tick
     parts = [f"{node.node}  {node.node_sku or 'node SKU unknown'}"]
@@ -77,13 +77,13 @@ def as_table(node: Node, survey: Survey, sampled: Sampled) -> str:
                 port.key,
                 port.role,
                 tick.port_states.get(port.key) or "-",
-                quantity(port.line_rate_bytes_per_second, "bytes per second"),
-                *(quantity(tick.fabric.get(port.key, {}).get(m.name), m.unit) for m in FABRIC_METRICS[:2]),
+                format_quantity(port.line_rate_bytes_per_second, "bytes per second"),
+                *(format_quantity(tick.fabric.get(port.key, {}).get(m.name), m.unit) for m in FABRIC_METRICS[:2]),
             )
             for port in survey.ports
         ]
         parts += ["", columns(("PORT", "ROLE", "STATE", "LINE RATE", "TX", "RX"), ports)]
-    host = [(m.name, quantity(tick.host.get(m.name), m.unit)) for m in HOST_METRICS]
+    host = [(m.name, format_quantity(tick.host.get(m.name), m.unit)) for m in HOST_METRICS]
     parts += ["", columns(("HOST", ""), host)]
     if sampled.absences:
         count = len(sampled.absences)
@@ -93,10 +93,14 @@ def as_table(node: Node, survey: Survey, sampled: Sampled) -> str:
 
 
 def _gpu_row(gpu: Gpu, values: Mapping[str, float]) -> tuple[str, ...]:
-    return (str(gpu.index), gpu.sku or gpu.name, *(quantity(values.get(name), _UNITS[name]) for _, name in _SHOWN))
+    return (
+        str(gpu.index),
+        gpu.sku or gpu.name,
+        *(format_quantity(values.get(name), _UNITS[name]) for _, name in _SHOWN),
+    )
 
 
-def quantity(value: float | None, unit: str) -> str:
+def format_quantity(value: float | None, unit: str) -> str:
     """`value` in `unit` as people read it: ratios as per cent, bytes in powers of 1000 with their prefix, - if None."""
     if value is None:
         return "-"

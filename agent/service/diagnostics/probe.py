@@ -20,7 +20,7 @@ _BESIDE = frozenset({"dcgm", "serving"})
 
 
 @dataclass(frozen=True)
-class Probe:
+class NodeProbe:
     """The agent, closed again; its second reading; whose work was seen; and, where asked for, each source's cost."""
 
     agent: Agent
@@ -29,9 +29,9 @@ class Probe:
     costs: Mapping[str, float]
 
 
-def probe(
+def probe_node(
     config: AgentConfig, environ: Mapping[str, str], clock: Clock, seconds: float, *, with_costs: bool = False
-) -> Probe:
+) -> NodeProbe:
     """Read every source twice, `seconds` apart: the second reading's rates cover that time.
 
     With `with_costs` each source is then read some times more, and its CPU time taken.
@@ -43,14 +43,14 @@ def probe(
         clock.wait_until(first.monotonic_seconds + seconds)
         sampled = agent.sampler.sample(clock.now())
         uses = tuple(use for use in agent.attribution.attribute(sampled.processes or ())[1] if use.until is None)
-        costs = read_costs(agent.sampler.sources, clock) if with_costs else {}
+        costs = measure_sources(agent.sampler.sources, clock) if with_costs else {}
     finally:
         agent.sampler.close()
         agent.attribution.close()
-    return Probe(agent, replace(sampled, absences=sampled.absences | agent.attribution.absences), uses, costs)
+    return NodeProbe(agent, replace(sampled, absences=sampled.absences | agent.attribution.absences), uses, costs)
 
 
-def read_costs(sources: Iterable[Source], clock: Clock) -> dict[str, float]:
+def measure_sources(sources: Iterable[Source], clock: Clock) -> dict[str, float]:
     """CPU seconds of a reading, by source: the median of some, so that what the first ones set up does not count.
 
     The whole process's time counts, for the driver is read on a thread of its own. A source that fails has no cost.
@@ -72,12 +72,12 @@ def read_costs(sources: Iterable[Source], clock: Clock) -> dict[str, float]:
     return {name: statistics.median(seconds) for name, seconds in spent.items()}
 
 
-def cost_of(source: str, costs: Mapping[str, float]) -> float | None:
+def source_cost(source: str, costs: Mapping[str, float]) -> float | None:
     """The cost of what a line of doctor names as its source; None: it is not read on a tick."""
     return costs.get(_TOGETHER.get(source, source))
 
 
-def sentence(costs: Mapping[str, float]) -> str:
+def overhead_sentence(costs: Mapping[str, float]) -> str:
     """For a person: what a tick costs, source by source."""
     named = [f"{'nvml, gpm and nvlink' if name == 'nvml' else name} {s * 1e3:.2f} ms" for name, s in costs.items()]
     return (

@@ -56,7 +56,7 @@ class _Connection:
         self.asked = ""  # what is counted once the answer is out
 
 
-class Exporter:
+class MetricsServer:
     """`page` makes the body, given the format and how connections ended so far; `version` says when there is a new one.
     `is_healthy` answers /healthz."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ...base.openmetrics import Family, Kind
+from ...base.openmetrics import Kind, MetricFamily
 from ...model import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
 from .device_totals import GpuTotals, Moments, PortTotals
 
@@ -47,9 +47,9 @@ class Integral:
     """How one metric is exported: its integral, the seconds behind it, and its gauge where it has one."""
 
     metric: str
-    total: Family
-    observed: Family
-    gauge: Family | None
+    total: MetricFamily
+    observed: MetricFamily
+    gauge: MetricFamily | None
 
 
 def integral_of(scope: str, metric: Metric) -> Integral | None:
@@ -61,18 +61,18 @@ def integral_of(scope: str, metric: Metric) -> Integral | None:
     name = f"{scope}_{stem.removeprefix(f'{scope}_')}"
     return Integral(
         metric.name,
-        Family(f"skuwise_{name}_{ending}", "counter", unit, f"Summed over time: {metric.meaning}."),
+        MetricFamily(f"skuwise_{name}_{ending}", "counter", unit, f"Summed over time: {metric.meaning}."),
         seconds_family(f"{name}_observed", f"Time in which {metric.name} had a value."),
         make_family(name, "gauge", f"Now: {metric.meaning}.", gauge_unit) if gauge_unit else None,
     )
 
 
-def seconds_family(name: str, text: str) -> Family:
+def seconds_family(name: str, text: str) -> MetricFamily:
     return make_family(name, "counter", text, "seconds")
 
 
-def make_family(name: str, kind: Kind, text: str, unit: str = "") -> Family:
-    return Family(f"skuwise_{name}_{unit}" if unit else f"skuwise_{name}", kind, unit, text)
+def make_family(name: str, kind: Kind, text: str, unit: str = "") -> MetricFamily:
+    return MetricFamily(f"skuwise_{name}_{unit}" if unit else f"skuwise_{name}", kind, unit, text)
 
 
 GPU_INTEGRALS = tuple(one for metric in GPU_METRICS if (one := integral_of("gpu", metric)))
@@ -80,7 +80,7 @@ FABRIC_INTEGRALS = tuple(one for metric in FABRIC_METRICS if (one := integral_of
 HOST_INTEGRALS = tuple(one for metric in HOST_METRICS if (one := integral_of("host", metric)))
 
 _NEVER = (None, None)
-GPU_COUNTERS: tuple[tuple[Family, Callable[[GpuTotals], float | None]], ...] = (
+GPU_COUNTERS: tuple[tuple[MetricFamily, Callable[[GpuTotals], float | None]], ...] = (
     (seconds_family("gpu_observed", "Time in which the GPU was seen."), lambda t: t.observed_seconds),
     (
         make_family("gpu_energy", "counter", "Energy by the GPU's own counter.", "joules"),
@@ -123,7 +123,7 @@ PAIRS: tuple[tuple[str, str, Callable[[GpuTotals], Moments]], ...] = (
 UNITS = ("squared_seconds", "seconds", "bytes")
 
 
-PORT_COUNTERS: tuple[tuple[Family, Callable[[PortTotals], float | None]], ...] = (
+PORT_COUNTERS: tuple[tuple[MetricFamily, Callable[[PortTotals], float | None]], ...] = (
     (
         seconds_family("fabric_state_observed", "Time in which the port's state was known."),
         lambda t: t.state_seconds or None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from ...base.openmetrics import Family, Format, Page, Sample, label_text
+from ...base.openmetrics import Format, MetricFamily, MetricsText, Sample, label_text
 from ...base.safe_text import clean_text
 from ...model import Gpu, Node
 from ...statistics.rollup_stats import PERIOD_LAGS, PERIOD_SAMPLES
@@ -36,7 +36,7 @@ from .metric_families import (
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ProcessCost:
     """What the agent's process has cost since it began."""
 
     cpu_seconds: float
@@ -45,9 +45,9 @@ class Cost:
     started_ts: float
 
 
-def render(snapshot: Snapshot, cost: Cost, served: Mapping[str, int], form: Format) -> str:
+def render_metrics(snapshot: Snapshot, cost: ProcessCost, served: Mapping[str, int], form: Format) -> str:
     """The whole page as text. `served`: how connections to the page have ended, by outcome."""
-    page = Page(form)
+    page = MetricsText(form)
     node = snapshot.node
     _render_gpus(page, snapshot, node.node)
     _render_fabric(page, snapshot, node.node)
@@ -74,7 +74,7 @@ def _labels(**labels: object) -> str:
     return label_text({k: clean_text(v) if isinstance(v, str) else v for k, v in labels.items()})
 
 
-def _render_gpus(page: Page, snapshot: Snapshot, node: str) -> None:
+def _render_gpus(page: MetricsText, snapshot: Snapshot, node: str) -> None:
     known = {gpu.uuid: gpu for gpu in snapshot.survey.gpus}
     page.add(
         make_family("gpu", "info", "A GPU or MIG instance that is here."),
@@ -119,19 +119,19 @@ def _render_gpus(page: Page, snapshot: Snapshot, node: str) -> None:
             unit = next((unit for unit in UNITS if ending.endswith(unit)), "")
             name = f"skuwise_gpu_tensor_{pair}_{ending}"
             page.add(
-                Family(name, "counter", unit, f"Of tensor_active and {other}: {text}."),
+                MetricFamily(name, "counter", unit, f"Of tensor_active and {other}: {text}."),
                 [(labels, getattr(moments_of(t), attribute)) for labels, t in gpus if moments_of(t).seconds],
             )
     _render_rhythm(page, [(labels, t) for labels, t in gpus if t.last_tick == snapshot.ticks])
 
 
-def _render_distribution(page: Page, name: str, meaning: str, held: Iterable[tuple[str, Distribution]]) -> None:
+def _render_distribution(page: MetricsText, name: str, meaning: str, held: Iterable[tuple[str, Distribution]]) -> None:
     family = make_family(f"{name}_distribution", "histogram", f"Ticks by {meaning}.", "ratio")
     page.add_histogram(family, EDGES, [(labels, one.counts, one.total) for labels, one in held])
 
 
 def _render_integrals(
-    page: Page, integrals: Iterable[Integral], devices: Sequence[tuple[str, Integrals]], ticks: int
+    page: MetricsText, integrals: Iterable[Integral], devices: Sequence[tuple[str, Integrals]], ticks: int
 ) -> None:
     known = [(labels, device.cells()) for labels, device in devices]
     for one in integrals:
@@ -142,7 +142,7 @@ def _render_integrals(
             page.add(one.gauge, [(labels, d.last.get(one.metric)) for labels, d in devices if d.last_tick == ticks])
 
 
-def _render_rhythm(page: Page, gpus: Sequence[tuple[str, GpuTotals]]) -> None:
+def _render_rhythm(page: MetricsText, gpus: Sequence[tuple[str, GpuTotals]]) -> None:
     least, most = PERIOD_LAGS["minute"]
     periods: list[Sample] = []
     strengths: list[Sample] = []
@@ -160,7 +160,7 @@ def _render_rhythm(page: Page, gpus: Sequence[tuple[str, GpuTotals]]) -> None:
     page.add(make_family("gpu_period_strength", "gauge", "Height of its autocorrelation, 0..1.", "ratio"), strengths)
 
 
-def _render_fabric(page: Page, snapshot: Snapshot, node: str) -> None:
+def _render_fabric(page: MetricsText, snapshot: Snapshot, node: str) -> None:
     known = {port.key: port for port in snapshot.survey.ports}
     base: dict[str, str] = {}
     for key in (*known, *(key for key in snapshot.ports if key not in known)):
@@ -182,7 +182,7 @@ def _render_fabric(page: Page, snapshot: Snapshot, node: str) -> None:
     _render_distribution(page, "fabric_util", "traffic over the line rate", held)
 
 
-def _render_host(page: Page, snapshot: Snapshot, node: Node) -> None:
+def _render_host(page: MetricsText, snapshot: Snapshot, node: Node) -> None:
     labels = _labels(
         node=node.node, cluster=node.cluster, node_sku=node.node_sku, node_sku_source=node.node_sku_source,
         provider=node.provider, region=node.region, instance_type=node.instance_type, agent_version=node.agent_version,
@@ -195,7 +195,7 @@ def _render_host(page: Page, snapshot: Snapshot, node: Node) -> None:
     _render_integrals(page, HOST_INTEGRALS, [(here, snapshot.host)], snapshot.ticks)
 
 
-def _render_work(page: Page, snapshot: Snapshot, node: str) -> None:
+def _render_work(page: MetricsText, snapshot: Snapshot, node: str) -> None:
     page.add(
         seconds_family("workload_gpu", "Time in which the workload was on the GPU."),
         [
@@ -205,7 +205,7 @@ def _render_work(page: Page, snapshot: Snapshot, node: str) -> None:
     )
 
 
-def _render_events(page: Page, snapshot: Snapshot, node: str) -> None:
+def _render_events(page: MetricsText, snapshot: Snapshot, node: str) -> None:
     """XIDs by number, and events by kind; XID and double-bit ECC from 0 on, so that the first one is an increase."""
     known = {gpu.uuid: gpu for gpu in snapshot.survey.gpus if gpu.kind == "gpu"}
     by_kind = {(uuid, kind): 0 for uuid in known for kind in ("xid", "ecc-double-bit")}
@@ -221,7 +221,7 @@ def _render_events(page: Page, snapshot: Snapshot, node: str) -> None:
     page.add(make_family("gpu_xid_events", "counter", "XID errors that the driver told of, by number."), xids)
 
 
-def _render_absences(page: Page, snapshot: Snapshot, node: str) -> None:
+def _render_absences(page: MetricsText, snapshot: Snapshot, node: str) -> None:
     def labels(key: AbsenceKey) -> str:
         return _labels(node=node, **dict(zip(("scope", "subject", "metric", "reason"), key, strict=True)))
 
@@ -235,17 +235,24 @@ def _render_absences(page: Page, snapshot: Snapshot, node: str) -> None:
     )
 
 
-def _render_cost(page: Page, snapshot: Snapshot, node: str, cost: Cost, served: Mapping[str, int]) -> None:
+def _render_cost(
+    page: MetricsText, snapshot: Snapshot, node: str, cost: ProcessCost, served: Mapping[str, int]
+) -> None:
     here = _labels(node=node)
     stats = snapshot.stats
-    own: tuple[tuple[Family, float | None], ...] = (
-        (Family("process_cpu_seconds", "counter", "seconds", "CPU time of the agent's process."), cost.cpu_seconds),
+    own: tuple[tuple[MetricFamily, float | None], ...] = (
         (
-            Family("process_resident_memory_bytes", "gauge", "bytes", "Memory that the agent's process holds."),
+            MetricFamily("process_cpu_seconds", "counter", "seconds", "CPU time of the agent's process."),
+            cost.cpu_seconds,
+        ),
+        (
+            MetricFamily("process_resident_memory_bytes", "gauge", "bytes", "Memory that the agent's process holds."),
             cost.resident_bytes,
         ),
         (
-            Family("process_start_time_seconds", "gauge", "seconds", "When the agent's process began, Unix time."),
+            MetricFamily(
+                "process_start_time_seconds", "gauge", "seconds", "When the agent's process began, Unix time."
+            ),
             cost.started_ts,
         ),
         (
