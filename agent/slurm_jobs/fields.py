@@ -186,10 +186,10 @@ def parse_tres(*texts: str | None) -> Resources:
 @lru_cache(maxsize=16_384)
 def _tres(texts: tuple[str | None, ...]) -> Resources:
     tables = (dict(part.split("=", 1) for part in (text or "").split(",") if "=" in part) for text in texts)
-    return first_known(*(resources_of(parts) for parts in tables if parts))
+    return first_resources(*(resources_of(parts) for parts in tables if parts))
 
 
-def first_known(*told: Resources) -> Resources:
+def first_resources(*told: Resources) -> Resources:
     """Of each resource what the first tells that tells any."""
 
     def first(name: str) -> Any:  # noqa: ANN401 - each field's own type

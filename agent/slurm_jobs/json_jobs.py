@@ -15,7 +15,7 @@ from .fields import (
     MOST_COUNT,
     NOT_BEGUN,
     Resources,
-    first_known,
+    first_resources,
     parse_job_state,
     parse_moments,
     parse_name,
@@ -68,7 +68,7 @@ def _take(said: object, found: ReadJobs, keep: Keep) -> None:
     array_id, task = _number(array.get("job_id")), _number(array.get("task_id"))
     of_array = bool(array_id) and task is not None
     tres, association = _table(job.get("tres")), _table(job.get("association"))
-    given = first_known(_resources(tres.get("allocated")), _resources(tres.get("requested")))
+    given = first_resources(_resources(tres.get("allocated")), _resources(tres.get("requested")))
     restarts = _number(job.get("restart_cnt"))
     run = SlurmJob(
         job_id=str(job_id), started=start, ended=end, submitted=submitted,
