@@ -317,7 +317,7 @@ class SkuwiseApp(HabitsApp):
         self.jobs.start("catalog", work)
 
     def on_sku_wanted(self, message: SkuWanted) -> None:
-        from ..advisor.cli.skus import sku_text  # noqa: PLC0415
+        from ..advisor.cli.skus.text import sku_text  # noqa: PLC0415
 
         self.push_screen(Reading("From the catalog", plain(sku_text(message.sku, message.catalog))))
 

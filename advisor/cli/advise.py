@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...rules.base.errors import EXIT_DONE
+from ...rules.base.output import say
 from ..advise import no_garbage_collection, read_and_advise
 from ..render import FORMATS
 from ..telemetry.source import source_arguments, source_of
 from .options import add_ledger, add_source, ledger_beside
-from .output import cores, print_advice, say
+from .output import cores, print_advice
 from .price_options import said_prices
 
 if TYPE_CHECKING:
@@ -28,10 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to stdout, all or nothing")
     parser.add_argument("--market", action="store_true", help="also show other providers, apart and in no sum")
     add_ledger(parser)
-    parser.set_defaults(run=run_advise)
 
 
-def run_advise(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Read, judge, weigh, print. The only place of `advise` that knows the clock."""
     now, ledger = time.time(), ledger_beside(options)
     ledger.check()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,11 +10,12 @@ import time
 from pathlib import Path
 
 from ...rules.base.errors import EXIT_DONE, UsageError
+from ...rules.base.output import say, write_stdout, write_whole
 from ..advise import read_and_advise
 from ..render import render
 from ..render.text import render_overview, render_story
 from ..simulate.simulator import simulate
-from .output import WIDTH_OF_A_PIPE, say, write_stdout, write_whole
+from .output import terminal_width, wants_color
 
 # A node's own GPUs are sampled this long; enough to see that it works, far too short for advice.
 OWN_GPUS_SECONDS = 5
@@ -28,10 +28,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--dir", type=Path, metavar="DIR", help="where to put the files (default: a new temporary folder)"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="another seed, another fleet (default: 0)")
-    parser.set_defaults(run=run_demo)
 
 
-def run_demo(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Simulate a fleet, sample this machine's own GPUs if it has any, advise, and say what to try next."""
     folder = _folder(options.dir)
     fleet, report = folder / "fleet.db", folder / "report.md"
@@ -48,8 +47,7 @@ def run_demo(options: argparse.Namespace) -> int:
     own = _sample_own_gpus(folder)
     say("3/3  reading it and weighing every way out")
     _, advice = read_and_advise([fleet], now=now)
-    width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
-    color = sys.stdout.isatty()
+    width, color = terminal_width(), wants_color()
     write_whole(report, render(advice, "markdown"))
     write_stdout(render_overview(advice, width=width, color=color))
     write_stdout(render_story(advice, "idle-fabric", width=width, color=color))

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...rules.base.errors import EXIT_DONE, UsageError
+from ...rules.base.output import say, write_stdout, write_whole
 from ..advise import read_and_advise
 from ..core.advice_types import Advice, Finding, Owner, Recommendation, WorkloadVerdict
 from ..telemetry.source import source_of
 from ..views.subjects import _LISTED, Subject, find, recommended, runs_of, workload_of
 from .options import add_ledger, add_source, ledger_beside
-from .output import WIDTH_OF_A_PIPE, say, write_stdout, write_whole
+from .output import terminal_width
 from .price_options import said_prices
-from .skus_compare import asked_gpu
+from .skus.options import asked_gpu
 
 if TYPE_CHECKING:
     from ...rules.catalog.loader import Catalog
@@ -47,10 +47,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="with --query: write the rows that the advice rests on there, for the queries to run on",
     )  # fmt: skip
     add_ledger(parser)
-    parser.set_defaults(run=run_explain)
 
 
-def run_explain(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Advise on the source, and tell all about one part of it."""
     from ...rules.catalog.loader import load_catalog  # noqa: PLC0415
     from ...rules.policy.custom import load_custom_rules  # noqa: PLC0415
@@ -78,7 +77,7 @@ def run_explain(options: argparse.Namespace) -> int:
     if subject in runs and len(runs) > 1:
         others = ", ".join(run.id for run in runs[1 : 1 + _LISTED])
         say(f"Slurm job {options.id} ran {len(runs)} times in this window; this is the newest run (others: {others})")
-    columns = min(shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns, _TEXT_WIDTH_MAX)
+    columns = terminal_width(_TEXT_WIDTH_MAX)
     if options.query:
         if options.rows is not None:
             write_rows(frame, options.rows)

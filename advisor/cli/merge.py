@@ -16,10 +16,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("advice", nargs="+", type=Path, metavar="ADVICE.json", help="what advise --format json wrote")
     parser.add_argument("--format", choices=FORMATS, default="json", help="what to print (default: json)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to stdout, all or nothing")
-    parser.set_defaults(run=run_merge)
 
 
-def run_merge(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Read all, join, print."""
     from .output import print_advice  # noqa: PLC0415
 

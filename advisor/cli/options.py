@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...agent.base.durations import parse_duration
 from ...rules.base.errors import UsageError
+from ...rules.base.output import say
 from ..core.timestamps import parse_moment
 from ..telemetry.source import add_source_choice
-from .output import say
 from .price_options import add_prices
 
 if TYPE_CHECKING:
@@ -56,21 +57,22 @@ def ledger_beside(options: argparse.Namespace) -> Beside:
     return Beside(named, named is not None, say, home)
 
 
-def _duration(text: str) -> float:
+def _typed(parse: Callable[[str], float], text: str) -> float:
     try:
-        seconds = parse_duration(text)
+        return parse(text)
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _duration(text: str) -> float:
+    seconds = _typed(parse_duration, text)
     if seconds > MAX_WINDOW_DAYS * 86400:
         raise argparse.ArgumentTypeError(f"{text} is longer than {MAX_WINDOW_DAYS} days. Choose a shorter window.")
     return seconds
 
 
 def _moment(text: str) -> float:
-    try:
-        moment = parse_moment(text)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    moment = _typed(parse_moment, text)
     if moment < 0:
         raise argparse.ArgumentTypeError(f"{text} is before 1970. Choose a later time.")
     return moment

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ...agent.model import Instant
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
+from ...rules.base.output import say, write_stdout, write_whole
 from ...rules.base.sanitize import clean
 from ...rules.base.typed_fields import suggest
 from ..core.timestamps import minute, parse_moment
@@ -25,7 +26,7 @@ from ..report.send import Time, send
 from ..report.weeks import NotOverError, Week, reported_week
 from ..telemetry.source import Source, add_source_choice, source_of
 from .options import add_ledger, ledger_beside
-from .output import cores, say, write_stdout, write_whole
+from .output import cores
 from .price_options import add_prices, said_prices
 
 
@@ -43,10 +44,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rules", type=Path, metavar="DIR", help="your own rules, laid out like ours, over ours")
     add_prices(parser)
     add_ledger(parser)
-    parser.set_defaults(run=run_report)
 
 
-def run_report(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Read two weeks, write to each team. The only place of it that knows the clock."""
     now, environ = time.time(), os.environ
     settings = load_settings(environ)

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import TypeVar, get_args
 
-from ...agent.base.json_weight import json_weight
+from ...agent.base.json_weight import json_memory_bytes
 from ...rules.base.errors import UsageError
 from ...rules.base.files import open_stream
 from ...rules.base.sanitize import clean
@@ -70,7 +70,7 @@ class Allowance:
 
     def take(self, data: bytes, name: str) -> None:
         """Count a file's content. Raises UsageError where it is too much, by itself or with those before it."""
-        weight = json_weight(data)
+        weight = json_memory_bytes(data)
         if weight > _MAX_WEIGHT:
             raise UsageError(f"{name} is made of far more parts than advice of its size is.", _ANEW)
         self._bytes_left -= len(data)

@@ -16,7 +16,7 @@ import pandas as pd
 
 from ...agent.base.slurm_job import SlurmJob
 from ...agent.inventory.identity.ids import series_id, slurm_parts, workload_id
-from ...agent.slurm_jobs.choice import nodes_of, of_cluster
+from ...agent.slurm_jobs.choice import is_of_cluster, job_nodes
 from ...agent.store.writing.slurm_rows import short_name
 from ..core.frame import Frame
 
@@ -98,7 +98,7 @@ def with_jobs(frame: Frame, jobs: Iterable[SlurmJob] = (), *, cluster: str | Non
     joined = _Joined()
     known = {name for name in clusters.values() if name}
     for job in more:
-        if of_cluster(job, known, cluster):
+        if is_of_cluster(job, known, cluster):
             own.append(job)
         else:
             joined.other_cluster.add(job.cluster or "")
@@ -185,7 +185,7 @@ def _runs(jobs: Iterable[SlurmJob], clusters: set[str]) -> dict[str, tuple[_Run,
         after = [*(job.started for job in own[1:]), _OPEN]
         ends = [job.ended if job.ended is not None else begun for job, begun in zip(own, after, strict=True)]
         found[number] = tuple(
-            _Run(job, max(end, job.started + 1.0), nodes_of(job), job.cluster if job.cluster in clusters else None)
+            _Run(job, max(end, job.started + 1.0), job_nodes(job), job.cluster if job.cluster in clusters else None)
             for job, end in zip(own, ends, strict=True)
         )
     return found
@@ -209,7 +209,7 @@ def _once(jobs: list[SlurmJob]) -> list[SlurmJob]:
 def _agree(one: SlurmJob, other: SlurmJob) -> bool:
     if one.cluster and other.cluster and one.cluster != other.cluster:
         return False
-    nodes = nodes_of(one), nodes_of(other)
+    nodes = job_nodes(one), job_nodes(other)
     return nodes[0] is None or nodes[1] is None or not nodes[0].isdisjoint(nodes[1])
 
 

@@ -52,12 +52,12 @@ class JobTable:
 
     def read(self, keep: Callable[[SlurmJob], bool]) -> list[SlurmJob]:
         """The runs of the file that are to be kept; what cannot be read is said. Raises as `join` does."""
-        from ...agent.slurm_jobs.table_file import read_table  # noqa: PLC0415
+        from ...agent.slurm_jobs.table_file import read_job_table  # noqa: PLC0415
 
         if self.path is None:
             return []
         try:
-            found = read_table(self.path, zone=self.time_zone, keep=keep)
+            found = read_job_table(self.path, zone=self.time_zone, keep=keep)
         except SkuwiseError as error:
             if not self.optional:
                 raise

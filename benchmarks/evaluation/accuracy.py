@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-
 from skuwise.advisor.core.advice_types import Finding
 from skuwise.advisor.pipeline import advise_on
 from skuwise.advisor.simulate.base.fleet_plan import Truth

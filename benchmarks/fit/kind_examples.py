@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
-from skuwise.advisor.cli.serve import ClockWatch, ServeSettings, Serving, jobs
+from skuwise.advisor.cli.serve import ClockWatch, CommandSchedule, ServeSettings, scheduled_commands
 from skuwise.advisor.core.advice_types import Fleet
 from skuwise.advisor.ledger.entries import EXPIRES_AFTER_SECONDS, Event, Proposal
 from skuwise.advisor.ledger.file.store import Ledger
@@ -237,8 +237,8 @@ def test_what_is_on_the_schedule_is_run_when_the_clock_was_set(jump: float) -> N
     told = [right + timedelta(seconds=jump)]
     scheduler = BackgroundScheduler(timezone=UTC)
     scheduler.start(paused=True)
-    serving = Serving(scheduler, lambda _: 1, lambda: told[0])
-    planned = jobs(ServeSettings(), ReportSettings(prometheus="http://127.0.0.1:9"))
+    serving = CommandSchedule(scheduler, lambda _: 1, lambda: told[0])
+    planned = scheduled_commands(ServeSettings(), ReportSettings(prometheus="http://127.0.0.1:9"))
     try:
         for job in planned:
             serving.add(job)

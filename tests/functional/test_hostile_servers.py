@@ -29,10 +29,10 @@ from skuwise.advisor.telemetry.prometheus.client.errors import AnswerError, Refu
 from skuwise.advisor.telemetry.prometheus.client.memory_budget import Room
 from skuwise.advisor.telemetry.prometheus.client.response import Grid
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
-from skuwise.agent.base.deadline import Deadline, resolve
+from skuwise.agent.base.deadline import Deadline, resolve_host
 from skuwise.agent.base.page_url import PageError
 from skuwise.agent.slurm_jobs.rest import ask_slurmrestd
-from skuwise.agent.slurm_jobs.settings import SlurmSettings
+from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
 from skuwise.agent.sources.scrape.http_fetch import read_page
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.fake_prometheus import FakePrometheus, Reply, Request, error, matrix, vector
@@ -69,7 +69,7 @@ def ask_webhook(url: str) -> object:
 
 
 def ask_slurm(url: str) -> object:
-    return ask_slurmrestd(SlurmSettings(slurmrestd=url), 0.0, timeout_seconds=SECONDS)
+    return ask_slurmrestd(SlurmImportSettings(slurmrestd=url), 0.0, timeout_seconds=SECONDS)
 
 
 def ask_page(url: str) -> object:
@@ -214,7 +214,7 @@ def test_a_mail_server_that_never_comes_to_an_end_is_left(name: str) -> None:
 
 def test_a_name_that_nobody_resolves_is_not_waited_for() -> None:
     with pytest.raises(OSError):
-        resolve("no-such-host.invalid", 80, 0.0)
+        resolve_host("no-such-host.invalid", 80, 0.0)
     with Deadline(30.0) as deadline, pytest.raises(OSError):
         deadline.connect("127.0.0.1", 1)
     with pytest.raises(PageError):

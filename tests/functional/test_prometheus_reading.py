@@ -24,7 +24,7 @@ from skuwise.agent.metrics import GPU_METRICS
 from skuwise.agent.model import Gpu, Node, Tick
 from skuwise.agent.sampler import Survey
 from skuwise.agent.service.exporter.accumulators import Totals
-from skuwise.agent.service.exporter.metrics_render import Cost, render
+from skuwise.agent.service.exporter.metrics_render import ProcessCost, render_metrics
 from skuwise.rules.base.errors import NothingToDo, SourceError
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.fake_prometheus import (
@@ -249,7 +249,7 @@ def test_every_series_that_is_asked_of_the_agent_is_on_its_page() -> None:
     for number in range(1, 80):
         values["tensor_active"] = 0.5 if number % 7 < 3 else 0.1
         totals.add_tick(Tick(float(number), 1.0, {"GPU-a": dict(values)}, {}, {}, {}))
-    text = render(totals.read(), Cost(0.0, 0.0, 0, 0.0), {}, PLAIN)
+    text = render_metrics(totals.read(), ProcessCost(0.0, 0.0, 0, 0.0), {}, PLAIN)
     page = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
     asked = {name for ask in agent_gpu_asks(page, (), 3600.0) for name in re.findall(r"skuwise_\w+", ask.query)}
     # What takes a compute port to be there has a test of its own page.

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from skuwise.advisor.cli.doctor import examine
+from skuwise.advisor.cli.doctor import examine_source
 from skuwise.advisor.rulebook import load_rulebook
 from skuwise.advisor.telemetry.source import JobTable, PrometheusServer
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.agent.base.slurm_job import SlurmJob
 from skuwise.agent.inventory.identity.ids import workload_id
-from skuwise.agent.slurm_jobs.table_file import write_table
+from skuwise.agent.slurm_jobs.table_file import write_job_table
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.engines import prometheus, victoria
 from skuwise.tests.fleets import hardware as hw
@@ -58,7 +58,7 @@ def test_runs_names_owners_and_exact_times_come_from_the_table(server: str, tmp_
     }
     about: dict[str, Any] = {"user": "ann", "account": "vision", "partition": "gpu", "qos": "high"}
     table = tmp_path / "jobs.txt"
-    write_table(
+    write_job_table(
         table,
         [
             SlurmJob("31", start, start + 4 * HOUR, name="llm-1", state="REQUEUED", node_list=nodes["31"], **about),
@@ -95,7 +95,9 @@ def test_runs_names_owners_and_exact_times_come_from_the_table(server: str, tmp_
 def test_doctor_counts_the_jobs_that_have_a_name(server: str, tmp_path: Path) -> None:
     end = fleet().end
     table = tmp_path / "jobs.txt"
-    write_table(table, [SlurmJob("31", end - 86400, end, name="llm"), SlurmJob("32", end - 9 * 86400, end - 8 * 86400)])
+    write_job_table(
+        table, [SlurmJob("31", end - 86400, end, name="llm"), SlurmJob("32", end - 9 * 86400, end - 8 * 86400)]
+    )
     book = load_rulebook(None, None, end, None)
-    told = examine(PrometheusServer(server, jobs=JobTable(table)), book, since=86400.0, until=end, now=end)
+    told = examine_source(PrometheusServer(server, jobs=JobTable(table)), book, since=86400.0, until=end, now=end)
     assert (told.slurm.jobs, told.slurm.named, told.slurm.in_table) == (3, 1, 1)

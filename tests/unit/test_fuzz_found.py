@@ -28,7 +28,7 @@ from skuwise.agent.inventory.slurm.slurm_conf import read_settings
 from skuwise.agent.model import Instant
 from skuwise.agent.service.runtime.control import ask
 from skuwise.agent.service.runtime.db_lock import Holder, _read
-from skuwise.agent.slurm_jobs.nodelist import expanded
+from skuwise.agent.slurm_jobs.choice import expand_node_list
 from skuwise.agent.sources.host import HostSource
 from skuwise.agent.store.retention.trusted_clock import trusted_now
 from skuwise.rules.base.errors import SkuwiseError, UsageError
@@ -189,7 +189,7 @@ def test_a_host_list_of_many_brackets_is_none() -> None:
     assert expand("a" + "[1-2]" * (MAX_DIMENSIONS + 1)) is None
     assert expand("a[1]" + "b[3-4]" * 5000) is None
     assert expand(",".join(["a[1-2]"] * 20)) is not None
-    assert expanded("a" + "[1-2]" * 9) is None
+    assert expand_node_list("a" + "[1-2]" * 9) is None
 
 
 def test_what_is_nested_ends_no_reader_of_json(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from moves_builders import IB, catalog
 from skuwise.__main__ import main
 from skuwise.advisor.billing.billing_exports import Charge, Export
 from skuwise.advisor.billing.cost_summary import Bill, InstanceTypes, Line, Observed, compare, sum_up
-from skuwise.advisor.cli.prices import price_file, remainder
+from skuwise.advisor.cli.prices.import_export import price_file, remainder
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.price_files import load_prices
 from skuwise.tests.draws import examples

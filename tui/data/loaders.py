@@ -101,7 +101,7 @@ class SourceLoader:
 
     def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
         """Note what the advice proposes, as ``skuwise advise`` does, and then the decision."""
-        from ...advisor.cli.ledger import event_of  # noqa: PLC0415
+        from ...advisor.cli.ledger.decisions import decision_event  # noqa: PLC0415
         from ...advisor.ledger.entries import stands  # noqa: PLC0415
         from ...advisor.ledger.sync import proposals  # noqa: PLC0415
 
@@ -109,7 +109,7 @@ class SourceLoader:
         if beside.path is None:
             raise UsageError("There is no ledger to keep decisions in.", "Start without --no-ledger, or name one.")
         now = self._clock()
-        event = event_of(act, now, None, until, why)
+        event = decision_event(act, now, None, until, why)
         ledger = beside.written(now)
         ledger.propose(proposals(advice), now, fleet=advice.fleet)
         ledger.add(id_, event)

@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from ....agent.base.openmetrics import number
+from ....agent.base.openmetrics import format_number
 from ....agent.metrics import BIN_EDGES
 from ....agent.service.exporter.metric_families import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
 from ...core.frame import Frame, Window
@@ -152,7 +152,7 @@ def _moments(tensor: pd.Series, correlation: pd.Series) -> dict[str, pd.Series]:
 
 
 def _histogram(name: str, measure: str, devices: Devices, ticks: Floats) -> Iterator[Series]:
-    bounds = [*(number(float(edge)) for edge in BIN_EDGES[1:]), "+Inf"]
+    bounds = [*(format_number(float(edge)) for edge in BIN_EDGES[1:]), "+Inf"]
     for labels, own in devices:
         matrix = _seconds_in_bins(own, measure)
         if not matrix.any():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ....agent.base.openmetrics import label_text, number
+from ....agent.base.openmetrics import format_number, label_text
 
 Floats = npt.NDArray[np.float64]
 
@@ -35,7 +35,7 @@ def openmetrics(series: Iterable[Series]) -> Iterator[str]:
     for one in series:
         labels = label_text(one.labels)
         for at, value in zip(one.ts.tolist(), one.values.tolist(), strict=True):
-            yield f"{one.name}{{{labels}}} {number(value)} {at:.3f}\n"
+            yield f"{one.name}{{{labels}}} {format_number(value)} {at:.3f}\n"
     yield "# EOF\n"
 
 

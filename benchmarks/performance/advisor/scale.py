@@ -19,7 +19,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-
 from skuwise.advisor.simulate.base.fleet_plan import Fleet, PlannedNode
 from skuwise.advisor.simulate.base.skus import NODE_SKUS
 from skuwise.advisor.simulate.fleet_builder import Builder

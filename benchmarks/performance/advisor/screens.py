@@ -21,8 +21,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from textual.widget import Widget
-
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.tests.fleet_on_screen import NOW, HandLoader, many, wide
 from skuwise.tui.app import SkuwiseApp
@@ -30,6 +28,7 @@ from skuwise.tui.screens.fleet import Fleet
 from skuwise.tui.widgets.heatmap import HeatMap
 from skuwise.tui.widgets.search_table import Finder
 from skuwise.tui.widgets.table import ItemTable
+from textual.widget import Widget
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
 ROWS, NODES = 10_000, 1_000

@@ -25,7 +25,7 @@ from urllib3.exceptions import DecodeError, HTTPError
 from urllib3.util.retry import Retry
 
 from .....agent.base.deadline import Deadline
-from .....agent.base.json_weight import json_weight
+from .....agent.base.json_weight import json_memory_bytes
 from .....agent.base.safe_text import clean_text
 from .....rules.base.errors import UsageError
 from ....core.credentials import secret
@@ -266,7 +266,7 @@ class Client:
         body = reply.body
         if (series := body.count(b'"metric"')) > MAX_ANSWER_SERIES:
             raise TooMuchError(f"An answer holds {series} series.", "Narrow the match, or advise by shard.")
-        weight = json_weight(body)
+        weight = json_memory_bytes(body)
         if weight > self._room.most_bytes:
             raise TooMuchError(
                 f"An answer of {len(body) / 1e6:.0f} MB is made of too many parts ({series} series).",

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
-from ...agent.base.durations import parse_duration
-from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
-from ...rules.base.text_table import columns
-from ...rules.catalog.loader import Catalog, load_catalog
-from ...rules.catalog.types import NodeSku
-from ...rules.models.move_model import load_move_model
-from ..core.formatting import usd
-from ..moves.base.sustained_rates import PRECISIONS
-from ..moves.predict.capacity_plan import Plan, Wanted, fastest_first_token, plan_serving, plan_training
-from .skus_compare import add_model_options, amount, asked_gpu, whole
+from ....agent.base.durations import parse_duration
+from ....rules.base.errors import EXIT_DONE, NothingToDo, UsageError
+from ....rules.base.output import write_json, write_stdout
+from ....rules.base.text_table import columns
+from ....rules.catalog.loader import Catalog, load_catalog
+from ....rules.catalog.types import NodeSku
+from ....rules.models.move_model import load_move_model
+from ...core.formatting import usd
+from ...moves.base.sustained_rates import PRECISIONS
+from ...moves.predict.capacity_plan import Plan, Wanted, fastest_first_token, plan_serving, plan_training
+from .options import (
+    add_catalog,
+    add_model,
+    add_provider,
+    asked_gpu,
+    check_model,
+    nodes_of_provider,
+    parse_amount,
+    parse_whole,
+)
 
 SCHEMA = "skuwise.plan/1"
 CONTEXT = 8192
@@ -29,30 +36,33 @@ _OTHERS = 4  # other GPUs shown beside the proposal
 _LOAD = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?(rps|tps)", re.IGNORECASE | re.ASCII)
 
 
-def configure_plan(parser: argparse.ArgumentParser) -> None:
-    """The options of ``skus plan``."""
-    add_model_options(parser, params_required=True)
-    parser.add_argument("--context", type=whole, default=CONTEXT, metavar="N", help="tokens in and out of one request")
-    parser.add_argument("--output-tokens", type=whole, metavar="N", help="of them generated (default: 512 at most)")
-    parser.add_argument("--batch", type=whole, metavar="B", help="sequences a replica must hold at a time")
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_model(parser, params_required=True)
+    parser.add_argument(
+        "--context", type=parse_whole, default=CONTEXT, metavar="N", help="tokens in and out of one request"
+    )
+    parser.add_argument(
+        "--output-tokens", type=parse_whole, metavar="N", help="of them generated (default: 512 at most)"
+    )
+    parser.add_argument("--batch", type=parse_whole, metavar="B", help="sequences a replica must hold at a time")
     parser.add_argument("--load", metavar="RATE", help="to be served: 20rps (requests) or 5000tps (output tokens)")
     parser.add_argument("--latency", metavar="SPAN", help="longest time to the first token: 500ms, 2s")
     parser.add_argument("--token-latency", metavar="SPAN", help="longest time for each further token: 50ms")
     parser.add_argument(
         "--train-precision", choices=PRECISIONS, default="bf16", help="arithmetic in training (default: bf16)"
     )
-    parser.add_argument("--train-tokens", type=amount, metavar="N", help="tokens to train on: 1.4T")
+    parser.add_argument("--train-tokens", type=parse_amount, metavar="N", help="tokens to train on: 1.4T")
     parser.add_argument("--train-time", metavar="SPAN", help="how long that may take: 30d (with --train-tokens)")
-    parser.add_argument("--provider", metavar="P", help="only nodes of this provider")
+    add_provider(parser)
     parser.add_argument("--gpu", metavar="GPU", help="only nodes with this GPU")
-    parser.add_argument("--format", choices=("table", "json"), default="table")
-    parser.add_argument("--rules", type=Path, metavar="DIR", help="a site's own catalog files, over those that ship")
-    parser.set_defaults(run=_run)
+    add_catalog(parser)
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     catalog = load_catalog(options.rules)
-    wanted, nodes = _wanted(options), _nodes(options, catalog)
+    gpu = asked_gpu(catalog, options.gpu).name if options.gpu else None
+    wanted = _wanted(options)
+    nodes = [node for node in nodes_of_provider(catalog, options.provider) if gpu in (None, node.gpu)]
     profiles = load_move_model().profiles
     training = plan_training(wanted, catalog, profiles, nodes)
     serving = plan_serving(wanted, catalog, profiles, nodes)
@@ -67,16 +77,14 @@ def _run(options: argparse.Namespace) -> int:
             "serving": [_json(plan) for plan in serving[: _OTHERS + 1]],
             "notes": notes,
         }
-        text = json.dumps(document, indent=2, allow_nan=False)
+        write_json(document)
     else:
-        text = _text(wanted, training, serving, notes)
-    sys.stdout.write(text + "\n")
+        write_stdout(f"{_text(wanted, training, serving, notes)}\n")
     return EXIT_DONE
 
 
 def _wanted(options: argparse.Namespace) -> Wanted:
-    if options.active_params and options.active_params > options.params:
-        raise UsageError("--active-params is larger than --params.", "A token passes through a part of the model.")
+    check_model(options)
     if options.context > CONTEXT_MAX:
         raise UsageError(f"--context {options.context} is longer than any model's.", f"At most {CONTEXT_MAX} tokens.")
     output = options.output_tokens or min(_OUTPUT_MAX, max(options.context // 4, 1))
@@ -108,16 +116,6 @@ def _load(text: str | None, output_tokens: int) -> float | None:
     if match is None or rate <= 0:
         raise UsageError(f"--load {text!r} is no rate.", "Write 20rps (requests) or 5000tps (output tokens).")
     return rate / output_tokens if match[2].lower() == "tps" else rate
-
-
-def _nodes(options: argparse.Namespace, catalog: Catalog) -> list[NodeSku]:
-    gpu = asked_gpu(catalog, options.gpu).name if options.gpu else None
-    providers = sorted({node.provider for node in catalog.nodes.values()})
-    if options.provider is not None and options.provider not in providers:
-        raise UsageError(f"The catalog has no provider {options.provider!r}.", f"It has {', '.join(providers)}.")
-    return [
-        node for node in catalog.nodes.values() if options.provider in (None, node.provider) and gpu in (None, node.gpu)
-    ]
 
 
 def _why(wanted: Wanted, catalog: Catalog, nodes: Sequence[NodeSku]) -> str:

@@ -13,13 +13,13 @@ MAX_JOBS = 1_000_000
 Keep = Callable[[SlurmJob], bool]
 
 
-def everything(job: SlurmJob) -> bool:  # noqa: ARG001 - a Keep
+def keep_all(job: SlurmJob) -> bool:  # noqa: ARG001 - a Keep
     """Keep each job."""
     return True
 
 
 @dataclass(slots=True)
-class Reading:
+class ReadJobs:
     """`jobs`: each run once, by `SlurmJob.key`. Numbers of what is not among them: `refused` records that cannot be
     read, `not_begun` jobs, `unkept` ones that nobody asked for, `untimed` ones without a start that can be read."""
 

@@ -3,42 +3,36 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
 
-from ...rules.base.errors import EXIT_DONE, NothingToDo
-from ...rules.base.sanitize import clean
-from ...rules.base.text_table import columns
-from ...rules.catalog.loader import load_catalog
-from ...rules.catalog.types import Price
-from ..billing.billing_exports import Export
-from ..billing.cost_summary import Bill, Compared, Observed, compare, sum_up
-from ..core import formatting as words
-from ..core.timestamps import day, rfc3339
-from ..telemetry.source import add_source_choice, source_of
-from .output import say, write_stdout, write_whole
+from ....rules.base.errors import EXIT_DONE, NothingToDo
+from ....rules.base.output import say, write_json, write_stdout, write_whole
+from ....rules.base.sanitize import clean
+from ....rules.base.text_table import columns
+from ....rules.catalog.loader import load_catalog
+from ....rules.catalog.types import Price
+from ...billing.billing_exports import Export
+from ...billing.cost_summary import Bill, Compared, Observed, compare, sum_up
+from ...core import formatting as words
+from ...core.timestamps import day, rfc3339
+from ...telemetry.source import add_source_choice, source_of
 
 SCHEMA = "skuwise.prices/1"
 _SERVICES = 5  # of what is no GPU node, so many are named
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the actions of ``skuwise prices``."""
-    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
-    about = "prices from an export of charges: FOCUS 1.x, or AWS' cost and usage report (CSV, or CSV in gzip)"
-    action = actions.add_parser("import", help=about, description=about)
-    action.add_argument("export", type=Path, metavar="EXPORT", help="the export")
-    action.add_argument("--output", type=Path, metavar="FILE", help="write the price file there, for --prices")
-    add_source_choice(action, required=False)
-    action.add_argument("--rules", type=Path, metavar="DIR", help="a site's own catalog files, over those that ship")
-    action.add_argument("--format", choices=("table", "json"), default="table")
-    action.set_defaults(run=run_import)
+    parser.add_argument("export", type=Path, metavar="EXPORT", help="the export")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the price file there, for --prices")
+    add_source_choice(parser, required=False)
+    parser.add_argument("--rules", type=Path, metavar="DIR", help="a site's own catalog files, over those that ship")
+    parser.add_argument("--format", choices=("table", "json"), default="table")
 
 
-def run_import(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Read the export, hold it against telemetry where a source is given, print, and write the price file."""
     catalog, export = load_catalog(options.rules), Export(options.export)
     bill = sum_up(export.charges(), catalog)
@@ -53,7 +47,7 @@ def run_import(options: argparse.Namespace) -> int:
     source = f"{export.dialect.partition(' ')[2]} {options.export.name}, {period}"
     prices = [p for one in found if (p := bill.price(one.line, source)) is not None]
     if options.format == "json":
-        write_stdout(_json(export, bill, found, without, observed is not None))
+        write_json(_document(export, bill, found, without, observed is not None))
     else:
         write_stdout(_text(export, bill, found, without, observed is not None))
     if options.output is not None:
@@ -152,8 +146,10 @@ def _rate(value: float | None) -> str:
     return words.NONE if value is None else f"{words.usd(value)}/h"
 
 
-def _json(export: Export, bill: Bill, found: Sequence[Compared], without: Sequence[Observed], compared: bool) -> str:
-    document = {
+def _document(
+    export: Export, bill: Bill, found: Sequence[Compared], without: Sequence[Observed], compared: bool
+) -> dict[str, object]:
+    return {
         "schema": SCHEMA,
         "export": {"file": str(export.path), "kind": export.dialect, "rows": export.rows, "unreadable": export.skipped},
         "window": {"start": rfc3339(bill.start), "end": rfc3339(bill.end)},
@@ -176,7 +172,6 @@ def _json(export: Export, bill: Bill, found: Sequence[Compared], without: Sequen
         "unexplained": [{"what": what, "usd": round(usd, 6)} for what, usd in remainder(bill, found, compared) if usd],
         "observed_without_charge": [n.node for n in without],
     }  # fmt: skip
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
 def _rounded(value: float | None) -> float | None:
