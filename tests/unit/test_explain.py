@@ -51,7 +51,9 @@ def test_a_workload_is_told_with_all_its_evidence() -> None:
     phases = (Phase(START, START + 86400, "training", "network"), Phase(START + 86400, END, "idle", "idle"))
     told = workload(
         "job", owner=Owner(team="blue", user="ann"), phases=phases,
-        kind=KindVerdict("training", 0.83, (CodedText("said", "It repeats a step."),), (Alternative("fine-tuning", 0.11),)),
+        kind=KindVerdict(
+            "training", 0.83, (CodedText("said", "It repeats a step."),), (Alternative("fine-tuning", 0.11),)
+        ),
         bottleneck=BottleneckVerdict("network", 0.7, {"network": 0.75, "idle": 0.25},
             (CodedText("said", "The network limits it."),)),
         coverage=Coverage(0.91, 30.0, {"sm_active": "dcgm-exporter does not export it."}),

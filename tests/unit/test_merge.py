@@ -308,7 +308,7 @@ def test_phases_of_all_parts_are_told_and_the_same_one_once():
     parts = [workload("w", ("a",), phases=(night, other)), workload("w", ("b",), phases=(late,))]
     told = joined(*(shard(w.nodes[0], workloads=(w,)) for w in parts)).workloads[0].phases
     assert told == (Phase(START, START + 7200, "training", "compute"),
-                    Phase(START, START + 7200, "training", "idle", (CodedText("quiet", "quiet"), CodedText("still", "still"))))  # fmt: skip
+                    Phase(START, START + 7200, "training", "idle", (*late.evidence, *night.evidence)))  # fmt: skip
 
 
 def test_a_way_out_sums_its_parts_and_spans_their_times():
@@ -321,7 +321,7 @@ def test_a_way_out_sums_its_parts_and_spans_their_times():
 
 
 def test_a_part_where_a_way_out_is_blocked_brings_nothing():
-    told = one_way(way(), way(blocked_by=("no room",), freed_gpu_hours_per_month=5.0))
+    told = one_way(way(), way(blocked_by=(CodedText("no-room", "no room"),), freed_gpu_hours_per_month=5.0))
     assert told == replace(told, blocked_by=(), freed_gpu_hours_per_month=0.0, source=way().source)
     assert told.saving_usd_per_month == way().saving_usd_per_month
     ways = (way(blocked_by=(CodedText("said", w),)) for w in "ba")
@@ -496,7 +496,7 @@ def changed(path: str, value: object) -> str:
     (changed("recommendations.0.from", None), "recommendations[0].from is not a mapping"),
     (changed("source", {"kind": "merged"}), "source.shards is missing"),
     (changed("source", json.loads("[" * 20 + "]" * 20)), "nested too deep"),
-    (changed("notes", [1]), "notes[0] is not text"),
+    (changed("notes", [1]), "notes[0] is not a mapping"),
 ])  # fmt: skip
 def test_what_is_no_advice_is_refused_in_a_sentence(tmp_path, capsys, text, said):
     assert said in refused(tmp_path, capsys, text)
