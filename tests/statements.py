@@ -74,8 +74,9 @@ def _of_file(path: Path) -> Iterator[Statement]:
         known = {**constants, **(_assigned(list(ast.walk(scope))) if scope is not tree else {})}
         body = ast.walk(scope) if scope is not tree else _outside_functions(tree)
         for node in body:
-            is_made = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _MAKERS
-            if not is_made or len(node.args) < 2:
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) >= 2):
+                continue
+            if node.func.id not in _MAKERS:
                 continue
             code = _text(node.args[0], known)
             if code is not None:
@@ -88,17 +89,19 @@ def _outside_functions(tree: ast.Module) -> Iterator[ast.AST]:
             yield from ast.walk(node)
 
 
-def _assigned(nodes: list[ast.stmt] | list[ast.AST]) -> dict[str, ast.expr]:
-    return {
-        target.id: node.value
-        for node in nodes
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+def _assigned(nodes: list[ast.stmt] | list[ast.AST]) -> dict[str, list[ast.expr]]:
+    """What each name is set to, in the order of the lines."""
+    found: dict[str, list[ast.expr]] = {}
+    for node in nodes:
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                found.setdefault(target.id, []).append(node.value)
+    return {name: sorted(values, key=lambda value: value.lineno) for name, values in found.items()}
 
 
-def _text(node: ast.expr, known: dict[str, ast.expr]) -> str | None:
+def _text(node: ast.expr, known: dict[str, list[ast.expr]]) -> str | None:
     """A literal, an f-string with its gaps as they are written, or the one that a name stands for; None: neither."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
@@ -112,6 +115,6 @@ def _text(node: ast.expr, known: dict[str, ast.expr]) -> str | None:
     if isinstance(node, ast.IfExp):
         return _text(node.body, known)
     if isinstance(node, ast.Name) and node.id in known:
-        value = known[node.id]
-        return _text(value, {}) if not isinstance(value, ast.Name) else None
+        before = [value for value in known[node.id] if value.lineno <= node.lineno]
+        return _text(before[-1], {}) if before else None
     return None

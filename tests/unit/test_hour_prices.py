@@ -186,7 +186,7 @@ LINE = (
 def test_without_any_price_costs_are_gpu_hours_and_one_line_says_how_to_get_dollars():
     advice = advice_of(hall(founding()))
     line = LINE.format(len(advice.nodes))
-    assert advice.notes.count(line) == 1
+    assert [n.text for n in advice.notes].count(line) == 1
     table = render(advice, "table", width=160, color=False)
     assert line in " ".join(table.split())
     assert "cost (GPU-hours)" in table
