@@ -30,11 +30,11 @@ class Statement:
 def statements(root: Path = ROOT / "advisor") -> tuple[Statement, ...]:
     """Every statement that the advisor can make, by code."""
     found = [one for path in sorted(root.rglob("*.py")) for one in _of_file(path)]
-    own = [one for one in found if one.code not in ("shape-{self.name}", "{rule.id}-wrong-if-{n}")]
+    own = [one for one in found if one.code not in ("shape-{self.name}", "{rule_code}-wrong-if-{n}")]
     shapes = "advisor/verdicts/kinds/kind_signals.py"
     own += [Statement(f"shape-{shape.name}", shape.sentence, shapes) for shape in SHAPES]
     own += [
-        Statement(f"{rule.id}-wrong-if-{n}", text, "rules/waste")
+        Statement(f"{rule_code}-wrong-if-{n}", text, "rules/waste")
         for rule in load_waste_rules().values()
         for n, text in enumerate(rule.would_change_if, 1)
     ]

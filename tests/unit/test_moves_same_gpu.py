@@ -75,7 +75,7 @@ def test_light_work_fits_a_small_slice_and_heavy_work_none():
 @pytest.mark.parametrize(("needed", "reason"), [(None, "memory needed unknown"), (70e9, "room for")])
 def test_memory_blocks_a_slice(needed, reason):
     found = weigh_slices(H100, LIGHT, "serving", needed_bytes=needed, headroom=0.7)
-    assert any(reason in r for r in found[0].blocked_by)
+    assert any(reason in r.text for r in found[0].blocked_by)
 
 
 def test_a_lower_clock_costs_decode_little_and_a_gemm_all_of_it():

@@ -159,8 +159,11 @@ def finding_of(
 
 def would_change_if(rule: WasteRule, values: Mapping[str, object]) -> tuple[CodedText, ...]:
     """What would make a finding of the rule wrong, in the rule's order, by which the codes are numbered."""
+    rule_code = rule.id.replace("/", "-")
     return tuple(
-        CodedText(f"{rule.id}-wrong-if-{n}", fill(text, values), {gap: _scalar(values.get(gap)) for gap in gaps(text)})
+        CodedText(
+            f"{rule_code}-wrong-if-{n}", fill(text, values), {gap: _scalar(values.get(gap)) for gap in gaps(text)}
+        )
         for n, text in enumerate(rule.would_change_if, 1)
     )
 
