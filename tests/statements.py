@@ -34,7 +34,7 @@ def statements(root: Path = ROOT / "advisor") -> tuple[Statement, ...]:
     shapes = "advisor/verdicts/kinds/kind_signals.py"
     own += [Statement(f"shape-{shape.name}", shape.sentence, shapes) for shape in SHAPES]
     own += [
-        Statement(f"{rule_code}-wrong-if-{n}", text, "rules/waste")
+        Statement(f"{rule.id}-wrong-if-{n}", text, "rules/waste")
         for rule in load_waste_rules().values()
         for n, text in enumerate(rule.would_change_if, 1)
     ]
