@@ -11,6 +11,7 @@ from typing import Literal
 
 from ...rules.catalog.types import Price
 from ...rules.policy.labels import BottleneckLabel, KindLabel
+from .coded_text import CodedText
 
 Severity = Literal["low", "medium", "high"]
 Action = Literal[
@@ -61,11 +62,11 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class KindVerdict:
-    """`evidence` are sentences, the strongest reason first."""
+    """`evidence`: the strongest reason first."""
 
     label: KindLabel
     confidence: float
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[CodedText, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
 
 
@@ -76,27 +77,28 @@ class BottleneckVerdict:
     label: BottleneckLabel
     confidence: float
     time_shares: Mapping[str, float] = field(default_factory=dict)
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[CodedText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A span (Unix seconds) in which a workload does one thing. `evidence`: what tells it from the others, in words."""
+    """A span (Unix seconds) in which a workload does one thing. `evidence`: what tells it from the others."""
 
     start: float
     end: float
     kind: str
     bottleneck: str
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[CodedText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """`fraction`: observed over elapsed GPU time. `missing`: metric -> reason."""
+    """`fraction`: observed over elapsed GPU time. `missing`: metric -> reason; `missing_codes`: metric -> its code."""
 
     fraction: float
     resolution_seconds: float
     missing: Mapping[str, str] = field(default_factory=dict)
+    missing_codes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ class Finding:
     cost_usd: float | None
     price: str | None
     confidence: float
-    would_change_if: tuple[str, ...]
+    would_change_if: tuple[CodedText, ...]
     text: str
     nodes: tuple[str, ...] = ()
     parts: Mapping[str, float] = field(default_factory=dict)
@@ -229,7 +231,7 @@ class Yardstick:
 @dataclass(frozen=True, slots=True)
 class Rejected:
     sku: str
-    reason: str
+    reason: CodedText
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +254,9 @@ class Recommendation:
     freed_gpu_hours_per_month: float
     realisation: Realisation
     risk: Risk
-    blocked_by: tuple[str, ...]
+    blocked_by: tuple[CodedText, ...]
     rejected: tuple[Rejected, ...]
-    would_change_if: tuple[str, ...]
+    would_change_if: tuple[CodedText, ...]
     prices: tuple[str, ...]
     text: str
     break_even: str | None = None
@@ -351,8 +353,9 @@ class FabricUse:
 
     `kind` is the ports' link layer (None: not told). `hours`: observed. `util_p995`, `util_max`: the 99.5th percentile
     (an upper bound) and the highest of seconds, ratio of the line rate of the busiest port; None: they cannot be told,
-    and `unseen` says why where that is known. `cost_usd`: what the fabric adds to the node's price over all its hours
-    in the window; None: no price is known. `assumed`: a prior stands in for a pair of prices.
+    and `unseen` says why where that is known (`unseen_code`: for programs). `cost_usd`: what the fabric adds to the
+    node's price over all its hours in the window; None: no price is known. `assumed`: a prior stands in for a pair of
+    prices.
     """
 
     node: str
@@ -364,6 +367,7 @@ class FabricUse:
     cost_usd: float | None
     assumed: bool
     unseen: str | None = None
+    unseen_code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,7 +448,7 @@ class Advice:
     workloads: tuple[WorkloadVerdict, ...]
     findings: tuple[Finding, ...]
     recommendations: tuple[Recommendation, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[CodedText, ...] = ()
     market: tuple[Recommendation, ...] | None = None
     nodes: tuple[str, ...] = ()
     fabrics: tuple[FabricUse, ...] = ()

@@ -13,6 +13,7 @@ import pandas as pd
 from ...rules.models.kind_model import KindModel
 from ...rules.policy.thresholds import Threshold, load_bottleneck_thresholds, load_kind_thresholds
 from ..core.advice_types import INFERRED, BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
+from ..core.coded_text import UNSPECIFIED, CodedText, coded
 from ..core.frame import Frame, parents
 from ..core.records import records
 from ..core.timestamps import minute, span
@@ -127,12 +128,20 @@ def judge(
     verdicts.sort(key=lambda verdict: (-verdict.gpu_hours, verdict.id))
     notes = [*frame.notes]
     notes.extend(
-        f"The catalog has no GPU named {name}: what it sustains is not known, so its advice is limited."
+        coded(
+            "gpu-without-figures",
+            "The catalog has no GPU named {name}: what it sustains is not known, so its advice is limited.",
+            name=name,
+        )
         for name in index.unknown
     )
     # Where no count is known, nothing can be listed as not observed.
     notes.extend(
-        f"The GPUs of {node} cannot be read: {why.words}"
+        CodedText(
+            "gpus-cannot-be-read",
+            f"The GPUs of {node} cannot be read: {why.words}",
+            {"node": node, "because": why.reason},
+        )
         for node, why in sorted(blind_nodes(frame.absences).items())
         if node in inventory.nodes and inventory.nodes[node].gpu_count == 0
     )
@@ -315,31 +324,48 @@ def _fabric_use(session: Session, at: npt.NDArray[np.intp], context: _Context) -
 
 def _coverage(session: Session, mine: pd.DataFrame, found: Mapping[str, float], context: _Context) -> Coverage:
     at = mine["row"].to_numpy(int)
-    missing: dict[str, str] = {}
+    missing: dict[str, CodedText] = {}
     for metric, measure in _WANTED.items():
         if np.isnan(context.rows[measure].to_numpy(float)[at]).all():
             missing[metric] = _reason(session, metric, context)
     nodes = [context.facts[node] for node in session.nodes if node in context.facts]
-    unread = [f"{n.node}: {n.fabric.reason}" for n in nodes if n.fabric and n.fabric.reason]
+    unread = [
+        CodedText(n.fabric.code or UNSPECIFIED, f"{n.node}: {n.fabric.reason}")
+        for n in nodes
+        if n.fabric and n.fabric.reason
+    ]
     if unread:
         missing["fabric"] = unread[0]
     for key in session.gpus:
         sku = context.index.sku(*key)
         if sku is None:
             name = context.index.table["name"].get(key, "unknown") if len(context.index.table) else "unknown"
-            missing["sku"] = f"The catalog has no GPU named {name}, so what it sustains is not known."
+            missing["sku"] = coded(
+                "sku-not-in-catalog",
+                "The catalog has no GPU named {name}, so what it sustains is not known.",
+                name=str(name),
+            )
             break
         if sku.achieved.bf16_gemm is None:
-            missing["u_c"] = f"What compute a {sku.name} sustains has not been measured; use is held against nothing."
+            missing["u_c"] = _never_measured("compute", sku.name)
         if sku.achieved.mem is None:
-            missing["u_m"] = f"What bandwidth a {sku.name} sustains has not been measured; use is held against nothing."
+            missing["u_m"] = _never_measured("bandwidth", sku.name)
     lengths = context.frame.gpu["interval_seconds"].to_numpy(float)[at]
     resolution = found.get("resolution_seconds", float(np.median(lengths)) if len(lengths) else 0.0)
-    return Coverage(round(_fraction(session, mine), 4), resolution, missing)
+    texts = {name: one.text for name, one in missing.items()}
+    codes = {name: one.code for name, one in missing.items()}
+    return Coverage(round(_fraction(session, mine), 4), resolution, texts, codes)
 
 
-def _reason(session: Session, metric: str, context: _Context) -> str:
-    """Why a metric is missing, as the agent noted it."""
+def _never_measured(what: str, sku: str) -> CodedText:
+    return coded(
+        "sustained-rate-unknown", "What {what} a {sku} sustains has not been measured; use is held against nothing.",
+        what=what, sku=sku,
+    )  # fmt: skip
+
+
+def _reason(session: Session, metric: str, context: _Context) -> CodedText:
+    """Why a metric is missing, as the agent noted it: in its words, by its code."""
     absences = context.frame.absences
     if not absences.empty:
         uuids = {uuid for _, uuid in session.gpus}
@@ -349,10 +375,9 @@ def _reason(session: Session, metric: str, context: _Context) -> str:
             & ((absences["scope"] == "source") | absences["gpu_uuid"].isin(uuids))
         ]
         for row in records(own):
-            if isinstance(row["detail"], str) and row["detail"]:
-                return row["detail"]
-            return str(row["reason"])
-    return "It was not measured on these GPUs, and no reason was left."
+            reason, detail = str(row["reason"]), row["detail"]
+            return CodedText(reason, detail if isinstance(detail, str) and detail else reason)
+    return coded("not-measured", "It was not measured on these GPUs, and no reason was left.")
 
 
 def _with_floor(kind: KindVerdict, session: Session, context: _Context) -> KindVerdict:
@@ -360,28 +385,44 @@ def _with_floor(kind: KindVerdict, session: Session, context: _Context) -> KindV
     hours = context.series_hours.get(session.series_id, 0.0)
     if hours >= context.floor_hours:
         return kind
+    fields = {"hours": hours, "needed_hours": context.floor_hours}
     if session.last_seen < context.frame.window.end - 3600:
         floor = f"{context.floor_hours:.0f} h"
-        sentence = f"It ended after {span(hours * 3600)} of data: too little for a verdict on waste ({floor})."
+        said = CodedText(
+            "ended-too-early",
+            f"It ended after {span(hours * 3600)} of data: too little for a verdict on waste ({floor}).",
+            fields,
+        )
     elif context.frame.window.hours < context.floor_hours <= (context.frame.window.end - session.first_seen) / 3600:
-        sentence = (
+        said = CodedText(
+            "window-too-short",
             f"A window of {span(context.frame.window.seconds)} is too short for a verdict on waste; over "
-            f"{context.floor_hours:.0f} h or more (--since) one may be possible."
+            f"{context.floor_hours:.0f} h or more (--since) one may be possible.",
+            {**fields, "window_seconds": context.frame.window.seconds},
         )
     else:
         ready = context.frame.window.end + (context.floor_hours - hours) * 3600
-        sentence = (
+        said = CodedText(
+            "waste-not-judged-yet",
             f"{span(hours * 3600)} of data are too little for a verdict on waste; at {context.floor_hours:.0f} h, from "
-            f"{minute(ready)} on if it keeps running, one will be possible."
+            f"{minute(ready)} on if it keeps running, one will be possible.",
+            {**fields, "ready_ts": ready},
         )
-    return KindVerdict(kind.label, kind.confidence, (*kind.evidence, sentence), kind.alternatives)
+    return KindVerdict(kind.label, kind.confidence, (*kind.evidence, said), kind.alternatives)
 
 
 def _explained(verdict: BottleneckVerdict, coverage: Coverage) -> BottleneckVerdict:
     """Where it is unknown because something is missing, say what."""
     if verdict.label != "unknown" or not coverage.missing:
         return verdict
-    said = tuple(f"{metric} is missing: {reason}" for metric, reason in coverage.missing.items())
+    said = tuple(
+        CodedText(
+            "metric-missing",
+            f"{metric} is missing: {reason}",
+            {"metric": metric, "because": coverage.missing_codes.get(metric)},
+        )
+        for metric, reason in coverage.missing.items()
+    )
     return BottleneckVerdict(verdict.label, verdict.confidence, verdict.time_shares, (*verdict.evidence, *said))
 
 

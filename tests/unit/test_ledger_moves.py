@@ -16,6 +16,7 @@ from ledger_builders import DAY, L40S, MOVED, RATIO, SAVING, entry_of, fleet, gr
 from moves_builders import END, PLAIN, START
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Advice, Interval
+from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.ledger.entries import Entry, Event, Proposal
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.observation import seen_in
@@ -228,11 +229,12 @@ def test_a_site_is_applied_to_predictions_told_and_off_without_moves() -> None:
     own = Site(1.05, 3, (1000.0, 930.0), 2).applied(predicted)
     assert (own.median, own.sigma) == (pytest.approx(0.84), 0.12)
     assert own.basis == "training, across generations, x1.05 by 3 moves measured here"
-    assert Site(1.05, 3).applied(Refusal("no")) == Refusal("no")
-    assert Site(1.0, 0, (1000.0, 930.0), 2).notes == (
+    refused = Refusal(CodedText("said", "no"))
+    assert Site(1.05, 3).applied(refused) == refused
+    assert [note.text for note in Site(1.0, 0, (1000.0, 930.0), 2).notes] == [
         "2 moves done here saved $930 a month, 93 % of the $1,000 predicted; what is predicted now is not scaled by "
         "that.",
-    )
+    ]
 
 
 def test_measured_moves_of_the_ledger_become_the_site_unless_the_load_changed() -> None:

@@ -242,7 +242,7 @@ def test_what_no_other_gpu_changes_is_mended_first(kind, label, share, said):
     mended = [r for r in advice.recommendations if r.action == "fix-first"]
     assert [r.blocked_by for r in mended] == [()]
     others = [r for r in advice.recommendations if r.action != "fix-first"]
-    assert all(any("comes first" in b for b in r.blocked_by) for r in others)
+    assert all(any(b.code == "mend-first" for b in r.blocked_by) for r in others)
     assert advice.summary.recoverable_usd_per_month == 0
 
 

@@ -53,7 +53,7 @@ def test_a_slice_is_refused_with_its_reason(changes, use, said):
     w = tables(**changes)
     found = ways(advice_of(verdicts([node(fabric=None)], [w], uses=[session(w, **use)])), "mig-slice")
     assert bool(found) == (said is not None)
-    assert all(any(said in b for b in way.blocked_by) and way.saving_usd_per_month is None for way in found)
+    assert all(any(said in b.text for b in way.blocked_by) and way.saving_usd_per_month is None for way in found)
 
 
 def halves(**changes):
@@ -98,7 +98,7 @@ def test_nothing_is_packed_that_may_not_or_does_not_fit(services):
 
 def test_hosts_that_would_be_too_busy_block_the_packing():
     (way,) = packed(halves(cpu=0.4))
-    assert "cores" in way.blocked_by[0]
+    assert way.blocked_by[0].code == "cores-too-busy"
     assert way.saving_usd_per_month is None
 
 
@@ -169,7 +169,7 @@ def test_a_training_changes_places_once_and_first_of_all_on_owned_nodes():
     rules = {f.id: f.rule for f in advice.findings}
     assert {rules[f] for f in open_[0].findings} == {"idle-fabric", "under-tier"}
     (blocked,) = [r for r in ways(advice, "swap-placement") if r.blocked_by]
-    assert "already" in blocked.blocked_by[0]
+    assert "swaps-already" in str(blocked.blocked_by[0].fields["because"])
 
 
 def test_other_providers_are_shown_apart_and_in_no_sum():

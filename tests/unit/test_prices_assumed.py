@@ -116,9 +116,9 @@ def test_the_founding_case_without_a_region_states_its_dollars_and_claims_no_mor
     assert {r.id for r in known.recommendations} == {r.id for r in assumed.recommendations}
     assert all(p.region_assumed for p in assumed.prices)
     assert {p.id for p in assumed.prices} >= {one for r in assumed.recommendations for one in r.prices}
-    (note,) = [n for n in assumed.notes if "region assumed" in n]
-    assert "azure eastus" in note
-    assert "topology.kubernetes.io/region" in note
+    (note,) = [n for n in assumed.notes if n.code == "region-assumed"]
+    assert "azure eastus" in note.text
+    assert "topology.kubernetes.io/region" in note.text
     for form in FORMATS:
         text = render(assumed, form, width=160, color=False)
         assert "region assumed" in text or '"region_assumed": true' in text or "price_region_assumed" in text, form
