@@ -9,10 +9,8 @@ from ...rules.base.sanitize import clean
 from ...rules.catalog.types import NodeSku, Price
 from .advice_types import (
     INFERRED,
-    UNUSED_RULES,
     Decision,
     Evidence,
-    Finding,
     Interval,
     Owner,
     Recommendation,
@@ -158,11 +156,6 @@ def cost_head(text: str, priced: bool) -> str:
 def about_prices(note: str) -> bool:
     """Whether a note says which nodes have no price, and what to write to get dollars."""
     return note.startswith(NO_PRICE)
-
-
-def wasted_hours(findings: Iterable[Finding]) -> float:
-    """GPU-hours that nobody used, where no price says what they cost."""
-    return sum(f.gpu_hours for f in findings if f.rule in UNUSED_RULES)
 
 
 def counted(number: int, what: str) -> str:

@@ -9,6 +9,7 @@ from ...rules.base.sanitize import clean
 from ..core import formatting as words
 from ..core.advice_types import Advice, Evidence, Finding, Recommendation
 from ..core.timestamps import rfc3339
+from ..moves.waste_rules import wasted_hours
 from ..views import coverage
 from ..views.finding_groups import Case, best, cases, loose
 
@@ -50,7 +51,7 @@ def _wasted(advice: Advice) -> str:
     s = advice.summary
     if words.has_prices(s) or s.nothing_judged:
         return coverage.wasted_words(s)
-    return words.cost(s.wasted_usd, words.wasted_hours(advice.findings), priced=True)
+    return words.cost(s.wasted_usd, wasted_hours(advice.findings), priced=True)
 
 
 def _head(advice: Advice) -> list[str]:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from ..core import formatting as words
 from ..core.advice_types import Advice, Recommendation, WorkloadVerdict
+from ..moves.waste_rules import wasted_hours
 from ..views import coverage
 from ..views.finding_groups import Case, best, best_way, cases, loose
 from .console import console_of, indented, line, table, written
@@ -102,7 +103,7 @@ def _head(console: Console, advice: Advice) -> None:
         line(console, f"Recoverable in cash: {coverage.recoverable_words(s)}.")
     else:
         of = f"; {coverage.judged_of(s)}" if s.partly_judged else ""
-        wasted = words.hours(words.wasted_hours(advice.findings))
+        wasted = words.hours(wasted_hours(advice.findings))
         line(console, f"Cost in GPU-hours ({note}{of}): {words.hours(s.gpu_hours)}, of it wasted {wasted}.")
     r = s.reconciliation
     if r.total is not None:

@@ -10,6 +10,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
+from ...advisor.moves.waste_rules import wasted_hours
 from ...advisor.views import coverage
 from ...advisor.views.finding_groups import Case, best_way, cases
 from ..cell_text import cost_cell, line, lines
@@ -82,7 +83,7 @@ def _cost(loaded: Loaded) -> Content:
     s, found = loaded.shown.summary, loaded.advice.summary
     over = f" over {FINDINGS_WINDOW.name}" if loaded.shown is not loaded.advice else ""
     if not words.has_prices(s):
-        wasted = words.wasted_hours(loaded.advice.findings)
+        wasted = wasted_hours(loaded.advice.findings)
         judged = not found.nothing_judged
         return lines(
             line(coverage.size_words(s), "bold"),

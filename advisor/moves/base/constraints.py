@@ -39,7 +39,7 @@ def gates(group: Group, source: GpuSku, source_node: NodeSku | None, target: Gpu
 def fewer_gpus_gates(group: Group, gpus: int) -> tuple[str, ...]:
     """Every reason why `group` must not shrink to `gpus` GPUs of the same kind."""
     reasons = [_shared(group)]
-    excused = group.excused.get("too-many-gpus")
+    excused = group.kept.get("surplus")
     if excused is not None:
         reasons.append(f"its GPUs are kept by the exception {excused.id}")
     if group.phase == "training":
@@ -152,7 +152,7 @@ def _nvlink(group: Group, source_node: NodeSku | None, node: NodeSku) -> str | N
 
 
 def _fabric(group: Group, source_node: NodeSku | None, node: NodeSku) -> str | None:
-    excused = group.excused.get("idle-fabric")
+    excused = group.kept.get("fabric")
     if excused is not None and not node.fabric.rdma and (source_node is None or source_node.fabric.rdma is not False):
         return f"it may need its fabric, by the exception {excused.id}, and this node has none"
     spans = group.phase == "training" and any(len(w.nodes) > 1 for w in group.workloads)

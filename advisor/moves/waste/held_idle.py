@@ -10,11 +10,22 @@ import pandas as pd
 
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
+from ...core.number_sources import Sql, weighted
 from ...core.timestamps import minute, rfc3339, span
 from ...verdicts.types import Verdicts
 from ..base.workload_groups import AVAILABLE, Group
 from ..context.finding_context import Found, graded, when_possible
-from .rule_context import MIN_SHARE, OF_WHOLE_GPUS, Scope, Told, finding_of, percent, power_words, watts
+from ..context.rule_context import (
+    MIN_SHARE,
+    OF_WHOLE_GPUS,
+    RuleDescription,
+    Scope,
+    Told,
+    finding_of,
+    percent,
+    power_words,
+    watts,
+)
 
 # Share of the time since it last worked that must have been observed (as IDLE_OF_UNHELD).
 OBSERVED_MIN = 0.95
@@ -144,3 +155,40 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, held: float, share: fl
         after=told + scope.cost_words(cost, group.nodes),
     )  # fmt: skip
     return Found(finding, group, group.nodes)
+
+
+# What stood idle at the end of a job that has worked; all of it where nothing ever worked.
+_HELD_IDLE = (
+    "SELECT sum(CASE WHEN {never_worked} THEN own ELSE min(trailing, own) END) FROM (\n"
+    "    SELECT u.workload_id,\n"
+    "        sum(CASE WHEN u.ts > coalesce(l.ts, 0) THEN u.seconds ELSE 0 END) / 3600 * {held_part} AS trailing,\n"
+    "        coalesce((SELECT sum(p.seconds) / 3600 * {held_part} FROM places p\n"
+    "            WHERE p.holder = u.workload_id AND p.state = 'held' AND p.idle), 0) AS own\n"
+    "    FROM used u LEFT JOIN (SELECT workload_id, max(ts) AS ts FROM used WHERE NOT idle GROUP BY workload_id) l\n"
+    "        ON l.workload_id = u.workload_id\n"
+    "    GROUP BY u.workload_id)"
+)
+
+RULE = RuleDescription(
+    id="held-idle",
+    rank=3,
+    judge=held_idle,
+    answered_by={"release": 1},
+    waste="unused",
+    metrics={
+        "engine_active": Sql(("used",), "SELECT avg(g) FROM used WHERE idle"),
+        "dram_active": Sql(("used",), "SELECT avg(m) FROM used WHERE idle"),
+        "power_over_idle": Sql(
+            ("used", "still"),
+            f"SELECT coalesce(({weighted('over_idle')}), (SELECT avg(power) FROM used WHERE idle) /"
+            " (SELECT max(idle_power) FROM still))",
+        ),
+        "mem_used": Sql(("used",), "SELECT avg(mem) FROM used WHERE idle"),
+        "held_idle": Sql(("used", "places"), _HELD_IDLE),
+        "last_worked": Sql(
+            ("used",),
+            "SELECT strftime('%Y-%m-%dT%H:%M:%SZ', max(ts), 'unixepoch') FROM used WHERE now AND NOT idle",
+        ),
+        "gpu_hours": Sql(("used", "places"), _HELD_IDLE),
+    },
+)

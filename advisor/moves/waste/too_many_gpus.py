@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
+from ...core.number_sources import GPU_COUNT, Sql, in_bins, percentile_of
 from ..base.workload_groups import TRAINING, Group
 from ..context.finding_context import Found
-from .rule_context import Scope, Told, finding_of, percent, percentile
+from ..context.rule_context import RuleDescription, Scope, Told, finding_of, percent, percentile
 
 
 def too_many_gpus(scope: Scope, rule: WasteRule) -> Told:
@@ -61,3 +62,26 @@ def _finding(
         sure=0.9 * group.lead.kind.confidence,
     )  # fmt: skip
     return Found(finding, group, group.nodes)
+
+
+_PEAKS = (
+    f"SELECT coalesce(({in_bins('tensor_seconds', 0.99)}), ({percentile_of('used', 'u_c', 0.99)})) AS peak",
+    f"SELECT coalesce(({in_bins('dram_seconds', 0.99)}), ({percentile_of('used', 'u_m', 0.99)}))",
+    *(percentile_of("used", column, 0.99) for column in ("u_n", "u_i", "u_p")),
+)
+
+RULE = RuleDescription(
+    id="too-many-gpus",
+    rank=4,
+    judge=too_many_gpus,
+    answered_by={"reduce-gpus": 1, "mig-slice": 1, "move-sku": 5},
+    waste="surplus",
+    metrics={
+        "use_p99": Sql(
+            ("tensor_seconds", "dram_seconds", "edges", "used"),
+            "SELECT max(peak) FROM (\n" + "\nUNION ALL\n".join(_PEAKS) + ")",
+        ),
+        "demand_p95": Sql(("load",), percentile_of("load", "load", 0.95)),
+        "gpus_held": GPU_COUNT,
+    },
+)
