@@ -22,7 +22,7 @@ from .moves.context.finding_context import HOUR_SECONDS, listed, when_possible
 from .moves.context.judged import judged, with_cost
 from .moves.context.move_context import Scene
 from .moves.context.rule_context import Scope
-from .moves.kinds.other_providers import market
+from .moves.market import market
 from .moves.predict.calibration import NO_SITE, Site
 from .moves.recommender import decided, enumerate_options, order, recoverable
 from .moves.waste.too_many_gpus import RULE as SIZING
@@ -100,7 +100,7 @@ def advise_on(
     cash, interval = recoverable(options)
     recommendations = order(options)
     # After everything that counts: its draws must not change those of what is recommended.
-    elsewhere = market(scene, groups) if with_market else None
+    elsewhere = market(scene, verdicts, groups) if with_market else None
     used = {p for r in (*recommendations, *(elsewhere or ())) for p in r.prices} | {f.finding.price for f in found}
     named = prices_named(book, verdicts.nodes, {r.target.node_sku for r in recommendations})
     if elsewhere:

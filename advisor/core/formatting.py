@@ -170,18 +170,6 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
-def action_words(r: Recommendation) -> str:
-    """What a recommendation comes to, in words."""
-    if r.action == "move-sku":
-        return "same GPU, other node" if r.target.gpu_sku == r.source.gpu_sku else "another GPU"
-    told = {
-        "reduce-gpus": "fewer GPUs", "swap-placement": "swap with training", "release": "release",
-        "mig-slice": "a slice of a GPU", "consolidate": "fewer nodes", "schedule-off": "off at night",
-        "lower-clock": "a lower clock", "power-cap": "a power cap", "fix-first": "mend it first",
-    }  # fmt: skip
-    return told.get(r.action, r.action)
-
-
 def decision_words(decision: Decision) -> str:
     """``dismissed by ann on 2026-11-02: a warm standby``."""
     until = f" until {day(decision.until)}" if decision.until is not None else ""

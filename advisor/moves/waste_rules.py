@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
-from pkgutil import iter_modules
 from types import MappingProxyType
 
 from ...rules.policy.custom import CustomRules
 from ...rules.policy.exceptions import Exceptions, RuleException
 from ...rules.policy.thresholds import WasteRule
 from ..core.advice_types import Finding
+from ..core.coded_text import CodedText
 from ..core.timestamps import day
 from . import waste
 from .base.workload_groups import Group
-from .context.finding_context import Found, called, listed, node_words
-from .context.rule_context import RuleDescription, Scope, Waste
+from .context.described import described_in
+from .context.finding_context import Found, Waste, called, listed, node_words
+from .context.rule_context import RuleDescription, Scope
 from .custom_rules import custom_findings
 
 # GPU-hours without use count whole, and links that carried nothing by what they add to the price.
@@ -27,20 +27,9 @@ UNUSED: tuple[Waste, ...] = ("unused", "surplus")
 _LINKS: tuple[Waste, ...] = ("fabric", "nvlink")
 
 
-def _described() -> Mapping[str, RuleDescription]:
-    """The rules by id, in the order of their findings."""
-    found: list[RuleDescription] = []
-    for module in iter_modules(waste.__path__, f"{waste.__name__}."):
-        described = getattr(import_module(module.name), "RULE", None)
-        if not isinstance(described, RuleDescription):
-            raise TypeError(f"{module.name} describes no rule: it needs a RuleDescription named RULE.")
-        if module.name.rpartition(".")[2] != described.id.replace("-", "_"):
-            raise ValueError(f"{module.name} describes the rule {described.id}: name the module after it.")
-        found.append(described)
-    return MappingProxyType({rule.id: rule for rule in sorted(found, key=lambda rule: (rule.rank, rule.id))})
-
-
-RULES: Mapping[str, RuleDescription] = _described()
+RULES: Mapping[str, RuleDescription] = MappingProxyType(
+    {rule.id: rule for rule in described_in(waste, "RULE", RuleDescription)}
+)
 
 
 def waste_of(rule_id: str) -> Waste:
@@ -49,7 +38,7 @@ def waste_of(rule_id: str) -> Waste:
     return described.waste if described is not None else "none"
 
 
-def find_waste(scope: Scope, exceptions: Exceptions) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+def find_waste(scope: Scope, exceptions: Exceptions) -> tuple[tuple[Found, ...], tuple[CodedText, ...]]:
     """Every finding of the window, and the notes that say where no verdict was possible and from when one will be.
 
     A rule fires on numbers it can show; a telemetry fault, too little data, an unknown kind or an exception silences
@@ -59,16 +48,18 @@ def find_waste(scope: Scope, exceptions: Exceptions) -> tuple[tuple[Found, ...],
     if alone:
         raise LookupError(f"{', '.join(alone)}: a rule needs both its file in rules/waste and its module.")
     found: list[Found] = []
-    notes: list[str] = []
+    notes: list[CodedText] = []
     for described in RULES.values():
         for own, part in _by_team(scope, described):
             mine, told = described.judge(part, own)
-            found += mine
+            found += [replace(one, answered_by=described.answered_by, waste=described.waste) for one in mine]
             notes += told
     return _excepted(scope, found, notes, exceptions)
 
 
-def find_custom(scope: Scope, custom: CustomRules, exceptions: Exceptions) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+def find_custom(
+    scope: Scope, custom: CustomRules, exceptions: Exceptions
+) -> tuple[tuple[Found, ...], tuple[CodedText, ...]]:
     """What a site's and its teams' own rules find: beside the waste, for they claim no money and start no move."""
     return _excepted(scope, *custom_findings(scope, custom), exceptions)
 
@@ -101,8 +92,8 @@ def excused(groups: Sequence[Group], exceptions: Exceptions, at: float) -> tuple
 
 
 def _excepted(
-    scope: Scope, found: Iterable[Found], notes: Iterable[str], exceptions: Exceptions
-) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+    scope: Scope, found: Iterable[Found], notes: Iterable[CodedText], exceptions: Exceptions
+) -> tuple[tuple[Found, ...], tuple[CodedText, ...]]:
     """The findings that stand, and the notes with one more for every exception that silenced some."""
     kept: list[Found] = []
     silenced: dict[tuple[str, RuleException], list[str]] = {}
@@ -114,7 +105,11 @@ def _excepted(
             of = called(one.group) if one.group is not None else node_words(one.nodes)
             silenced.setdefault((one.finding.rule, why), []).append(of)
     silent = [
-        f"{rule} says nothing of {listed(names)}, by the exception {why.id} ({why.origin}): {why.reason}"
+        CodedText(
+            "silenced-by-exception",
+            f"{rule} says nothing of {listed(names)}, by the exception {why.id} ({why.origin}): {why.reason}",
+            {"rule": rule, "exception": why.id, "origin": why.origin, "reason": why.reason},
+        )
         for (rule, why), names in silenced.items()
     ]
     return tuple(kept), tuple(dict.fromkeys((*notes, *silent)))

@@ -10,6 +10,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
+from ...advisor.moves.recommendation_kinds import action_words
 from ...advisor.moves.waste_rules import wasted_hours
 from ...advisor.views import coverage
 from ...advisor.views.finding_groups import Case, best_way, cases
@@ -142,7 +143,7 @@ def _saving(row: tuple[str, Case]) -> float | None:
 
 def _way(row: tuple[str, Case]) -> str:
     way = best_way(row[1])
-    return words.action_words(way) if way is not None else "none that saves"
+    return action_words(way) if way is not None else "none that saves"
 
 
 _COLUMNS = (

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
-from ....rules.base.templates import fill
+from ....rules.base.templates import fill, gaps
 from ....rules.catalog.fabric_premium import NVLINK_PRIORS
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Action, Evidence, Finding, Severity
+from ...core.coded_text import CodedText, Scalar
 from ...core.formatting import dated, usd
 from ...core.ids import stable_id
 from ...core.number_sources import NumberSource
 from ...verdicts.types import NodeFacts, Verdicts
 from ..base.pricing import PriceBook
 from ..base.workload_groups import Group
-from .finding_context import Found, called, certainty, node_words, sampling
+from .finding_context import Found, Waste, called, certainty, node_words, sampling
 
 # Time wasted below this share of what was held is the gap between two pieces of work, not something to act on.
 MIN_SHARE = 0.1
@@ -106,11 +106,8 @@ def busy_share(group: Group, label: str) -> float:
 
 
 # A rule's findings, and the notes that say where no verdict was possible.
-Told = tuple[list[Found], list[str]]
+Told = tuple[list[Found], list[CodedText]]
 Judge = Callable[[Scope, WasteRule], Told]
-# What a rule's findings are of the money: GPUs that nobody used, more GPUs than the demand needs, a link that carried
-# nothing, a GPU of too high a tier; or no waste of it ("none").
-Waste = Literal["unused", "surplus", "fabric", "nvlink", "tier", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +193,22 @@ def finding_of(
         cost_usd=cost,
         price=price.id if price else None,
         confidence=certainty(coverage.fraction / 0.9, sampling(coverage.resolution_seconds), sure),
-        would_change_if=tuple(fill(w, filled) for w in rule.would_change_if),
+        would_change_if=would_change_if(rule, filled),
         text=f"{fill(rule.text, filled)} {told}".strip(),
         nodes=tuple(n.node for n in nodes),
     )
+
+
+def would_change_if(rule: WasteRule, values: Mapping[str, object]) -> tuple[CodedText, ...]:
+    """What would make a finding of the rule wrong, in the rule's order, by which the codes are numbered."""
+    return tuple(
+        CodedText(f"{rule.id}-wrong-if-{n}", fill(text, values), {gap: _scalar(values.get(gap)) for gap in gaps(text)})
+        for n, text in enumerate(rule.would_change_if, 1)
+    )
+
+
+def _scalar(value: object) -> Scalar:
+    return value if isinstance(value, Scalar) else str(value)
 
 
 def percentile(values: np.ndarray, q: float) -> float | None:

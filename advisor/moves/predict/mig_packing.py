@@ -1,4 +1,4 @@
-"""MIG instances of half-empty GPUs packed onto fewer of them, so that whole GPUs of a node fall free for other work.
+"""How MIG instances of half-empty GPUs pack onto fewer of them, so that whole GPUs of a node fall free.
 
 Instances do not move by themselves: whoever holds one starts again on the instance that is made for it elsewhere.
 """
@@ -8,13 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...core.advice_types import Configuration, Recommendation
-from ...core.ids import stable_id
-from ...verdicts.types import MigInstance, NodeFacts, Verdicts
-from ..base.workload_groups import HOURS_PER_MONTH
-from ..context.evidence import Claim
-from ..context.move_context import Option
-from .resize import SAME_SPEED
+from ...verdicts.types import MigInstance
 
 # Memory slices at which a profile may begin (NVIDIA's MIG user guide, placements of A100 and H100), by its compute and
 # memory slices. A profile that is not here is placed nowhere.
@@ -85,61 +79,5 @@ def pack(instances: Sequence[MigInstance]) -> Packing | None:
     return Packing(tuple(keep), tuple(freed), tuple(moved))
 
 
-def repacked(verdicts: Verdicts) -> list[Option]:
-    """One option a node on which packing frees GPUs. No dollars: a node's GPUs are not given back one by one."""
-    options = []
-    unobserved = {one.node for one in verdicts.inventory.unobserved}
-    for node in verdicts.nodes:
-        own = [one for one in verdicts.instances if one.node == node.node]
-        # Who held an instance that was not observed is not known, and whether it may move neither.
-        if not own or node.node in unobserved or node.hours_observed < COVERAGE_HOURS:
-            continue
-        packing = pack(own)
-        if packing is not None and packing.freed:
-            options.append(_option(node, packing))
-    return options
-
-
 def _slices(instances: Sequence[MigInstance]) -> list[tuple[int, int]]:
     return [(one.compute or 0, one.memory or 0) for one in instances]
-
-
-def _option(node: NodeFacts, packing: Packing) -> Option:
-    sku, freed = node.gpu_sku or node.gpu_name, len(packing.freed)
-    before = freed + len(packing.kept)
-    moved = len(packing.moved)
-    kinds = ", ".join(sorted({one.profile for one in packing.moved}))
-    return Option(
-        Recommendation(
-            id=stable_id("r", f"{node.cluster}/{node.node}", "consolidate", node.node_sku, "mig"),
-            findings=(),
-            workload=None,
-            action="consolidate",
-            source=Configuration(sku, node.node_sku, before),
-            target=Configuration(sku, node.node_sku, len(packing.kept)),
-            time_ratio=SAME_SPEED.interval,
-            saving_usd_per_month=None,
-            freed_gpu_hours_per_month=freed * HOURS_PER_MONTH,
-            realisation="capacity-freed",
-            risk="low",
-            blocked_by=(),
-            rejected=(),
-            would_change_if=(
-                "an instance that stays lies where the profile that moves in cannot begin",
-                "the instances may not share a GPU (tenants), or must not start again",
-            ),
-            prices=(),
-            text=(
-                f"Pack the held MIG instances of {node.node} onto {len(packing.kept)} of {before} "
-                f"{sku or 'GPUs'}: {moved} {'instance' if moved == 1 else 'instances'} ({kinds}) "
-                f"{'starts' if moved == 1 else 'start'} again on another GPU of the node, at the same speed; "
-                f"{freed} {'GPU falls' if freed == 1 else 'GPUs fall'} free for other work. No dollars are claimed: "
-                "GPUs are not given back one by one."
-            ),
-        ),
-        None,
-        exclusive=f"mig:{node.cluster}/{node.node}",
-        # The free instances of the GPUs that fall free are free already.
-        also=frozenset({f"release:{node.cluster}/{node.node}"}),
-        claim=Claim((node.node,), frozenset({"activity", "mem_used"}), whole=True),
-    )
