@@ -13,6 +13,7 @@ from rich.table import Table
 
 from ..core import formatting as words
 from ..core.advice_types import Advice, Recommendation, WorkloadVerdict
+from ..core.coded_text import CodedText
 from ..moves.recommendation_kinds import action_words
 from ..moves.waste_rules import wasted_hours
 from ..views import coverage
@@ -181,8 +182,8 @@ def _letters() -> Iterable[str]:
     return (chr(ord("a") + i % 26) for i in range(10_000))
 
 
-def _or(conditions: Sequence[str]) -> str:
-    return ", or if ".join(words.clause(c) for c in conditions)
+def _or(conditions: Sequence[CodedText]) -> str:
+    return ", or if ".join(words.clause(c.text) for c in conditions)
 
 
 def _ways_out(ways: Sequence[Recommendation]) -> Table:

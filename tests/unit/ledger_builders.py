@@ -13,8 +13,8 @@ from skuwise.advisor.core.advice_types import Advice, Configuration, Interval, N
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.ledger.entries import Entry
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.moves.tracking.observation import Measure, Observation, PredictionSnapshot
 from skuwise.advisor.ledger.sync import Beside
+from skuwise.advisor.moves.tracking.observation import Measure, Observation, PredictionSnapshot
 from skuwise.advisor.pipeline import advise_on
 from skuwise.rules.policy.thresholds import load_waste_rules
 

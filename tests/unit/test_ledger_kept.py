@@ -24,8 +24,8 @@ from skuwise.advisor.ledger.entries import Event, Proposal, stands
 from skuwise.advisor.ledger.file.store import APPLICATION_ID, VERSION, Ledger
 from skuwise.advisor.ledger.outcomes import outcomes
 from skuwise.advisor.ledger.records import Figures, from_json, to_json
-from skuwise.advisor.moves.tracking.observation import Measure, PredictionSnapshot
 from skuwise.advisor.ledger.sync import proposals
+from skuwise.advisor.moves.tracking.observation import Measure, PredictionSnapshot
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.draws import examples
 

@@ -18,12 +18,12 @@ from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Advice, Interval
 from skuwise.advisor.ledger.entries import Entry, Event, Proposal
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.moves.tracking.observation import observation_of
 from skuwise.advisor.ledger.outcomes import outcomes
 from skuwise.advisor.ledger.records import Figures, Realised
 from skuwise.advisor.ledger.sync import Beside, site_of
 from skuwise.advisor.moves.base.prediction import Prediction, Refusal
 from skuwise.advisor.moves.predict.calibration import NO_SITE, Case, Site, site_factor
+from skuwise.advisor.moves.tracking.observation import observation_of
 from skuwise.rules.base.errors import UsageError
 
 

@@ -12,12 +12,13 @@ from ledger_builders import DAY, L40S, RATIO, ground, moved_run, seen
 from moves_builders import END, IB, PLAIN, START, gpus_of, workload
 from skuwise.advisor.core.advice_types import Configuration, WorkloadVerdict, Yardstick
 from skuwise.advisor.ledger.entries import Entry, Event, Proposal
-from skuwise.advisor.moves.recommendation_kinds import KINDS
-from skuwise.advisor.moves.tracking.move_state import MoveState
-from skuwise.advisor.moves.tracking.observation import Measure, Observation, PredictionSnapshot
 from skuwise.advisor.ledger.realised_savings import realised
 from skuwise.advisor.ledger.records import Figures, Tried, from_json
 from skuwise.advisor.ledger.transitions import happenings
+from skuwise.advisor.moves.recommendation_kinds import KINDS
+from skuwise.advisor.moves.tracking.move_state import MoveState
+from skuwise.advisor.moves.tracking.observation import Measure, Observation, PredictionSnapshot
+
 
 def state_of(action: str, own: PredictionSnapshot, now: Observation, proposed: bool = False) -> MoveState | None:
     return KINDS[action].state(own, now, proposed)
