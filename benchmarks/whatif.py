@@ -17,7 +17,7 @@ from skuwise.advisor.moves.base.pricing import PriceBook
 from skuwise.advisor.moves.base.workload_groups import groups_of
 from skuwise.advisor.moves.context.move_context import Scene, baseline
 from skuwise.advisor.moves.kinds.move_sku import candidates
-from skuwise.advisor.moves.kinds.other_providers import elsewhere
+from skuwise.advisor.moves.market import elsewhere
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge

@@ -21,9 +21,9 @@ from moves_builders import (
 from skuwise.advisor.moves.base.prediction import percentiles
 from skuwise.advisor.moves.base.pricing import (
     PriceBook,
+    cash_of,
     fabric_premium,
     fabric_uses,
-    realisation,
     reconcile,
     with_costs,
 )
@@ -111,15 +111,16 @@ def test_each_fabric_is_told_with_what_it_carried_and_costs():
     ("basis", "until", "nodes", "expected"),
     [
         ("list", None, 1, ("cash-now", None)),
-        ("list", None, 0, ("capacity-freed", None)),
-        ("owned", None, 2, ("capacity-freed", None)),
+        ("list", None, 0, None),
+        ("owned", None, 2, None),
         ("committed", "2099-01-01", 2, ("cash-at", "2099-01-01")),
         ("committed", "2020-01-01", 2, ("cash-now", None)),
-        ("reserved", None, 2, ("capacity-freed", None)),
+        ("reserved", None, 2, None),
     ],
 )
 def test_cash_only_where_whole_nodes_fall_free_and_nothing_binds(basis, until, nodes, expected):
-    assert realisation(own(basis=basis, until=until), nodes, END) == expected
+    cash = cash_of(own(basis=basis, until=until), nodes, END)
+    assert (cash and (cash.realisation, cash.date)) == expected
 
 
 def test_no_dollars_for_part_of_a_node():
