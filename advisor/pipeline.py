@@ -20,12 +20,12 @@ from .core.timestamps import minute, span
 from .moves.base.pricing import PriceBook, fabric_uses, prices_named, reconcile, standings, unique, with_costs
 from .moves.base.workload_groups import groups_of
 from .moves.context.finding_context import HOUR_SECONDS, listed, when_possible
-from .moves.context.judged import judged, with_cost
-from .moves.context.move_context import Scene
-from .moves.context.rule_context import Scope
+from .moves.context.judged_gpus import judged_gpus, unobserved_cost
+from .moves.context.move_context import MoveContext
+from .moves.context.rule_context import RuleContext
 from .moves.market import market
 from .moves.predict.calibration import NO_SITE, Site
-from .moves.recommender import decided, enumerate_options, order, recoverable
+from .moves.recommender import all_recommendations, decided, order, recoverable_cash
 from .moves.waste.too_many_gpus import RULE as SIZING
 from .moves.waste_rules import excused, find_custom, find_waste, wasted
 from .verdicts.judge import judge
@@ -92,14 +92,14 @@ def advise_on(
     if exceptions is None:
         exceptions = load_exceptions(known_rules=rules)
     groups = excused(groups_of(verdicts), exceptions, generated_at)
-    scope = Scope(verdicts, groups, rules, book, generated_at)
+    scope = RuleContext(verdicts, groups, rules, book, generated_at)
     found, waste_notes = find_waste(scope, exceptions)
     own, own_notes = find_custom(scope, custom or CustomRules({}), exceptions)
-    scene = scene_of(window, book, rules, generated_at, rng, site=site)
-    options, over = enumerate_options(scene, verdicts, groups, found)
+    scene = move_context_of(window, book, rules, generated_at, rng, site=site)
+    options, over = all_recommendations(scene, verdicts, groups, found)
     options = decided(options, decisions or {})
     reconciliation, money_notes = reconcile(verdicts, book)
-    cash, interval = recoverable(options)
+    cash, interval = recoverable_cash(options)
     recommendations = order(options)
     # After everything that counts: its draws must not change those of what is recommended.
     elsewhere = market(scene, verdicts, groups) if with_market else None
@@ -111,7 +111,7 @@ def advise_on(
     priced = reconciliation.total is not None
     unowned = _unowned(verdicts)
     short = (*_beginning(verdicts), *_too_little(verdicts, rules, generated_at))
-    enough = judged(verdicts, scene.floor_hours, generated_at)
+    enough = judged_gpus(verdicts, scene.floor_hours, generated_at)
     waste = wasted((f.finding, f.group and f.group.series_id) for f in found)
     return Advice(
         generated_at=generated_at,
@@ -127,7 +127,7 @@ def advise_on(
             recoverable_usd_per_month=cash if priced and (enough.count or cash) else None,
             reconciliation=reconciliation,
             recoverable_interval_usd_per_month=interval,
-            unobserved=with_cost(verdicts.inventory.unobserved, verdicts, book),
+            unobserved=unobserved_cost(verdicts.inventory.unobserved, verdicts, book),
             window_hours=window.hours,
             observed_hours=verdicts.inventory.observed_hours,
             observed_gpu_hours=verdicts.inventory.observed_gpu_hours,
@@ -147,7 +147,7 @@ def advise_on(
     )
 
 
-def scene_of(
+def move_context_of(
     window: Window,
     book: PriceBook,
     rules: Mapping[str, WasteRule],
@@ -155,10 +155,10 @@ def scene_of(
     rng: np.random.Generator,
     *,
     site: Site | None = None,
-) -> Scene:
+) -> MoveContext:
     """What the moves of a window are weighed with. `generated_at`: Unix seconds; `site`: what moves done here say."""
     sizing = rules[SIZING.id]
-    return Scene(
+    return MoveContext(
         catalog=book.catalog, book=book, headroom=sizing.value("headroom"), sizing=sizing,
         at=max(generated_at, window.end), window_hours=window.hours, seed=int(rng.integers(2**63)),
         site=site or NO_SITE, floor_hours=_floor_hours(rules),

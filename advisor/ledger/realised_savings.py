@@ -7,14 +7,14 @@ prediction was credited against (docs/ledger.md).
 from __future__ import annotations
 
 from ..moves.recommendation_kinds import KINDS
-from ..moves.tracking.cost import SLACK_SECONDS, Cost
+from ..moves.tracking.cost import SLACK_SECONDS, MoveCost
 from ..moves.tracking.move_state import MoveState
 from ..moves.tracking.observation import Measure, Observation, PredictionSnapshot, measure
 from .records import Realised
 
 # A change of load beyond this is said; assumed: less is what one week differs from the next without any cause.
 LOAD_CHANGED = 0.25
-_NOT_PREDICTED = Cost(None, "no dollars were predicted: nodes are rented whole, and none was to fall free")
+_NOT_PREDICTED = MoveCost(None, "no dollars were predicted: nodes are rented whole, and none was to fall free")
 
 
 def realised(action: str, ground: PredictionSnapshot, stand: MoveState, seen: Observation) -> Realised:

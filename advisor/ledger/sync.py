@@ -16,7 +16,7 @@ from ...rules.base.errors import NothingToDo, StoreError, UsageError
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Advice, Configuration, Decision, Fleet, Interval, Recommendation, WorkloadVerdict
 from ..core.formatting import price_note
-from ..moves.predict.calibration import NO_SITE, Case, Site, site_factor
+from ..moves.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
 from ..moves.recommendation_kinds import KINDS
 from ..moves.tracking.observation import Observation, PredictionSnapshot, measure, observation_of, serves, source_words
 from .entries import Entry, Event, Proposal
@@ -218,7 +218,7 @@ def _nothing(text: str) -> None:
 
 def site_of(entries: Iterable[Entry], now: float) -> Site:
     """What the measured moves of a ledger say. Where the load changed, the time is not the move's alone: left out."""
-    cases: list[Case] = []
+    cases: list[MeasuredMove] = []
     predicted = measured = 0.0
     savings = 0
     for entry in entries:
@@ -229,7 +229,7 @@ def site_of(entries: Iterable[Entry], now: float) -> Site:
         kind = KINDS.get(entry.proposal.action)
         other = kind is not None and kind.calibrates and ground.source.gpu_sku != ground.target.gpu_sku
         if other and steady and told.time_ratio is not None and told.predicted_time_ratio is not None:
-            cases.append(Case(told.predicted_time_ratio, told.time_ratio, ground.yardstick.site_factor))
+            cases.append(MeasuredMove(told.predicted_time_ratio, told.time_ratio, ground.yardstick.site_factor))
         if told.saving_usd_per_month is not None and told.predicted_saving_usd_per_month is not None:
             predicted += told.predicted_saving_usd_per_month.p50
             measured += told.saving_usd_per_month

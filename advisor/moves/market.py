@@ -14,7 +14,7 @@ from ..core.coded_text import coded
 from ..verdicts.types import Verdicts
 from .base.workload_groups import Group
 from .context.fleet_context import GroupContext
-from .context.move_context import Scene, as_it_stands
+from .context.move_context import MoveContext, baseline_for
 from .context.other_nodes import candidates
 from .kinds.move_sku import move_option
 
@@ -25,14 +25,14 @@ SHOWN = 3
 _TERMS = coded("terms-elsewhere", "{terms} at another provider cost more than the difference", terms=ELSEWHERE)
 
 
-def market(scene: Scene, verdicts: Verdicts, groups: Sequence[Group]) -> tuple[Recommendation, ...]:
+def market(scene: MoveContext, verdicts: Verdicts, groups: Sequence[Group]) -> tuple[Recommendation, ...]:
     """For each recurring workload at known prices: the best node of the providers that would be cheapest for it."""
     out: list[Recommendation] = []
     for group in groups:
         source = scene.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
         if source is None or not group.recurs or not group.nodes or group.kind in ("idle", "unknown"):
             continue
-        own, base = as_it_stands(scene, group)
+        own, base = baseline_for(scene, group)
         here = group.nodes[0].provider
         if base.price is None or base.mixed or here is None:
             continue
@@ -44,7 +44,7 @@ def market(scene: Scene, verdicts: Verdicts, groups: Sequence[Group]) -> tuple[R
     return tuple(out)
 
 
-def elsewhere(scene: Scene, provider: str) -> list[tuple[NodeSku, Price | None]]:
+def elsewhere(scene: MoveContext, provider: str) -> list[tuple[NodeSku, Price | None]]:
     """Every node of the other providers, each at its lowest list price."""
     return [
         (n, min(n.prices, key=lambda p: (p.usd_per_hour, p.region)))

@@ -11,18 +11,18 @@ from ..verdicts.types import Verdicts
 from .base.prediction import percentiles
 from .base.workload_groups import Group
 from .choice import best_together, without_losers
-from .context.evidence import Gate, gated, with_gap
-from .context.finding_context import Found
+from .context.evidence import EvidenceGate, with_gap, without_claim
+from .context.finding_context import FindingContext
 from .context.fleet_context import FleetContext, GroupContext
-from .context.move_context import Option, Scene, as_it_stands
+from .context.move_context import DrawnRecommendation, MoveContext, baseline_for
 from .context.owner import ask_owners
 from .kinds.fix_first import block_until_fixed
 from .recommendation_kinds import ALL_KINDS, KINDS
 
 
-def enumerate_options(
-    scene: Scene, verdicts: Verdicts, groups: Sequence[Group], found: Sequence[Found]
-) -> tuple[tuple[Option, ...], tuple[CodedText, ...]]:
+def all_recommendations(
+    scene: MoveContext, verdicts: Verdicts, groups: Sequence[Group], found: Sequence[FindingContext]
+) -> tuple[tuple[DrawnRecommendation, ...], tuple[CodedText, ...]]:
     """All recommendations of a window with their draws, and notes on what brings nothing because it is over.
 
     What has to be mended comes before any move of the same work. A finished series that did not recur gets none.
@@ -30,15 +30,15 @@ def enumerate_options(
     movable, notes = _movable(scene, verdicts, groups, found)
     fleet = FleetContext(scene, verdicts, groups, found, movable)
     options = block_until_fixed([option for kind in ALL_KINDS for option in kind.build(fleet)], movable)
-    gate = Gate(verdicts, scene.floor_hours)
+    gate = EvidenceGate(verdicts, scene.floor_hours)
     return _exclusive([_through(gate, option) for option in ask_owners(options, groups)]), notes
 
 
 def _movable(
-    scene: Scene, verdicts: Verdicts, groups: Sequence[Group], found: Sequence[Found]
+    scene: MoveContext, verdicts: Verdicts, groups: Sequence[Group], found: Sequence[FindingContext]
 ) -> tuple[tuple[GroupContext, ...], tuple[CodedText, ...]]:
     """The series that may be moved, and notes on those that are over: of known kind and sound signals, and in use."""
-    by_group: dict[str, dict[str, Found]] = {}
+    by_group: dict[str, dict[str, FindingContext]] = {}
     for item in found:
         if item.group is not None:
             by_group.setdefault(item.group.series_id, {})[item.finding.rule] = item
@@ -60,12 +60,12 @@ def _movable(
         released = any("release" in one.answered_by for one in own.values())
         if group.series_id in faulty or not group.nodes or group.kind in ("idle", "unknown") or released:
             continue
-        its_scene, base = as_it_stands(scene, group)
+        its_scene, base = baseline_for(scene, group)
         movable.append(GroupContext(its_scene, verdicts, base, own))
     return tuple(movable), tuple(notes)
 
 
-def _through(gate: Gate, option: Option) -> Option:
+def _through(gate: EvidenceGate, option: DrawnRecommendation) -> DrawnRecommendation:
     """The option as the evidence leaves it: every option passes here, whatever its action."""
     if option.claim is None:
         return option
@@ -73,13 +73,15 @@ def _through(gate: Gate, option: Option) -> Option:
     if missing:
         return replace(
             option,
-            recommendation=gated(option.recommendation, KINDS[option.recommendation.action].subject, missing),
+            recommendation=without_claim(option.recommendation, KINDS[option.recommendation.action].subject, missing),
             draws=None,
         )
     return replace(option, recommendation=with_gap(option.recommendation, gate.gap(option.claim)))
 
 
-def decided(options: Sequence[Option], decisions: Mapping[str, Decision]) -> tuple[Option, ...]:
+def decided(
+    options: Sequence[DrawnRecommendation], decisions: Mapping[str, Decision]
+) -> tuple[DrawnRecommendation, ...]:
     """The options with what people decided on them, by recommendation's id."""
     return tuple(
         replace(o, recommendation=replace(o.recommendation, decision=decisions.get(o.recommendation.id)))
@@ -87,7 +89,7 @@ def decided(options: Sequence[Option], decisions: Mapping[str, Decision]) -> tup
     )
 
 
-def recoverable(options: Sequence[Option]) -> tuple[float, Interval | None]:
+def recoverable_cash(options: Sequence[DrawnRecommendation]) -> tuple[float, Interval | None]:
     """Cash a month that can be had: of options that exclude one another those that bring most together, summed draw by
     draw, not by percentiles.
 
@@ -101,7 +103,7 @@ def recoverable(options: Sequence[Option]) -> tuple[float, Interval | None]:
     return total.p50, total
 
 
-def _exclusive(options: Sequence[Option]) -> tuple[Option, ...]:
+def _exclusive(options: Sequence[DrawnRecommendation]) -> tuple[DrawnRecommendation, ...]:
     """Each option with the ids of those it cannot be combined with."""
     by_key: dict[str, list[str]] = {}
     for option in options:
@@ -115,6 +117,6 @@ def _exclusive(options: Sequence[Option]) -> tuple[Option, ...]:
     return tuple(out)
 
 
-def order(options: Sequence[Option]) -> tuple[Recommendation, ...]:
+def order(options: Sequence[DrawnRecommendation]) -> tuple[Recommendation, ...]:
     """Recommendations as people should read them: what can be had now first, what was set aside last."""
     return tuple(sorted((o.recommendation for o in options), key=lambda r: r.rank))

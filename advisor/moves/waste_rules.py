@@ -18,8 +18,8 @@ from ..core.timestamps import day
 from . import waste
 from .base.workload_groups import Group
 from .context.described import described_in
-from .context.finding_context import Found, Waste, called, listed, node_words
-from .context.rule_context import RuleDescription, Scope
+from .context.finding_context import FindingContext, Waste, listed, node_words, series_label
+from .context.rule_context import RuleContext, RuleDescription
 from .custom_rules import custom_findings
 
 # GPU-hours without use count whole, and links that carried nothing by what they add to the price.
@@ -38,7 +38,7 @@ def waste_of(rule_id: str) -> Waste:
     return described.waste if described is not None else "none"
 
 
-def find_waste(scope: Scope, exceptions: Exceptions) -> tuple[tuple[Found, ...], tuple[CodedText, ...]]:
+def find_waste(scope: RuleContext, exceptions: Exceptions) -> tuple[tuple[FindingContext, ...], tuple[CodedText, ...]]:
     """Every finding of the window, and the notes that say where no verdict was possible and from when one will be.
 
     A rule fires on numbers it can show; a telemetry fault, too little data, an unknown kind or an exception silences
@@ -47,7 +47,7 @@ def find_waste(scope: Scope, exceptions: Exceptions) -> tuple[tuple[Found, ...],
     alone = sorted(set(scope.rules) ^ set(RULES))
     if alone:
         raise LookupError(f"{', '.join(alone)}: a rule needs both its file in rules/waste and its module.")
-    found: list[Found] = []
+    found: list[FindingContext] = []
     notes: list[CodedText] = []
     for described in RULES.values():
         for own, part in _by_team(scope, described):
@@ -58,13 +58,13 @@ def find_waste(scope: Scope, exceptions: Exceptions) -> tuple[tuple[Found, ...],
 
 
 def find_custom(
-    scope: Scope, custom: CustomRules, exceptions: Exceptions
-) -> tuple[tuple[Found, ...], tuple[CodedText, ...]]:
+    scope: RuleContext, custom: CustomRules, exceptions: Exceptions
+) -> tuple[tuple[FindingContext, ...], tuple[CodedText, ...]]:
     """What a site's and its teams' own rules find: beside the waste, for they claim no money and start no move."""
     return _excepted(scope, *custom_findings(scope, custom), exceptions)
 
 
-def _by_team(scope: Scope, described: RuleDescription) -> Iterator[tuple[WasteRule, Scope]]:
+def _by_team(scope: RuleContext, described: RuleDescription) -> Iterator[tuple[WasteRule, RuleContext]]:
     """The rule with the part of the work for which it holds: as the site has it, and as each team that changed it."""
     rule = scope.rules[described.id]
     if not rule.teams or described.judges_nodes:
@@ -92,17 +92,17 @@ def excused(groups: Sequence[Group], exceptions: Exceptions, at: float) -> tuple
 
 
 def _excepted(
-    scope: Scope, found: Iterable[Found], notes: Iterable[CodedText], exceptions: Exceptions
-) -> tuple[tuple[Found, ...], tuple[CodedText, ...]]:
+    scope: RuleContext, found: Iterable[FindingContext], notes: Iterable[CodedText], exceptions: Exceptions
+) -> tuple[tuple[FindingContext, ...], tuple[CodedText, ...]]:
     """The findings that stand, and the notes with one more for every exception that silenced some."""
-    kept: list[Found] = []
+    kept: list[FindingContext] = []
     silenced: dict[tuple[str, RuleException], list[str]] = {}
     for one in found:
         why = _exception(one, scope.groups, exceptions, day(scope.at))
         if why is None:
             kept.append(one)
         else:
-            of = called(one.group) if one.group is not None else node_words(one.nodes)
+            of = series_label(one.group) if one.group is not None else node_words(one.nodes)
             silenced.setdefault((one.finding.rule, why), []).append(of)
     silent = [
         CodedText(
@@ -115,7 +115,9 @@ def _excepted(
     return tuple(kept), tuple(dict.fromkeys((*notes, *silent)))
 
 
-def _exception(one: Found, groups: Sequence[Group], exceptions: Exceptions, today: str) -> RuleException | None:
+def _exception(
+    one: FindingContext, groups: Sequence[Group], exceptions: Exceptions, today: str
+) -> RuleException | None:
     rule, nodes = one.finding.rule, {n.node for n in one.nodes}
     concerned = [one.group] if one.group is not None else []
     described = RULES.get(rule)

@@ -31,17 +31,17 @@ from __future__ import annotations
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.number_sources import GPU_COUNT
-from ..context.finding_context import Found
-from ..context.rule_context import Scope, RuleDescription, Told, finding_of
+from ..context.finding_context import FindingContext
+from ..context.rule_context import RuleContext, RuleDescription, RuleResult, finding_of
 
 
-def toy_large(context: Scope, rule: WasteRule) -> Told:
+def toy_large(context: RuleContext, rule: WasteRule) -> RuleResult:
     found = []
     for group in context.judged:
         if group.gpu_count >= rule.value("gpus_min"):
             evidence = (Evidence("gpus_held", float(group.gpu_count), rule.value("gpus_min"), "GPUs"),)
             finding = finding_of(context, rule, group, evidence=evidence, gpu_hours=1.0, cost=2.0)
-            found.append(Found(finding, group, group.nodes))
+            found.append(FindingContext(finding, group, group.nodes))
     return found, []
 
 

@@ -27,8 +27,8 @@ from skuwise.advisor.moves.base.pricing import (
     reconcile,
     with_costs,
 )
-from skuwise.advisor.moves.context.move_context import Option
-from skuwise.advisor.moves.recommender import recoverable
+from skuwise.advisor.moves.context.move_context import DrawnRecommendation
+from skuwise.advisor.moves.recommender import recoverable_cash
 from skuwise.rules.catalog.types import Price
 
 HOUR = catalog().price(IB, "eastus").usd_per_hour
@@ -152,12 +152,12 @@ def test_moves_that_exclude_one_another_count_once():
 
     def option(name, values, key):
         r = replace(template, id=name, saving_usd_per_month=percentiles(values), blocked_by=(), realisation="cash-now")
-        return Option(r, values, key)
+        return DrawnRecommendation(r, values, key)
 
     rivals = [option("a", draws, "place:x"), option("b", draws + 50, "place:x")]
-    best, _ = recoverable(rivals)
+    best, _ = recoverable_cash(rivals)
     assert best == pytest.approx(np.median(draws + 50))
-    both, spread = recoverable([*rivals, option("c", -draws + 300, "count:x")])
+    both, spread = recoverable_cash([*rivals, option("c", -draws + 300, "count:x")])
     assert both == pytest.approx(350)
     # Joint draws: what one loses the other gains, so the sum has no spread; adding percentiles would show one.
     assert spread.p90 - spread.p10 == pytest.approx(0, abs=1e-6)

@@ -16,9 +16,9 @@ from ...verdicts.types import Verdicts
 from ..base.prediction import SAME_GPU, SIGMA_SAME_GPU, Array, Prediction, percentiles
 from ..base.pricing import Cash
 from ..base.workload_groups import Group
-from .evidence import Claim
-from .finding_context import Found
-from .move_context import Baseline, Option, Scene
+from .evidence import EvidenceClaim
+from .finding_context import FindingContext
+from .move_context import Baseline, DrawnRecommendation, MoveContext
 from .rule_context import WEAK
 
 SAME_SPEED = Prediction(1.0, SIGMA_SAME_GPU, SAME_GPU)
@@ -74,13 +74,13 @@ def recommend(
     rejected: tuple[Rejected, ...] = (),
     break_even: str | None = None,
     also: frozenset[str] = frozenset(),
-    claim: Claim | None = None,
+    claim: EvidenceClaim | None = None,
     yardstick: Yardstick | None = None,
-) -> Option:
+) -> DrawnRecommendation:
     """A recommendation with its draws. `identity`: what its id rests on beside the action: whose it is, then where it
     leads from and to. `saving`: None where it claims no dollars, and then `realisation` says what it brings."""
     measured = yardstick or Yardstick()
-    return Option(
+    return DrawnRecommendation(
         Recommendation(
             id=stable_id("r", identity[0], action, *identity[1:]),
             findings=findings,
@@ -113,16 +113,16 @@ def recommend(
 class GroupContext:
     """One series that goes on, of sound signals and known kind: its baseline, and by rule what was found of it."""
 
-    scene: Scene
+    scene: MoveContext
     verdicts: Verdicts
     base: Baseline
-    findings: Mapping[str, Found] = field(default_factory=dict)
+    findings: Mapping[str, FindingContext] = field(default_factory=dict)
 
     @property
     def group(self) -> Group:
         return self.base.group
 
-    def asking(self, action: Action) -> list[Found]:
+    def asking(self, action: Action) -> list[FindingContext]:
         """The findings that such a recommendation answers, the first reason first."""
         asked = [found for found in self.findings.values() if action in found.answered_by]
         return sorted(asked, key=lambda found: found.answered_by[action])
@@ -135,7 +135,7 @@ class GroupContext:
         """Whether one of them is reason enough to tell even that nothing can be done."""
         return any(found.answered_by[action] < WEAK for found in self.asking(action))
 
-    def recommend(self, action: Action, *to: str | None, place: str = "place", **parts: Any) -> Option:  # noqa: ANN401
+    def recommend(self, action: Action, *to: str | None, place: str = "place", **parts: Any) -> DrawnRecommendation:  # noqa: ANN401
         """A recommendation about this series (as `recommend`). `place`: what of it the recommendation claims."""
         lead = self.group.lead
         known = {"findings": self.reasons(action), "source": self.base.configuration, "target": self.base.configuration}
@@ -150,8 +150,8 @@ class FleetContext:
     """Everything that recommendations are built from. `movable`: the series that may be moved; `found`: all findings,
     of whatever may not be moved as well."""
 
-    scene: Scene
+    scene: MoveContext
     verdicts: Verdicts
     groups: Sequence[Group]
-    found: Sequence[Found]
+    found: Sequence[FindingContext]
     movable: Sequence[GroupContext]

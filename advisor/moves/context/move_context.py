@@ -17,13 +17,13 @@ from ..base.prediction import Array, Link, Prediction, Refusal, predict
 from ..base.pricing import PriceBook
 from ..base.workload_groups import AVAILABLE, HOURS_PER_MONTH, TRAINING, Group
 from ..predict.calibration import NO_SITE, Site
-from .evidence import WORK, Claim
+from .evidence import WORK, EvidenceClaim
 
 DRAWS = 500
 
 
 @dataclass(frozen=True)
-class Scene:
+class MoveContext:
     """`headroom`: the load that fewer or other GPUs may reach; `at`: now, Unix seconds; `seed`: of all draws.
     `sizing`: the rule that sets the headroom, which teams may change for their work (None: one headroom for all).
 
@@ -53,7 +53,7 @@ class Scene:
         digest = hashlib.sha256("\x1f".join(key).encode("utf-8", "surrogatepass")).digest()
         return np.random.default_rng([self.seed, int.from_bytes(digest[:8], "big")])
 
-    def of(self, group: Group) -> Scene:
+    def of(self, group: Group) -> MoveContext:
         """The scene with the headroom that the group's team keeps."""
         if self.sizing is None:
             return self
@@ -61,7 +61,7 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Option:
+class DrawnRecommendation:
     """A recommendation with the joint draws of its monthly saving (US dollars; None: it claims none).
 
     Options with the same `exclusive` key cannot be combined: the best of them counts. `also`: more such keys, of work
@@ -72,7 +72,7 @@ class Option:
     draws: Array | None
     exclusive: str
     also: frozenset[str] = frozenset()
-    claim: Claim | None = None
+    claim: EvidenceClaim | None = None
 
     @property
     def keys(self) -> frozenset[str]:
@@ -131,10 +131,12 @@ class Baseline:
         """Whether the SKU of its nodes joins their GPUs by NVLink, or is not known."""
         return self.sku is None or self.sku.intra_node_link in NVLINK
 
-    def claim(self, *, whole: bool, fabric: bool = False, measures: frozenset[str] = WORK) -> Claim:
+    def claim(self, *, whole: bool, fabric: bool = False, measures: frozenset[str] = WORK) -> EvidenceClaim:
         """What a change of it rests on: its GPUs, or where whole nodes fall free or change hands all of its nodes."""
         names = tuple(n.node for n in self.group.nodes)
-        return Claim(names, measures, frozenset(self.group.gpus), whole, frozenset(names) if fabric else frozenset())
+        return EvidenceClaim(
+            names, measures, frozenset(self.group.gpus), whole, frozenset(names) if fabric else frozenset()
+        )
 
     @property
     def configuration(self) -> Configuration:
@@ -145,7 +147,7 @@ class Baseline:
         return nodes * self.price.usd_per_hour * hours if self.price is not None else None
 
 
-def baseline(scene: Scene, group: Group, unit: int, fewer_forbidden: bool) -> Baseline:
+def baseline(scene: MoveContext, group: Group, unit: int, fewer_forbidden: bool) -> Baseline:
     """Reckon a group's baseline. Where fewer GPUs are forbidden, the count it holds is its right size."""
     first = group.nodes[0]
     per_node = max(first.gpu_count, 1)
@@ -176,7 +178,7 @@ def baseline(scene: Scene, group: Group, unit: int, fewer_forbidden: bool) -> Ba
     return replace(base, right_gpus=right, right_nodes=right_nodes, right_nodes_draws=drawn)
 
 
-def as_it_stands(scene: Scene, group: Group) -> tuple[Scene, Baseline]:
+def baseline_for(scene: MoveContext, group: Group) -> tuple[MoveContext, Baseline]:
     """The scene with the group's own headroom, and its baseline: training and what a gate holds keep their count."""
     own = scene.of(group)
     kept = bool(fewer_gpus_gates(group, group.gpu_count)) or group.kind in TRAINING

@@ -18,7 +18,7 @@ from ...core.coded_text import CodedText, all_of, coded
 from ..base.constraints import gates
 from ..base.prediction import Array, Link, Prediction, Refusal
 from ..base.workload_groups import HOURS_PER_MONTH
-from .move_context import Baseline, Scene, gpus_needed, nodes_for
+from .move_context import Baseline, MoveContext, gpus_needed, nodes_for
 
 # Demand at which a break-even is looked for, as shares of today's peak.
 DEMANDS = tuple(round(0.05 * i, 2) for i in range(1, 61))
@@ -46,7 +46,7 @@ class Candidate:
 
 
 def candidates(
-    scene: Scene, base: Baseline, source: GpuSku, sold: Iterable[tuple[NodeSku, Price | None]]
+    scene: MoveContext, base: Baseline, source: GpuSku, sold: Iterable[tuple[NodeSku, Price | None]]
 ) -> tuple[list[Candidate], dict[str, Rejected]]:
     """The nodes that nothing forbids, what saves at no great risk first, and by GPU why the others are out of the
     question."""
@@ -68,7 +68,7 @@ def candidates(
 
 
 def _weigh(  # noqa: PLR0917
-    scene: Scene,
+    scene: MoveContext,
     base: Baseline,
     source: GpuSku,
     target: NodeSku,
@@ -111,7 +111,7 @@ def _weigh(  # noqa: PLR0917
     return Candidate(target, price, prediction, gpus, nodes, draws)
 
 
-def job_hours(scene: Scene, base: Baseline) -> float:
+def job_hours(scene: MoveContext, base: Baseline) -> float:
     """Hours a month in which a recurring job holds its nodes, from its share of the window."""
     held = base.group.gpu_hours / max(base.gpus, 1)
     return HOURS_PER_MONTH * min(held / scene.window_hours, 1.0) if scene.window_hours > 0 else 0.0
@@ -128,7 +128,7 @@ def link_of(sku: NodeSku | None) -> Link:
     return Link(sku.fabric.bytes_per_second / max(sku.gpu_count, 1))
 
 
-def break_even(scene: Scene, base: Baseline, candidate: Candidate) -> str | None:
+def break_even(scene: MoveContext, base: Baseline, candidate: Candidate) -> str | None:
     """At which demand (times today's peak) the candidate stops saving, or would begin to. None: at any, or none."""
     if base.group.phase == "training" or base.demand is None or base.price is None:
         return None

@@ -10,7 +10,7 @@ from ..tracking.cost import CostAfter, cost_after
 from ..tracking.move_state import Fits, MoveState
 from ..tracking.observation import Observation, PredictionSnapshot
 from .fleet_context import FleetContext
-from .move_context import Option
+from .move_context import DrawnRecommendation
 
 # Hours at the target after which a move is done, and at the source after which it is undone: a whole day, since load
 # and count follow the day.
@@ -38,7 +38,7 @@ class RecommendationKind:
 
     actions: tuple[Action, ...]
     rank: int
-    build: Callable[[FleetContext], Iterable[Option]]
+    build: Callable[[FleetContext], Iterable[DrawnRecommendation]]
     words: Callable[[Recommendation], str]
     subject: str
     state: Callable[[PredictionSnapshot, Observation, bool], MoveState | None]

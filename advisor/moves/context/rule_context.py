@@ -19,7 +19,7 @@ from ...core.number_sources import NumberSource
 from ...verdicts.types import NodeFacts, Verdicts
 from ..base.pricing import PriceBook
 from ..base.workload_groups import Group
-from .finding_context import Found, Waste, called, certainty, node_words, sampling
+from .finding_context import FindingContext, Waste, clamped_confidence, node_words, sampling_confidence, series_label
 
 # Time wasted below this share of what was held is the gap between two pieces of work, not something to act on.
 MIN_SHARE = 0.1
@@ -34,7 +34,7 @@ WEAK = 9
 
 
 @dataclass(frozen=True)
-class Scope:
+class RuleContext:
     """The verdicts of a window, its recurring work, and prices. `rules`: all of them, by id.
 
     `at`: the moment of the advice, Unix seconds.
@@ -106,8 +106,8 @@ def busy_share(group: Group, label: str) -> float:
 
 
 # A rule's findings, and the notes that say where no verdict was possible.
-Told = tuple[list[Found], list[CodedText]]
-Judge = Callable[[Scope, WasteRule], Told]
+RuleResult = tuple[list[FindingContext], list[CodedText]]
+Judge = Callable[[RuleContext, WasteRule], RuleResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class RuleDescription:
 
 
 def finding_of(
-    scope: Scope,
+    scope: RuleContext,
     rule: WasteRule,
     group: Group,
     *,
@@ -167,7 +167,7 @@ def finding_of(
     """
     price, coverage, nodes = scope.book.of(group.nodes[0]), group.lead.coverage, group.nodes
     filled = {
-        "workload": called(group),
+        "workload": series_label(group),
         "kind": group.kind,
         "gpu_count": group.gpu_count,
         "gpu_sku": group.lead.gpu_sku,
@@ -192,7 +192,7 @@ def finding_of(
         gpu_hours=gpu_hours,
         cost_usd=cost,
         price=price.id if price else None,
-        confidence=certainty(coverage.fraction / 0.9, sampling(coverage.resolution_seconds), sure),
+        confidence=clamped_confidence(coverage.fraction / 0.9, sampling_confidence(coverage.resolution_seconds), sure),
         would_change_if=would_change_if(rule, filled),
         text=f"{fill(rule.text, filled)} {told}".strip(),
         nodes=tuple(n.node for n in nodes),
@@ -211,13 +211,13 @@ def _scalar(value: object) -> Scalar:
     return value if isinstance(value, Scalar) else str(value)
 
 
-def percentile(values: np.ndarray, q: float) -> float | None:
+def measured_percentile(values: np.ndarray, q: float) -> float | None:
     """A percentile of what was measured; None where nothing was."""
     finite = values[np.isfinite(values)]
     return float(np.percentile(finite, q)) if finite.size else None
 
 
-def percent(value: float | None) -> str | None:
+def as_percent(value: float | None) -> str | None:
     return None if value is None else "under 0.1 %" if 0 < value < 0.001 else f"{value * 100:.3g} %"
 
 

@@ -12,10 +12,10 @@ from ...core.coded_text import CodedText, all_of, coded
 from ...verdicts.types import NodeFacts, Verdicts
 from ..base.pricing import cash_of
 from ..base.workload_groups import AVAILABLE, HOURS_PER_MONTH, JOBS, Group
-from ..context.evidence import WORK, Claim
+from ..context.evidence import WORK, EvidenceClaim
 from ..context.finding_context import listed
 from ..context.fleet_context import SAME_SPEED, FleetContext, Saving, recommend
-from ..context.move_context import DRAWS, Option
+from ..context.move_context import DRAWS, DrawnRecommendation
 from ..context.recommendation_kind import WEEK_HOURS, RecommendationKind
 from ..predict.mig_packing import COVERAGE_HOURS, Packing, pack
 from ..tracking.move_state import by_freed_nodes
@@ -32,12 +32,12 @@ class _Packing:
     freed: tuple[NodeFacts, ...]
 
 
-def _build(fleet: FleetContext) -> Iterator[Option]:
+def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
     yield from _pools(fleet)
     yield from repacked(fleet.verdicts)
 
 
-def _pools(fleet: FleetContext) -> Iterator[Option]:
+def _pools(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
     """One for each pool of nodes alike that would empty some of them; it excludes other moves of the same work.
 
     Only nodes that hold services and people's sessions alone: whatever jobs ran there may come back.
@@ -99,7 +99,9 @@ def _apart(workload: WorkloadVerdict, there: Sequence[WorkloadVerdict]) -> bool:
     return all(w.series_id != workload.series_id for w in there)
 
 
-def _option(fleet: FleetContext, nodes: Sequence[NodeFacts], packing: _Packing, groups: Sequence[Group]) -> Option:
+def _option(
+    fleet: FleetContext, nodes: Sequence[NodeFacts], packing: _Packing, groups: Sequence[Group]
+) -> DrawnRecommendation:
     first, sku = nodes[0], nodes[0].gpu_sku or nodes[0].gpu_name
     count, freed = len(nodes), len(packing.freed)
     left, names = count - freed, {n.node for n in packing.freed}
@@ -137,7 +139,7 @@ def _option(fleet: FleetContext, nodes: Sequence[NodeFacts], packing: _Packing, 
         yardstick=Yardstick(nodes=tuple(sorted(n.node for n in nodes))),
         exclusive=f"pool:{first.cluster}/{first.node_sku}",
         also=frozenset(f"{way}:{g.series_id}" for g in groups for way in ("place", "count")),
-        claim=Claim(tuple(n.node for n in nodes), WORK, whole=True, host=True),
+        claim=EvidenceClaim(tuple(n.node for n in nodes), WORK, whole=True, host=True),
     )  # fmt: skip
 
 
@@ -157,7 +159,7 @@ def _blocked(groups: Sequence[Group], count: int, freed: int) -> tuple[CodedText
     )
 
 
-def repacked(verdicts: Verdicts) -> Iterator[Option]:
+def repacked(verdicts: Verdicts) -> Iterator[DrawnRecommendation]:
     """One for each node on which packing MIG instances frees GPUs. No dollars: a node's GPUs are not given back one by
     one."""
     unobserved = {one.node for one in verdicts.inventory.unobserved}
@@ -171,7 +173,7 @@ def repacked(verdicts: Verdicts) -> Iterator[Option]:
             yield _of_instances(node, packing)
 
 
-def _of_instances(node: NodeFacts, packing: Packing) -> Option:
+def _of_instances(node: NodeFacts, packing: Packing) -> DrawnRecommendation:
     sku, freed, left, moved = node.gpu_sku or node.gpu_name, len(packing.freed), len(packing.kept), len(packing.moved)
     kinds = ", ".join(sorted({one.profile for one in packing.moved}))
     return recommend(
@@ -193,7 +195,7 @@ def _of_instances(node: NodeFacts, packing: Packing) -> Option:
         exclusive=f"mig:{node.cluster}/{node.node}",
         # The free instances of the GPUs that fall free are free already.
         also=frozenset({f"release:{node.cluster}/{node.node}"}),
-        claim=Claim((node.node,), frozenset({"activity", "mem_used"}), whole=True),
+        claim=EvidenceClaim((node.node,), frozenset({"activity", "mem_used"}), whole=True),
     )  # fmt: skip
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from ...core.advice_types import Configuration
 from ...core.coded_text import coded
 from ..base.workload_groups import HOURS_PER_MONTH
-from ..context.finding_context import Found, called
+from ..context.finding_context import FindingContext, series_label
 from ..context.fleet_context import FleetContext, GroupContext, recommend
-from ..context.move_context import Option, Scene
+from ..context.move_context import DrawnRecommendation, MoveContext
 from ..context.recommendation_kind import RecommendationKind
 from ..tracking.move_state import MoveState
 from ..tracking.observation import Observation, PredictionSnapshot, hours
@@ -19,7 +19,7 @@ from ..waste.fix_first import REMEDIES
 _TELEMETRY = "restart its profiling counters (after an XID, DCGM and its exporter) and look again"
 
 
-def _build(fleet: FleetContext) -> Iterator[Option]:
+def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
     """Faulty telemetry is mended whatever runs there; what holds work back, where the work goes on."""
     for found in fleet.found:
         if "fix-first" in found.answered_by and found.fault is None:
@@ -29,17 +29,19 @@ def _build(fleet: FleetContext) -> Iterator[Option]:
             yield mend(series.scene, found)
 
 
-def block_until_fixed(options: Iterable[Option], movable: Iterable[GroupContext]) -> list[Option]:
+def block_until_fixed(
+    options: Iterable[DrawnRecommendation], movable: Iterable[GroupContext]
+) -> list[DrawnRecommendation]:
     """The moves of work that has to be mended first: shown, and blocked until then."""
     faults = {series.group.series_id: found for series in movable for found in _faults(series)}
     return [_blocked(option, faults.get(option.exclusive.partition(":")[2])) for option in options]
 
 
-def _faults(series: GroupContext) -> list[Found]:
+def _faults(series: GroupContext) -> list[FindingContext]:
     return [found for found in series.asking("fix-first") if found.fault is not None]
 
 
-def _blocked(option: Option, found: Found | None) -> Option:
+def _blocked(option: DrawnRecommendation, found: FindingContext | None) -> DrawnRecommendation:
     r = option.recommendation
     if found is None or r.action in KIND.actions:
         return option
@@ -51,7 +53,7 @@ def _blocked(option: Option, found: Found | None) -> Option:
     return replace(option, recommendation=replace(r, blocked_by=(*r.blocked_by, why)))
 
 
-def mend(scene: Scene, found: Found) -> Option:
+def mend(scene: MoveContext, found: FindingContext) -> DrawnRecommendation:
     """What to do about a fault. What it frees is an upper bound."""
     group, fault, node = found.group, found.fault, found.nodes[0]
     freed = 0.0
@@ -64,7 +66,7 @@ def mend(scene: Scene, found: Found) -> Option:
     else:
         then = "How much that gives back is not known."
     if group is not None:
-        who, key = called(group), group.series_id
+        who, key = series_label(group), group.series_id
         held = Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
     else:
         who, key = f"The free GPUs of {node.node}", f"{node.cluster}/{node.node}"

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from ...core.advice_types import Action, Yardstick
 from ...core.coded_text import coded
 from ...core.formatting import spread, usd
-from ..context.finding_context import ClockChange, called
+from ..context.finding_context import ClockChange, series_label
 from ..context.fleet_context import FleetContext, GroupContext, Saving
-from ..context.move_context import DRAWS, Option
+from ..context.move_context import DRAWS, DrawnRecommendation
 from ..context.recommendation_kind import RecommendationKind
-from ..tracking.cost import SLACK_SECONDS, Cost
+from ..tracking.cost import SLACK_SECONDS, MoveCost
 from ..tracking.move_state import MoveState, Place
 from ..tracking.observation import Observation, PredictionSnapshot, hours, measure
 from ..waste.energy import JOULES_PER_KILOWATT_HOUR
@@ -20,14 +20,14 @@ CAP: Action = "power-cap"
 CLOCK: Action = "lower-clock"
 
 
-def _build(fleet: FleetContext) -> Iterator[Option]:
+def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
     for series in fleet.movable:
         for found in series.asking(CLOCK):
             if found.clock is not None:
                 yield _option(series, found.clock)
 
 
-def _option(series: GroupContext, change: ClockChange) -> Option:
+def _option(series: GroupContext, change: ClockChange) -> DrawnRecommendation:
     """The change that a finding carries. Dollars only where the team pays for the power."""
     group, move, interval = series.group, change.move, change.move.prediction.interval
     kwh = change.joules_per_month / JOULES_PER_KILOWATT_HOUR
@@ -49,8 +49,9 @@ def _option(series: GroupContext, change: ClockChange) -> Option:
     return series.recommend(
         CLOCK if change.cap_watts is None else CAP, place="clock",
         text=(
-            f"{called(group)} under {how}: x{interval.p50:.2f} the time ({interval.p10:.2f} to {interval.p90:.2f}), "
-            f"{move.watts_before:.0f} to {move.watts_after:.0f} W per GPU at work, {kwh:,.0f} kWh a month less. {then}"
+            f"{series_label(group)} under {how}: x{interval.p50:.2f} the time "
+            f"({interval.p10:.2f} to {interval.p90:.2f}), {move.watts_before:.0f} to {move.watts_after:.0f} W per GPU "
+            f"at work, {kwh:,.0f} kWh a month less. {then}"
         ),
         saving=saving, time_ratio=interval, realisation="energy", risk=move.prediction.risk,
         would_change_if=(
@@ -75,15 +76,15 @@ def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveStat
     return MoveState(place, seen.end, hours(now), words)
 
 
-def _cost(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> Cost:
+def _cost(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
     if seen.start < state.since - SLACK_SECONDS:
-        return Cost(None, "the window still holds days from before the move")
+        return MoveCost(None, "the window still holds days from before the move")
     after = measure(seen.series(snapshot.series_id), seen.start, seen.end)
     before, price, paid = snapshot.before, snapshot.yardstick.usd_per_kwh, snapshot.yardstick.usd_per_month
     if price is None or paid is None or before is None or before.watts is None or after is None or after.watts is None:
-        return Cost(None, "its power was not measured")
+        return MoveCost(None, "its power was not measured")
     kwh = (before.watts - after.watts) / 1000 * after.gpu_hours_per_month
-    return Cost(paid - kwh * price)
+    return MoveCost(paid - kwh * price)
 
 
 KIND = RecommendationKind(

@@ -13,15 +13,15 @@ from ...core.coded_text import CodedText, all_of, coded
 from ..base.constraints import GPUS_SHARED, WHICH_NODES, fewer_gpus_gates
 from ..base.pricing import cash_of
 from ..base.workload_groups import HOURS_PER_MONTH, Group
-from ..context.finding_context import called
+from ..context.finding_context import series_label
 from ..context.fleet_context import FleetContext, GroupContext, Saving
-from ..context.move_context import DRAWS, Option, nodes_for
+from ..context.move_context import DRAWS, DrawnRecommendation, nodes_for
 from ..context.recommendation_kind import RecommendationKind
 from ..predict.mig_model import SliceFit, weigh_slices
 from ..tracking.move_state import by_runs
 
 
-def _build(fleet: FleetContext) -> Iterator[Option]:
+def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
     """None where a GPU has no instances, or a replica is no single GPU."""
     for series in fleet.movable:
         group, scene = series.group, series.scene
@@ -56,7 +56,7 @@ def per_gpu(fit: SliceFit) -> int:
     return min(7 // fit.profile.compute_slices, 8 // fit.profile.memory_slices)
 
 
-def _option(series: GroupContext, fits: Sequence[SliceFit]) -> Option:
+def _option(series: GroupContext, fits: Sequence[SliceFit]) -> DrawnRecommendation:
     """The instance to take for each replica of a group."""
     base, group = series.base, series.group
     fit = chosen(fits)
@@ -80,8 +80,8 @@ def _option(series: GroupContext, fits: Sequence[SliceFit]) -> Option:
     else:
         then = f"No whole node falls free by that alone: {freed:.1f} GPUs are freed for other work, no dollars."
         text = (
-            f"{called(group)} on {fit.name} for each of its {base.gpus} GPUs: {per_gpu(fit)} fit on one, a step takes "
-            f"{time.median:.2f} of the time, and the instance is busy in {fit.load * 100:.0f} % of it at the "
+            f"{series_label(group)} on {fit.name} for each of its {base.gpus} GPUs: {per_gpu(fit)} fit on one, a step "
+            f"takes {time.median:.2f} of the time, and the instance is busy in {fit.load * 100:.0f} % of it at the "
             f"95th percentile. {saving.sentence if saving else then}"
         )
     return series.recommend(

@@ -14,10 +14,10 @@ from ...verdicts.types import NodeFacts
 from ..base.constraints import NODES_MIXED, NODES_SHARED
 from ..base.pricing import cash_of
 from ..base.workload_groups import HOURS_PER_MONTH
-from ..context.evidence import WORK, Claim
-from ..context.finding_context import Found, called
+from ..context.evidence import WORK, EvidenceClaim
+from ..context.finding_context import FindingContext, series_label
 from ..context.fleet_context import SAME_SPEED, FleetContext, GroupContext, Saving
-from ..context.move_context import Baseline, Option, Scene
+from ..context.move_context import Baseline, DrawnRecommendation, MoveContext
 from ..context.other_nodes import Candidate, break_even, candidates, job_hours
 from ..context.recommendation_kind import RecommendationKind
 from ..tracking.move_state import Fits, MoveState, by_runs, stands_on
@@ -26,7 +26,7 @@ from ..tracking.observation import Observation, PredictionSnapshot
 PRICE_UNKNOWN = coded("price-of-its-node-unknown", "the price of its node is not known")
 
 
-def _build(fleet: FleetContext) -> Iterator[Option]:
+def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
     for series in fleet.movable:
         twins: frozenset[str] = frozenset()
         for found in series.asking("move-sku"):
@@ -41,7 +41,7 @@ def _build(fleet: FleetContext) -> Iterator[Option]:
             yield _no_other_gpu(series, rejected)
 
 
-def other_gpu(series: GroupContext, skip: frozenset[str]) -> tuple[Option | None, tuple[Rejected, ...]]:
+def other_gpu(series: GroupContext, skip: frozenset[str]) -> tuple[DrawnRecommendation | None, tuple[Rejected, ...]]:
     """The best other node of the same provider and region, and why every other was rejected.
 
     `skip`: node SKUs that another recommendation covers. None where no candidate could be predicted and priced; where
@@ -96,7 +96,7 @@ def _worse(candidate: Candidate, best: Candidate) -> CodedText:
     return CodedText("saves-less", f"{told}, saves less ({usd(candidate.saving)} a month)", fields)
 
 
-def move_option(series: GroupContext, best: Candidate, rejected: tuple[Rejected, ...] = ()) -> Option:
+def move_option(series: GroupContext, best: Candidate, rejected: tuple[Rejected, ...] = ()) -> DrawnRecommendation:
     """The recommendation to move to a candidate; blocked where nothing is saved by it."""
     scene, base = series.scene, series.base
     cash = cash_of(base.price, base.right_nodes if base.whole else 0, scene.at)
@@ -115,7 +115,7 @@ def move_option(series: GroupContext, best: Candidate, rejected: tuple[Rejected,
     ratio = best.prediction.median
     speed = "the same time" if abs(ratio - 1) < 0.005 else f"{ratio:.2f} of the time"
     text = (
-        f"{called(series.group)} on {best.gpus} {best.node.gpu} ({best.nodes} x {best.node.name}): a step takes "
+        f"{series_label(series.group)} on {best.gpus} {best.node.gpu} ({best.nodes} x {best.node.name}): a step takes "
         f"{speed} ({best.prediction.basis}), credited beyond the present SKU at {base.right_gpus} GPUs."
     )
     if saving is not None:
@@ -140,7 +140,7 @@ def move_option(series: GroupContext, best: Candidate, rejected: tuple[Rejected,
     )  # fmt: skip
 
 
-def _claim(base: Baseline) -> Claim:
+def _claim(base: Baseline) -> EvidenceClaim:
     """What a move to other nodes rests on. Every use that may rule a node out, or prefer another: where one is missing,
     which of them fits best is not known, and none is claimed to."""
     links = {"pcie"} | ({"nvlink"} if base.group.gpus_per_replica > 1 and base.has_nvlink else set())
@@ -148,14 +148,14 @@ def _claim(base: Baseline) -> Claim:
     return replace(claim, host=base.sku is not None and bool(base.sku.vcpus))
 
 
-def _paid(scene: Scene, base: Baseline) -> float | None:
+def _paid(scene: MoveContext, base: Baseline) -> float | None:
     """What a month of the present costs that a move is credited against, US dollars; None: no price is known."""
     if base.group.phase == "training":
         return base.month_usd(base.nodes, job_hours(scene, base))
     return base.month_usd(base.right_nodes)
 
 
-def _no_other_gpu(series: GroupContext, rejected: tuple[Rejected, ...]) -> Option:
+def _no_other_gpu(series: GroupContext, rejected: tuple[Rejected, ...]) -> DrawnRecommendation:
     """Every other GPU was looked at, and why it does not fit."""
     node = series.group.nodes[0]
     where = f"{node.provider} in {node.region or 'an unknown region'}" if node.provider else "an unknown provider"
@@ -174,7 +174,7 @@ def _no_other_gpu(series: GroupContext, rejected: tuple[Rejected, ...]) -> Optio
     )  # fmt: skip
 
 
-def without_fabric(series: GroupContext, found: Found) -> Option:
+def without_fabric(series: GroupContext, found: FindingContext) -> DrawnRecommendation:
     """The same GPU on a node without the fabric, at the right-sized count."""
     scene, base, group, node = series.scene, series.base, series.group, found.nodes[0]
     twins = no_fabric_twins(scene, base)
@@ -214,7 +214,7 @@ def without_fabric(series: GroupContext, found: Found) -> Option:
     )  # fmt: skip
 
 
-def no_fabric_twins(scene: Scene, base: Baseline) -> list[NodeSku]:
+def no_fabric_twins(scene: MoveContext, base: Baseline) -> list[NodeSku]:
     """The same node without an RDMA fabric, as far as the catalog knows."""
     return list(twins_without_fabric(scene.catalog, base.sku)) if base.sku else []
 
@@ -245,7 +245,7 @@ def _no_twin(base: Baseline, node: NodeFacts, twins: list[NodeSku]) -> CodedText
     )  # fmt: skip
 
 
-def _twin_text(base: Baseline, twin: NodeSku | None, price: Price | None, found: Found) -> str:
+def _twin_text(base: Baseline, twin: NodeSku | None, price: Price | None, found: FindingContext) -> str:
     gpu = base.group.lead.gpu_sku or "GPU"
     if twin is None or price is None:
         premium = found.premium

@@ -14,22 +14,22 @@ from ...core.timestamps import minute
 from ..base.constraints import WHICH_NODES, fewer_gpus_gates
 from ..base.pricing import cash_of
 from ..base.workload_groups import HOURS_PER_MONTH
-from ..context.finding_context import called
+from ..context.finding_context import series_label
 from ..context.fleet_context import SAME_SPEED, FleetContext, GroupContext, Saving
-from ..context.move_context import Baseline, Option, Scene, gpus_needed, load_words, nodes_for
+from ..context.move_context import Baseline, DrawnRecommendation, MoveContext, gpus_needed, load_words, nodes_for
 from ..context.recommendation_kind import WEEK_HOURS, RecommendationKind
 from ..tracking.move_state import MoveState, stands_on
 from ..tracking.observation import Observation, PredictionSnapshot, hours
 
 
-def _build(fleet: FleetContext) -> Iterator[Option]:
+def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
     for series in fleet.movable:
         option = _option(series)
         if option.recommendation.findings or not option.recommendation.blocked_by:
             yield option
 
 
-def _option(series: GroupContext) -> Option:
+def _option(series: GroupContext) -> DrawnRecommendation:
     scene, base, group = series.scene, series.base, series.group
     blocked = list(fewer_gpus_gates(group, base.right_gpus))
     if base.mixed:
@@ -48,7 +48,7 @@ def _option(series: GroupContext) -> Option:
         load = None if base.demand is None else base.demand * base.gpus / base.right_gpus
         then = f"No whole node falls free to be given back: {freed} GPUs are freed for other work, no dollars."
         text = (
-            f"{called(group)} keeps {base.right_gpus} of {base.gpus} {group.lead.gpu_sku or 'GPUs'}: at the 95th "
+            f"{series_label(group)} keeps {base.right_gpus} of {base.gpus} {group.lead.gpu_sku or 'GPUs'}: at the 95th "
             f"percentile of demand the load rises from {load_words(base.demand)} to {load_words(load)} of what they "
             f"sustain. {saving.sentence if saving else then}"
         )
@@ -81,7 +81,7 @@ def _nothing_to_take(base: Baseline, headroom: float) -> CodedText:
     return CodedText("load-too-high", text, {**fields, "headroom": headroom})
 
 
-def _growth_limit(scene: Scene, base: Baseline) -> str | None:
+def _growth_limit(scene: MoveContext, base: Baseline) -> str | None:
     """The growth of peak demand at which as many GPUs are needed again as are held now."""
     if base.demand is None or base.demand <= 0:
         return None
@@ -89,7 +89,7 @@ def _growth_limit(scene: Scene, base: Baseline) -> str | None:
     return f"stops saving above {limit:.2f} x today's peak demand" if math.isfinite(limit) else None
 
 
-def _risk(scene: Scene, base: Baseline) -> Risk:
+def _risk(scene: MoveContext, base: Baseline) -> Risk:
     """How likely the demand needs a tenth more than the GPUs that are left carry at the headroom. Where none can be
     spared, whoever took one would run that risk: it is high."""
     if base.demand is None or base.right_gpus >= base.gpus:

@@ -14,10 +14,10 @@ from ...core.timestamps import minute
 from ...verdicts.types import BareGpu, NodeFacts
 from ..base.pricing import cash_of
 from ..base.workload_groups import HOURS_PER_MONTH, Group
-from ..context.evidence import GAP_MAX, REST, Claim
-from ..context.finding_context import Found, called, node_words
+from ..context.evidence import GAP_MAX, REST, EvidenceClaim
+from ..context.finding_context import FindingContext, node_words, series_label
 from ..context.fleet_context import FleetContext, Saving, recommend
-from ..context.move_context import DRAWS, Option, Scene
+from ..context.move_context import DRAWS, DrawnRecommendation, MoveContext
 from ..context.recommendation_kind import WEEK_HOURS, RecommendationKind
 from ..tracking.cost import cost_of_nodes_left
 from ..tracking.move_state import MoveState, by_freed_nodes
@@ -29,7 +29,7 @@ FREE_SHARE = 0.9
 WHOLE = 0.999
 
 
-def _build(fleet: FleetContext) -> Iterator[Option]:
+def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
     """None of GPUs that are used at other times, or no longer held."""
     for found in fleet.found:
         if "release" not in found.answered_by:
@@ -39,7 +39,7 @@ def _build(fleet: FleetContext) -> Iterator[Option]:
             yield of
 
 
-def _bare(fleet: FleetContext, found: Found) -> Option | None:
+def _bare(fleet: FleetContext, found: FindingContext) -> DrawnRecommendation | None:
     node = found.nodes[0]
     free = [
         b
@@ -71,21 +71,21 @@ def free_gpus(free: Sequence[BareGpu]) -> int:
     return sum(1 for b in free if b.parent_uuid is None) + sum(1 for part in parts.values() if part >= WHOLE)
 
 
-def _held(scene: Scene, found: Found, group: Group) -> Option | None:
+def _held(scene: MoveContext, found: FindingContext, group: Group) -> DrawnRecommendation | None:
     if not group.current:
         return None
     whole = 0 if group.shared else sum(1 for n in group.nodes if n.node in group.alone)
     one = "MIG instance" if group.sliced else "GPU"
     held = f"{group.gpu_count} {one}" + ("s" if group.gpu_count != 1 else "")
     them = "it" if group.gpu_count == 1 else "them"
-    what = f"{called(group)} holds {held} on {node_words(group.nodes)} and does not use {them}."
+    what = f"{series_label(group)} holds {held} on {node_words(group.nodes)} and does not use {them}."
     released, parts_held = frozenset(group.gpus), group.gpu_equivalents
     return _option(scene, found, group, group.nodes, released=released, gpus=parts_held, whole=whole, what=what)
 
 
 def _option(
-    scene: Scene,
-    found: Found,
+    scene: MoveContext,
+    found: FindingContext,
     group: Group | None,
     nodes: Sequence[NodeFacts],
     *,
@@ -93,7 +93,7 @@ def _option(
     gpus: float,
     whole: int,
     what: str,
-) -> Option:
+) -> DrawnRecommendation:
     node, names = nodes[0], tuple(n.node for n in nodes)
     price = scene.book.saving_price(node)
     cash, saving = cash_of(price, whole, scene.at), None
@@ -116,7 +116,7 @@ def _option(
         would_change_if=found.finding.would_change_if,
         yardstick=Yardstick(nodes=tuple(sorted(names))),
         exclusive=f"release:{key}",
-        claim=Claim(names, REST, released, whole=saving is not None),
+        claim=EvidenceClaim(names, REST, released, whole=saving is not None),
     )  # fmt: skip
 
 

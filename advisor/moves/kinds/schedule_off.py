@@ -13,11 +13,11 @@ from ...core.coded_text import coded
 from ..base.pricing import cash_of
 from ..base.workload_groups import AVAILABLE, HOURS_PER_MONTH
 from ..context.evidence import REST
-from ..context.finding_context import called
+from ..context.finding_context import series_label
 from ..context.fleet_context import FleetContext, GroupContext, Saving
-from ..context.move_context import DRAWS, Option
+from ..context.move_context import DRAWS, DrawnRecommendation
 from ..context.recommendation_kind import WEEK_HOURS, RecommendationKind
-from ..tracking.cost import SLACK_SECONDS, Cost, price_then
+from ..tracking.cost import SLACK_SECONDS, MoveCost, price_then
 from ..tracking.move_state import MoveState
 from ..tracking.observation import Observation, PredictionSnapshot, spans
 
@@ -89,7 +89,7 @@ def _longest(quiet: np.ndarray) -> tuple[int, int]:
     return best
 
 
-def _build(fleet: FleetContext) -> Iterator[Option]:
+def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
     for series in fleet.movable:
         group = series.group
         if group.kind not in AVAILABLE or not group.current or group.shared or group.stands_by:
@@ -99,7 +99,7 @@ def _build(fleet: FleetContext) -> Iterator[Option]:
             yield _option(series, quiet)
 
 
-def _option(series: GroupContext, quiet: OffHours) -> Option:
+def _option(series: GroupContext, quiet: OffHours) -> DrawnRecommendation:
     """Its nodes off in its quiet hours, whole nodes for cash."""
     base, share = series.base, quiet.length / 24
     cash, saving = cash_of(base.price, base.right_nodes if base.whole and not base.mixed else 0, series.scene.at), None
@@ -114,9 +114,9 @@ def _option(series: GroupContext, quiet: OffHours) -> Option:
     return series.recommend(
         "schedule-off",
         text=(
-            f"{called(series.group)} was not used once between {quiet.begin:02d}:00 and {quiet.end:02d}:00 UTC on "
-            f"{quiet.days} days (engine never above {OFF_ENGINE_MAX * 100:.0f} % in any sample). Switched off in these "
-            f"{quiet.length} hours, {then}"
+            f"{series_label(series.group)} was not used once between {quiet.begin:02d}:00 and {quiet.end:02d}:00 UTC "
+            f"on {quiet.days} days (engine never above {OFF_ENGINE_MAX * 100:.0f} % in any sample). Switched off in "
+            f"these {quiet.length} hours, {then}"
         ),
         saving=saving, freed_gpu_hours_per_month=base.gpus * HOURS_PER_MONTH * share, risk=quiet.risk,
         would_change_if=(
@@ -156,17 +156,17 @@ def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveStat
     return MoveState("between", seen.end, 0.0, "Its nights differ.")
 
 
-def _paid_part(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> Cost:
+def _paid_part(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
     if seen.start < state.since - SLACK_SECONDS:
-        return Cost(None, "the window still holds days from before the move")
+        return MoveCost(None, "the window still holds days from before the move")
     known = [seen.nodes[n] for n in snapshot.nodes if n in seen.nodes]
     prices = [price_then(snapshot, seen, n.node) for n in known]
     span = (seen.end - seen.start) / 3600
     if not known or any(p is None for p in prices) or span <= 0:
-        return Cost(None, "no price is known for its nodes")
+        return MoveCost(None, "no price is known for its nodes")
     # A node that goes on reporting through the night is on, and paid for.
     usd = sum((p or 0.0) * min(n.hours_observed / span, 1.0) for p, n in zip(prices, known, strict=True))
-    return Cost(min(usd * HOURS_PER_MONTH, snapshot.yardstick.usd_per_month or usd * HOURS_PER_MONTH))
+    return MoveCost(min(usd * HOURS_PER_MONTH, snapshot.yardstick.usd_per_month or usd * HOURS_PER_MONTH))
 
 
 KIND = RecommendationKind(

@@ -12,10 +12,10 @@ from ...core.coded_text import CodedText, coded
 from ...verdicts.types import NodeFacts
 from ..base.prediction import SIGMA_ACHIEVED_KNOWN, Prediction
 from ..base.workload_groups import HOURS_PER_MONTH, TRAINING, Group
-from ..context.evidence import WORK, Claim
-from ..context.finding_context import Found, called, node_words
+from ..context.evidence import WORK, EvidenceClaim
+from ..context.finding_context import FindingContext, node_words, series_label
 from ..context.fleet_context import FleetContext, recommend
-from ..context.move_context import Option, Scene
+from ..context.move_context import DrawnRecommendation, MoveContext
 from ..context.recommendation_kind import RecommendationKind
 from .move_sku import KIND as MOVE
 
@@ -23,7 +23,7 @@ STARVES = 0.2  # share of its time that training waits for the network (communic
 _WAITS = ("network", "pcie")
 
 
-def _build(fleet: FleetContext) -> Iterator[Option]:
+def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
     """For each series of serving on a silent fabric: its best swap, or why there is none.
 
     A training changes places once: the largest service comes first, and takes the partner that gains most.
@@ -31,7 +31,7 @@ def _build(fleet: FleetContext) -> Iterator[Option]:
     asking = [f for f in fleet.found if f.group is not None and "swap-placement" in f.answered_by]
     starved = {f.group.series_id: f.finding.id for f in asking if f.group is not None and f.waste != "fabric"}
     taken: set[str] = set()
-    swaps: dict[str, Option] = {}
+    swaps: dict[str, DrawnRecommendation] = {}
     for found in asking:
         group = found.group
         if group is None or found.waste != "fabric" or not group.recurs:
@@ -49,10 +49,12 @@ def _build(fleet: FleetContext) -> Iterator[Option]:
             yield swaps[series.group.series_id]
 
 
-def _best(fleet: FleetContext, group: Group, found: Found, taken: set[str]) -> tuple[str | None, Option]:
+def _best(
+    fleet: FleetContext, group: Group, found: FindingContext, taken: set[str]
+) -> tuple[str | None, DrawnRecommendation]:
     """The partner of the swap that frees most, and the swap; None with the reason where there is no partner."""
     reasons: list[tuple[str, CodedText]] = []
-    open_: list[tuple[float, str, Option]] = []
+    open_: list[tuple[float, str, DrawnRecommendation]] = []
     for training in fleet.groups:
         if training.kind not in TRAINING or not training.recurs or not training.nodes:
             continue
@@ -73,7 +75,7 @@ def _best(fleet: FleetContext, group: Group, found: Found, taken: set[str]) -> t
     return None, _no_partner(group, found, CodedText("no-swap-partner", f"{why}{more}", {"because": codes or None}))
 
 
-def _unfit(scene: Scene, serving: Group, training: Group, groups: Sequence[Group]) -> CodedText | None:
+def _unfit(scene: MoveContext, serving: Group, training: Group, groups: Sequence[Group]) -> CodedText | None:
     here, there = serving.nodes[0], training.nodes[0]
     waits = _waits(training)
     if _fabric_rate(scene, there) is not None and _has_rdma(scene, there):
@@ -113,14 +115,14 @@ def _waits(training: Group) -> float:
     return sum(training.bottleneck_shares.get(label, 0.0) for label in _WAITS)
 
 
-def _has_rdma(scene: Scene, node: NodeFacts) -> bool:
+def _has_rdma(scene: MoveContext, node: NodeFacts) -> bool:
     sku = scene.catalog.node(node.node_sku) if node.node_sku else None
     if sku is not None and sku.fabric.rdma is not None:
         return sku.fabric.rdma
     return node.fabric is not None and node.fabric.link_layer == "InfiniBand"
 
 
-def _fabric_rate(scene: Scene, node: NodeFacts) -> float | None:
+def _fabric_rate(scene: MoveContext, node: NodeFacts) -> float | None:
     """Bytes per second one way of the whole node: what its ports said, else what the catalog says."""
     if node.fabric is not None and node.fabric.line_rate_bytes_per_second:
         return node.fabric.line_rate_bytes_per_second
@@ -128,7 +130,7 @@ def _fabric_rate(scene: Scene, node: NodeFacts) -> float | None:
     return sku.fabric.bytes_per_second if sku else None
 
 
-def _predicted(scene: Scene, serving: Group, training: Group) -> Prediction | None:
+def _predicted(scene: MoveContext, serving: Group, training: Group) -> Prediction | None:
     now, then = _fabric_rate(scene, training.nodes[0]), _fabric_rate(scene, serving.nodes[0])
     if not now or not then:
         return None
@@ -155,7 +157,7 @@ def _starved_hours(training: Group, groups: Sequence[Group]) -> tuple[float, int
     return sum(hours for hours, _ in starved), sum(not own for _, own in starved)
 
 
-def _option(fleet: FleetContext, serving: Group, found: Found, training: Group) -> Option:
+def _option(fleet: FleetContext, serving: Group, found: FindingContext, training: Group) -> DrawnRecommendation:
     prediction = _predicted(fleet.scene, serving, training)
     count = len(training.nodes)
     gpus = count * max(serving.nodes[0].gpu_count, 1)
@@ -170,7 +172,7 @@ def _option(fleet: FleetContext, serving: Group, found: Found, training: Group) 
         else "how much faster the training runs cannot be told, for its present network was not measured"
     )
     text = (
-        f"{called(serving)} and the training {training.lead.name} change places: the training "
+        f"{series_label(serving)} and the training {training.lead.name} change places: the training "
         f"gets {node_words(found.nodes[:count])} with the fabric, the service gets {node_words(training.nodes)}. The "
         f"service runs at the same speed (x1.00); {told}. Nothing is bought and no cash comes back: GPU-hours do."
     )
@@ -190,14 +192,14 @@ def _option(fleet: FleetContext, serving: Group, found: Found, training: Group) 
             ),
         ),
         exclusive=f"place:{serving.series_id}",
-        claim=Claim(
+        claim=EvidenceClaim(
             tuple(dict.fromkeys(n.node for n in (*serving.nodes, *training.nodes))), WORK, whole=True,
             fabric=frozenset(n.node for n in serving.nodes),
         ),
     )  # fmt: skip
 
 
-def _no_partner(group: Group, found: Found, why: CodedText) -> Option:
+def _no_partner(group: Group, found: FindingContext, why: CodedText) -> DrawnRecommendation:
     held = Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
     return recommend(
         "swap-placement", group.series_id, group.series_id, "nobody",

@@ -17,7 +17,7 @@ JOB_SECONDS = 7 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class MoveCost:
     """US dollars a month after the move; None with the reason. `said`: what keeps it from being less."""
 
     usd: float | None
@@ -25,24 +25,24 @@ class Cost:
     said: tuple[str, ...] = ()
 
 
-CostAfter = Callable[[PredictionSnapshot, MoveState, Observation], Cost]
+CostAfter = Callable[[PredictionSnapshot, MoveState, Observation], MoveCost]
 
 
-def held_cost(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> Cost:
+def held_cost(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
     """What the series' nodes cost now, and those of before that are still there and paid for."""
     runs = [w for w in seen.series(snapshot.series_id) if w.end > state.since]
     begin = max(state.since, seen.start)
     now = {node for w in seen.now(snapshot.series_id) for node in w.nodes}
     always = serves(runs)  # a service holds its nodes between two runs, a job does not
     if not always and seen.end - begin < JOB_SECONDS:
-        return Cost(None, "a job is measured over a week at least")
+        return MoveCost(None, "a job is measured over a week at least")
     names = sorted(now if always else {node for w in runs for node in w.nodes})
     usd = 0.0
     said: list[str] = []
     for name in names:
         price = price_then(snapshot, seen, name)
         if price is None:
-            return Cost(None, f"no price is known for {name}")
+            return MoveCost(None, f"no price is known for {name}")
         there = [w for w in runs if name in w.nodes]
         share = 1.0 if always else hours(there, begin, seen.end) * 3600 / (seen.end - begin)
         others = {w.name for w in seen.holders(name) if w.series_id != snapshot.series_id}
@@ -54,10 +54,10 @@ def held_cost(snapshot: PredictionSnapshot, state: MoveState, seen: Observation)
     left, kept = _still_paid(snapshot, seen, now) if always else (0.0, [])
     unsure = [n for n in kept if seen.silent(n)]
     if unsure:
-        return Cost(None, _unsure(unsure))
+        return MoveCost(None, _unsure(unsure))
     if kept:
         said.append(f"{listed(kept)} that it left {'is' if len(kept) == 1 else 'are'} still there, and counted.")
-    return Cost(usd + left, None, tuple(said))
+    return MoveCost(usd + left, None, tuple(said))
 
 
 def _still_paid(snapshot: PredictionSnapshot, seen: Observation, now: set[str]) -> tuple[float, list[str]]:
@@ -71,22 +71,22 @@ def _still_paid(snapshot: PredictionSnapshot, seen: Observation, now: set[str]) 
     return len(kept) * price * HOURS_PER_MONTH, kept
 
 
-def cost_of_nodes_left(snapshot: PredictionSnapshot, _: MoveState, seen: Observation) -> Cost:
+def cost_of_nodes_left(snapshot: PredictionSnapshot, _: MoveState, seen: Observation) -> MoveCost:
     """What the nodes that were to fall free cost as long as they are there."""
     still = [n for n in snapshot.yardstick.nodes if not seen.gone(n)]
     unsure = [n for n in still if seen.silent(n)]
     if unsure:
-        return Cost(None, _unsure(unsure))
+        return MoveCost(None, _unsure(unsure))
     prices = [price_then(snapshot, seen, n) for n in still]
     if any(p is None for p in prices):
-        return Cost(None, f"no price is known for {listed(still)}")
+        return MoveCost(None, f"no price is known for {listed(still)}")
     usd = sum(p for p in prices if p is not None) * HOURS_PER_MONTH
     nodes = max(len(snapshot.yardstick.nodes), 1)
     staying = round(nodes * snapshot.target.gpu_count / max(snapshot.source.gpu_count, 1))
     more = len(still) - staying
     said = (f"{more} of {listed(snapshot.yardstick.nodes)} that was to go is still there.",) if more > 0 else ()
     # A release may name more nodes than fall free whole: those cost as much before as after.
-    return Cost(min(usd, snapshot.yardstick.usd_per_month or usd), None, said)
+    return MoveCost(min(usd, snapshot.yardstick.usd_per_month or usd), None, said)
 
 
 def _unsure(nodes: list[str]) -> str:
@@ -94,7 +94,7 @@ def _unsure(nodes: list[str]) -> str:
     return f"{listed(nodes)} fell silent a short while ago; after {days} without a word a node counts as given back"
 
 
-def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> Cost:
+def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
     """Of a series the nodes that it holds, of nodes those that are left."""
     of = cost_of_nodes_left if snapshot.series_id is None else held_cost
     return of(snapshot, state, seen)

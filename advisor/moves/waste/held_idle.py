@@ -15,15 +15,15 @@ from ...core.number_sources import Sql, weighted
 from ...core.timestamps import minute, rfc3339, span
 from ...verdicts.types import Verdicts
 from ..base.workload_groups import AVAILABLE, Group
-from ..context.finding_context import Found, graded, when_possible
+from ..context.finding_context import FindingContext, severity_for_share, when_possible
 from ..context.rule_context import (
     MIN_SHARE,
     OF_WHOLE_GPUS,
+    RuleContext,
     RuleDescription,
-    Scope,
-    Told,
+    RuleResult,
+    as_percent,
     finding_of,
-    percent,
     power_words,
     watts,
 )
@@ -32,9 +32,9 @@ from ..context.rule_context import (
 OBSERVED_MIN = 0.95
 
 
-def held_idle(scope: Scope, rule: WasteRule) -> Told:
+def held_idle(scope: RuleContext, rule: WasteRule) -> RuleResult:
     """Groups that held GPUs without use for a tenth of their time or more."""
-    found: list[Found] = []
+    found: list[FindingContext] = []
     notes: list[CodedText] = []
     verdicts = scope.verdicts
     rows = verdicts.occupancy[verdicts.occupancy["class"] == "allocated_idle"]
@@ -120,7 +120,7 @@ def _idle_since(verdicts: Verdicts, group: Group) -> float | None:
     return last if group.current and last is not None and last < verdicts.window.end else None
 
 
-def _finding(scope: Scope, rule: WasteRule, group: Group, held: float, share: float) -> Found:
+def _finding(scope: RuleContext, rule: WasteRule, group: Group, held: float, share: float) -> FindingContext:
     verdicts = scope.verdicts
     usage = verdicts.usage_of({w.id for w in group.workloads})
     rows = usage[usage["bottleneck"] == "idle"]
@@ -151,15 +151,15 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, held: float, share: fl
         gpu_hours=held,
         cost=cost,
         values={
-            "sm": percent(engine), "engine": percent(engine), "dram": percent(dram), "power": watts(power),
-            "idle_power": watts(floor), "power_words": power_words(power, floor), "mem_used": percent(memory),
+            "sm": as_percent(engine), "engine": as_percent(engine), "dram": as_percent(dram), "power": watts(power),
+            "idle_power": watts(floor), "power_words": power_words(power, floor), "mem_used": as_percent(memory),
             **_instance_words(verdicts, group),
         },
         sure=group.lead.kind.confidence if group.kind == "idle" else 0.9,
-        severity=graded(share, rule),
+        severity=severity_for_share(share, rule),
         after=told + scope.cost_words(cost, group.nodes),
     )  # fmt: skip
-    return Found(finding, group, group.nodes)
+    return FindingContext(finding, group, group.nodes)
 
 
 # What stood idle at the end of a job that has worked; all of it where nothing ever worked.

@@ -17,8 +17,23 @@ from ...core.timestamps import day, span
 from ...verdicts.types import FabricFacts, NodeFacts, Verdicts
 from ..base.pricing import FABRIC_REMEDY, PriceBook, fabric_premium, fabric_unobserved, lacks_fabric
 from ..base.workload_groups import HOURS_PER_MONTH, TRAINING, Group
-from ..context.finding_context import Found, called, certainty, listed, node_words, sampling, when_possible
-from ..context.rule_context import ReferenceLine, RuleDescription, Scope, Told, seen_at_work, would_change_if
+from ..context.finding_context import (
+    FindingContext,
+    clamped_confidence,
+    listed,
+    node_words,
+    sampling_confidence,
+    series_label,
+    when_possible,
+)
+from ..context.rule_context import (
+    ReferenceLine,
+    RuleContext,
+    RuleDescription,
+    RuleResult,
+    seen_at_work,
+    would_change_if,
+)
 
 # A kind nobody could tell leaves the fabric's purpose open, unless it is a trace of the node's hours.
 UNKNOWN_SHARE = 0.05
@@ -29,7 +44,7 @@ LEAST_PERCENT = 0.001
 _SAID = CodedText("node-seen-too-short", "")
 
 
-def idle_fabric(scope: Scope, rule: WasteRule) -> Told:
+def idle_fabric(scope: RuleContext, rule: WasteRule) -> RuleResult:
     """One finding per set of series that sit together on silent fabrics, and notes where no verdict is possible."""
     verdicts, groups = scope.verdicts, scope.groups
     unjudged: dict[CodedText, list[str]] = {}
@@ -163,7 +178,7 @@ def _finding(
     *,
     rule: WasteRule,
     book: PriceBook,
-) -> Found:
+) -> FindingContext:
     fabrics = [n.fabric for n in nodes if n.fabric is not None]
     premiums = [fabric_premium(book, n) for n in nodes]
     known = [p for p in premiums if p is not None]
@@ -176,7 +191,7 @@ def _finding(
     util = _util(fabrics)
     observed = min(f.hours for f in fabrics)
     values = {
-        "workload": called(lead),
+        "workload": series_label(lead),
         "kind": lead.kind,
         "nodes": node_words(nodes),
         "node": nodes[0].node,
@@ -210,17 +225,17 @@ def _finding(
         gpu_hours=sum(sum(hours[n.node].get(s, 0.0) for s in series) for n in nodes),
         cost_usd=cost,
         price=premium.price.id if premium else None,
-        confidence=certainty(
+        confidence=clamped_confidence(
             lead.lead.kind.confidence,
             min(coverage.fraction / 0.9, 1.0),
-            sampling(coverage.resolution_seconds),
+            sampling_confidence(coverage.resolution_seconds),
             1 - ambiguity,
         ),
         would_change_if=would_change_if(rule, values),
         text=text,
         nodes=tuple(n.node for n in nodes),
     )
-    return Found(finding, lead, tuple(nodes), premium=premium)
+    return FindingContext(finding, lead, tuple(nodes), premium=premium)
 
 
 def _evidence(fabrics: Sequence[FabricFacts], rule: WasteRule, premium: Premium | None) -> tuple[Evidence, ...]:

@@ -6,16 +6,25 @@ from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.number_sources import GPU_HOURS, HOURS_OBSERVED, Outside, Sql
 from ..base.workload_groups import Group
-from ..context.finding_context import Found
-from ..context.rule_context import WEAK, ReferenceLine, RuleDescription, Scope, Told, finding_of, percent, seen_at_work
+from ..context.finding_context import FindingContext
+from ..context.rule_context import (
+    WEAK,
+    ReferenceLine,
+    RuleContext,
+    RuleDescription,
+    RuleResult,
+    as_percent,
+    finding_of,
+    seen_at_work,
+)
 
 
-def memory_unused(scope: Scope, rule: WasteRule) -> Told:
+def memory_unused(scope: RuleContext, rule: WasteRule) -> RuleResult:
     """Recurring work that never took half of its GPUs' memory. What it took bounds what it needs from above.
 
     An engine that fills whatever it finds says nothing of its need: no finding.
     """
-    found: list[Found] = []
+    found: list[FindingContext] = []
     for group in scope.judged:
         most = group.mem_needed_max if group.recurs else None
         if most is None or most >= rule.value("mem_max"):
@@ -29,7 +38,7 @@ def memory_unused(scope: Scope, rule: WasteRule) -> Told:
     return found, []
 
 
-def _finding(scope: Scope, rule: WasteRule, group: Group, most: float) -> Found:
+def _finding(scope: RuleContext, rule: WasteRule, group: Group, most: float) -> FindingContext:
     sku = scope.book.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
     size = None if sku is None else sku.mem_bytes
     finding = finding_of(
@@ -41,11 +50,11 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, most: float) -> Found:
         ),
         gpu_hours=group.gpu_hours,
         cost=None,
-        values={"mem_used": percent(most), "mem_gb": None if size is None else f"{most * size / 1e9:.0f}"},
+        values={"mem_used": as_percent(most), "mem_gb": None if size is None else f"{most * size / 1e9:.0f}"},
         sure=group.lead.kind.confidence,
         after="Memory has no price of its own; what a smaller card or a slice would save stands with the ways out.",
     )  # fmt: skip
-    return Found(finding, group, group.nodes)
+    return FindingContext(finding, group, group.nodes)
 
 
 RULE = RuleDescription(
