@@ -363,36 +363,37 @@ def _notes(joined: _Joined) -> tuple[CodedText, ...]:
         )
     for code, jobs, what in (
         (
-            "jobs-ran-elsewhere",
+            "ran-elsewhere",
             joined.elsewhere,
             "ran on other nodes or at another time by Slurm's job table; they keep their numbers",
         ),
         (
-            "jobs-with-several-runs",
+            "with-several-runs",
             joined.doubtful,
             "have several runs at once in Slurm's job table; they keep their numbers",
         ),
         (
-            "jobs-of-another-user",
+            "of-another-user",
             joined.others,
             "belong to another user by Slurm's job table than was observed; they keep their numbers",
         ),
         (
-            "jobs-held-longer",
+            "held-longer",
             joined.longer,
             "held GPUs beyond the times of Slurm's job table; the observed times are used",
         ),
     ):
         if jobs:
-            said.append(CodedText(code, f"{_count(len(jobs))} {what} ({_some(jobs)}).", {"jobs": len(jobs)}))
+            text = f"{_count(len(jobs))} {what} ({_some(jobs)})."
+            said.append(CodedText(f"jobs-{code}", text, {"jobs": len(jobs)}))
     fewer, more = _counts(joined)
-    for code, jobs, what in (("jobs-held-more-gpus", more, "more"), ("jobs-held-fewer-gpus", fewer, "fewer")):
+    for jobs, what in ((more, "more"), (fewer, "fewer")):
         if jobs:
             text = (
                 f"{_count(len(jobs))} held {what} GPUs than Slurm's job table says; the observed GPUs are used "
                 f"({_some(jobs)})."
             )
-            said.append(CodedText(code, text, {"jobs": len(jobs)}))
+            said.append(CodedText(f"jobs-held-{what}-gpus", text, {"jobs": len(jobs)}))
     return tuple(said)
 
 

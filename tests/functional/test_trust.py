@@ -128,7 +128,7 @@ def test_the_node_of_copies_that_contradict_one_another_is_refused_by_name_and_n
     frame = read_frame([folder])
     assert refused(frame) == {"n2": CONTRADICTION}
     assert_same(honest, frame, without=["n2"])
-    (note,) = [note for note in frame.notes if note.code == "contradicting-copies"]
+    (note,) = [note for note in frame.notes if note.code == "databases-contradicting-copies"]
     assert "copy.db" in note.text and "n2.db" in note.text and "n2, so neither is believed" in note.text
     inventory = inventory_of(frame, lambda _: 8)
     (dark,) = [one for one in inventory.unobserved if one.node == "n2" and one.code == CONTRADICTION]

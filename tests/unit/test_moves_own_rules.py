@@ -73,7 +73,7 @@ def test_a_custom_rule_tells_its_evidence_with_unit_and_threshold_and_claims_no_
     ]
     assert finding.text == "The training job job (ann): CPUs 90 % busy at 250 watts."
     assert (finding.severity, finding.cost_usd, finding.gpu_hours) == ("medium", None, 8 * 336)
-    assert finding.would_change_if == ("The loader is given more than 8 cores.",)
+    assert [one.text for one in finding.would_change_if] == ["The loader is given more than 8 cores."]
     without = advice(one(train()), tmp_path / "none_of_its_own", {"waste/idle.yaml": "id: idle\n"})
     assert told.summary == without.summary
     assert told.recommendations == without.recommendations

@@ -76,7 +76,7 @@ def test_only_engine_and_memory_give_a_modest_verdict_or_none(catalog: Catalog) 
 def test_nothing_measured_and_nothing_said_is_unknown(catalog: Catalog) -> None:
     verdict = _judged(catalog, {"mem_used_bytes": 40 * GIB})
     assert (verdict.kind.label, verdict.kind.confidence) == ("unknown", 0.0)
-    assert verdict.kind.evidence[0] == "Nothing of its activity was measured."
+    assert verdict.kind.evidence[0].code == "activity-not-measured"
 
 
 def test_activity_above_the_whole_counts_as_the_whole(catalog: Catalog) -> None:
