@@ -73,12 +73,21 @@ def _nothing_to_take(base: Baseline, headroom: float) -> CodedText:
     fields = {"load": base.demand, "gpus": base.gpus}
     if base.demand is not None and base.demand * base.gpus <= headroom * (base.gpus - 1):
         if base.unit > 1 and base.floor < base.gpus:
-            text = f"{load} sustain, and they come in replicas of {base.unit} that are not split"
-            return CodedText("replicas-not-split", text, {**fields, "replica_gpus": base.unit})
-        text = f"{load} sustain, but {base.floor} are the least that keep the service up"
-        return CodedText("least-gpus-held", text, {**fields, "least_gpus": base.floor})
-    text = f"{load} sustain, and {load_words(headroom)} is the most they should carry"
-    return CodedText("load-too-high", text, {**fields, "headroom": headroom})
+            return CodedText(
+                "replicas-not-split",
+                f"{load} sustain, and they come in replicas of {base.unit} that are not split",
+                {**fields, "replica_gpus": base.unit},
+            )
+        return CodedText(
+            "least-gpus-held",
+            f"{load} sustain, but {base.floor} are the least that keep the service up",
+            {**fields, "least_gpus": base.floor},
+        )
+    return CodedText(
+        "load-too-high",
+        f"{load} sustain, and {load_words(headroom)} is the most they should carry",
+        {**fields, "headroom": headroom},
+    )
 
 
 def _growth_limit(scene: MoveContext, base: Baseline) -> str | None:

@@ -205,7 +205,9 @@ def _trust(own: _Joining) -> Trust:
 
 def _note(own: _Joining, refusal: Refusal) -> CodedText:
     files = ", ".join(str(own.files[n]) for n in refusal.files)
-    return CodedText(f"databases-{refusal.code}", f"{_told_of(own, refusal)} {_REMEDY}", {"files": files, "node": refusal.node})
+    return CodedText(
+        f"databases-{refusal.code}", f"{_told_of(own, refusal)} {_REMEDY}", {"files": files, "node": refusal.node}
+    )
 
 
 def _told_of(own: _Joining, refusal: Refusal) -> str:
