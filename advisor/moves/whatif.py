@@ -14,30 +14,36 @@ from functools import cached_property
 import numpy as np
 
 from ...rules.catalog.types import GpuSku, NodeSku, Price
-from ..core.advice_types import Interval, Realisation
 from ..core.coded_text import CodedText, Scalar, coded
 from ..core.timestamps import day
 from .base.constraints import NODES_MIXED, NODES_SHARED, fewer_gpus_gates, gates
-from .base.prediction import SAME_GPU, Array, Link, Prediction, Refusal, percentiles
-from .base.pricing import realisation
+from .base.prediction import SAME_GPU, Array, Link, Prediction, Refusal
+from .base.pricing import cash_of
 from .base.workload_groups import HOURS_PER_MONTH
 from .context.finding_context import ClockChange
-from .context.move_context import DRAWS, Baseline, Scene, gpus_needed, load_words, nodes_for
+from .context.fleet_context import Saving
+from .context.move_context import DRAWS, Baseline, MoveContext, gpus_needed, load_words, nodes_for
+from .context.other_nodes import job_hours, link_of, no_figures
 from .kinds.mig_slice import fitting, per_gpu
-from .kinds.move_sku import ELSEWHERE, job_hours, link_of, no_figures, paid_on_top
+from .kinds.move_sku import paid_on_top
+from .market import ELSEWHERE
 from .predict.clock_model import ClockMove, PowerAtWork, predict_clock, watts_at
 from .predict.gpu_count_model import predict_count
 from .predict.mig_model import INSTANCE_BUSY, SliceFit
 from .waste.energy import JOULES_PER_KILOWATT_HOUR, worth_words
-from .whatif_result import Choice, Outcome, Side
+from .whatif_result import Side, WhatIfChoice, WhatIfResult
 
 SEED = 20
 Predicted = MutableMapping[tuple[str, Link], Prediction | Refusal]
 
 
 def what_if(
-    scene: Scene, base: Baseline, choice: Choice, drawn: PowerAtWork | None = None, predicted: Predicted | None = None
-) -> Outcome:
+    scene: MoveContext,
+    base: Baseline,
+    choice: WhatIfChoice,
+    drawn: PowerAtWork | None = None,
+    predicted: Predicted | None = None,
+) -> WhatIfResult:
     """Reckon a choice for the group of `base` (`scene`: of that group). The same choice has the same answer.
 
     `drawn`: what its GPUs draw, for the clock; None: not measured. `predicted`: what is known already of a GPU behind a
@@ -46,12 +52,12 @@ def what_if(
     return _Reckoning(scene, base, choice, drawn, predicted if predicted is not None else {}).outcome()
 
 
-def survey(scene: Scene, base: Baseline, nodes: Iterable[NodeSku]) -> tuple[Outcome, ...]:
+def survey(scene: MoveContext, base: Baseline, nodes: Iterable[NodeSku]) -> tuple[WhatIfResult, ...]:
     """Each of these nodes, as if it alone were chosen: what is open and saves most first, what cannot be told last."""
     predicted: dict[tuple[str, Link], Prediction | Refusal] = {}
-    found = [what_if(scene, base, Choice(node.name), predicted=predicted) for node in nodes]
+    found = [what_if(scene, base, WhatIfChoice(node.name), predicted=predicted) for node in nodes]
 
-    def rank(o: Outcome) -> tuple[bool, bool, float, str]:
+    def rank(o: WhatIfResult) -> tuple[bool, bool, float, str]:
         saving = o.saving_usd_per_month.p50 if o.saving_usd_per_month is not None else -math.inf
         return (not o.open, o.then is None, -saving, o.choice.node or "")
 
@@ -62,9 +68,9 @@ def survey(scene: Scene, base: Baseline, nodes: Iterable[NodeSku]) -> tuple[Outc
 class _Reckoning:
     """One choice while it is reckoned: what stands against it and what is missing gather here."""
 
-    scene: Scene
+    scene: MoveContext
     base: Baseline
-    choice: Choice
+    choice: WhatIfChoice
     drawn: PowerAtWork | None
     predicted: Predicted
     blocked: list[CodedText] = field(default_factory=list)
@@ -96,7 +102,7 @@ class _Reckoning:
         """The node then; None: today's is not known to the catalog."""
         return self.base.sku if self.stays else self.scene.catalog.node(self.choice.node or "")
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> WhatIfResult:
         source, gpu = self.source, self._gpu()
         time = self._moved(source, gpu) if source is not None and gpu is not None else None
         if isinstance(time, Refusal):
@@ -312,25 +318,22 @@ class _Reckoning:
 
     def _ended(
         self, then: Side | None, time: Prediction | None, energy: float | None = None, nodes_drawn: Array | None = None
-    ) -> Outcome:
+    ) -> WhatIfResult:
         today = self._today()
-        saving, realised, date = None, "capacity-freed", None
+        base, saving, of_count = self.base, None, None
         if then is not None and time is not None and nodes_drawn is not None:
-            saving, realised, date = self._cash(then, time, nodes_drawn)
-        base = self.base
-        of_count = None
+            saving = self._cash(then, time, nodes_drawn)
         if saving is not None and base.price is not None:
             spared = base.nodes - float(np.median(base.right_nodes_draws))
             of_count = spared * base.price.usd_per_hour * self.hours
-        freed = (
-            max(base.gpus - then.gpus, 0) * HOURS_PER_MONTH
-            if then is not None and self.stays and not self.jobs
-            else 0.0
-        )
-        return Outcome(
+        frees = then is not None and self.stays and not self.jobs
+        freed = max(base.gpus - then.gpus, 0) * HOURS_PER_MONTH if then is not None and frees else 0.0
+        return WhatIfResult(
             self.choice, today, then, time.interval if time is not None else None,
-            time.basis if time is not None else None, time.risk if time is not None else None, saving, of_count,
-            realised, date, freed, energy, *(tuple(dict.fromkeys(x)) for x in (self.blocked, self.missing, self.notes)),
+            time.basis if time is not None else None, time.risk if time is not None else None,
+            saving.interval if saving else None, of_count, saving.realisation if saving else "capacity-freed",
+            saving.date if saving else None, freed, energy,
+            *(tuple(dict.fromkeys(x)) for x in (self.blocked, self.missing, self.notes)),
         )  # fmt: skip
 
     def _today(self) -> Side:
@@ -339,9 +342,7 @@ class _Reckoning:
         watts = None if self.drawn is None else self.drawn.watts
         return Side(lead.gpu_sku, lead.node_sku, base.gpus, base.nodes, base.price, cost, base.demand, watts)
 
-    def _cash(
-        self, then: Side, time: Prediction, nodes_drawn: Array
-    ) -> tuple[Interval | None, Realisation, str | None]:
+    def _cash(self, then: Side, time: Prediction, nodes_drawn: Array) -> Saving | None:
         """Saving against what is paid today, and when it is cash; None: none can be claimed."""
         base = self.base
         if base.price is None and not self.stays:
@@ -352,16 +353,16 @@ class _Reckoning:
                 )
             )
         if base.price is None or then.price is None:
-            return None, "capacity-freed", None
+            return None
         left = base.nodes if not self.stays or self.choice.usd_per_hour is not None else base.nodes - then.nodes
         whole = max(left, 0) if base.whole and not base.mixed else 0
-        realised, date = realisation(base.price, whole, self.scene.at)
-        if realised == "capacity-freed":
-            self._no_cash(then)
-            return None, realised, None
+        cash = cash_of(base.price, whole, self.scene.at)
+        if cash is None:
+            return self._no_cash(then)
         longer = time.draw(self.rng, DRAWS) if self.jobs and not _as_fast(time) else np.ones(DRAWS)
         here = base.nodes * base.price.usd_per_hour
-        return percentiles((here - nodes_drawn * then.price.usd_per_hour * longer) * self.hours), realised, date
+        draws = (here - nodes_drawn * then.price.usd_per_hour * longer) * self.hours
+        return Saving.in_cash(cash, draws, here * self.hours, then.price)
 
     def _no_cash(self, then: Side) -> None:
         base = self.base

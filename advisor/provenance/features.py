@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...rules.policy.features import FEATURES as MEANINGS
-from .source_kinds import Reckoned, Source, Sql, in_bins, weighted
+from ..core.number_sources import NumberSource, Reckoned, Sql, in_bins, weighted
 
 _PICK = "{pick}"
 _MEANS = (
@@ -24,8 +24,8 @@ def _of_each(expression: str, table: str = "used") -> str:
     return f"SELECT {{pick}}(x) FROM (SELECT {expression} AS x FROM {table} WHERE now GROUP BY workload_id)"
 
 
-def _told() -> dict[str, Source]:
-    told: dict[str, Source] = {name: Sql(("used",), weighted(name, _PICK)) for name in _MEANS}
+def _told() -> dict[str, NumberSource]:
+    told: dict[str, NumberSource] = {name: Sql(("used",), weighted(name, _PICK)) for name in _MEANS}
     told |= {name: Sql((table, "edges"), in_bins(table, share, _PICK)) for name, (table, share) in _BINNED.items()}
     told |= {
         "power_watts": Sql(("used",), weighted("power", _PICK)),
@@ -57,4 +57,4 @@ def _told() -> dict[str, Source]:
     return told
 
 
-FEATURES: Mapping[str, Source] = _told()
+FEATURES: Mapping[str, NumberSource] = _told()

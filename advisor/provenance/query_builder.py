@@ -10,9 +10,9 @@ from typing import Protocol
 
 from ...rules.base.errors import UsageError
 from ..core.advice_types import Advice, Evidence
+from ..core.number_sources import Outside, Reckoned, Sql
 from .metric_sources import numbers_of, source_of
 from .query_context import Subject
-from .source_kinds import Outside, Reckoned, Sql
 from .sql_blocks import VIEWS, filled, indent, with_clause
 
 _VIEWS = re.compile(rf"\b({'|'.join(VIEWS)})\b")

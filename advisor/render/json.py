@@ -7,9 +7,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from importlib.resources import files
-from typing import Any
+from typing import Any, get_args
 
 from ..core.advice_types import (
+    Action,
     Advice,
     Configuration,
     Decision,
@@ -26,8 +27,11 @@ SCHEMA = "skuwise.advice/1"
 
 
 def load_schema() -> dict[str, Any]:
-    """The JSON Schema of the advice, as the package carries it."""
-    return json.loads(files("skuwise.advisor.render").joinpath("schema", "advice-1.schema.json").read_text("utf-8"))
+    """The JSON Schema of the advice, as the package carries it, with the actions that there are."""
+    file = files("skuwise.advisor.render").joinpath("schema", "advice-1.schema.json")
+    schema = json.loads(file.read_text("utf-8"))
+    schema["$defs"]["recommendation"]["properties"]["action"]["enum"] = list(get_args(Action))
+    return schema
 
 
 def render_json(advice: Advice) -> str:

@@ -21,8 +21,8 @@ from skuwise.advisor.ledger.entries import EXPIRES_AFTER_SECONDS, Event, Proposa
 from skuwise.advisor.ledger.file.paths import default_path
 from skuwise.advisor.ledger.file.store import APPLICATION_ID, Ledger
 from skuwise.advisor.ledger.sync import Beside, proposals
-from skuwise.advisor.moves.context.move_context import Option
-from skuwise.advisor.moves.recommender import recoverable
+from skuwise.advisor.moves.context.move_context import DrawnRecommendation
+from skuwise.advisor.moves.recommender import recoverable_cash
 from skuwise.advisor.pipeline import advise_on
 from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema, to_dict
@@ -309,17 +309,17 @@ def test_what_was_accepted_counts_until_it_is_done(open_advice: Advice) -> None:
 
 
 def test_when_the_best_is_dismissed_the_next_best_of_its_set_counts() -> None:
-    def option(name: str, saving: float, decision: Decision | None = None) -> Option:
+    def option(name: str, saving: float, decision: Decision | None = None) -> DrawnRecommendation:
         spread = Interval(saving, saving, saving)
         here = Configuration("a", "b", 8)
         r = Recommendation(
             name, (), None, "move-sku", here, here, None, spread, 0.0, "cash-now", "low", (), (), (), (), "",
             decision=decision,
         )  # fmt: skip
-        return Option(r, np.full(5, saving), "same")
+        return DrawnRecommendation(r, np.full(5, saving), "same")
 
-    assert recoverable([option("a", 50.0), option("b", 20.0)])[0] == 50.0
-    assert recoverable([option("a", 50.0, Decision("dismissed", NOW)), option("b", 20.0)])[0] == 20.0
+    assert recoverable_cash([option("a", 50.0), option("b", 20.0)])[0] == 50.0
+    assert recoverable_cash([option("a", 50.0, Decision("dismissed", NOW)), option("b", 20.0)])[0] == 20.0
 
 
 def test_advice_is_noted_and_its_decisions_come_back(tmp_path: Path) -> None:

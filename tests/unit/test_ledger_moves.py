@@ -19,12 +19,12 @@ from skuwise.advisor.core.advice_types import Advice, Interval
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.ledger.entries import Entry, Event, Proposal
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.ledger.observation import seen_in
 from skuwise.advisor.ledger.outcomes import outcomes
 from skuwise.advisor.ledger.records import Figures, Realised
 from skuwise.advisor.ledger.sync import Beside, site_of
 from skuwise.advisor.moves.base.prediction import Prediction, Refusal
-from skuwise.advisor.moves.predict.calibration import NO_SITE, Case, Site, site_factor
+from skuwise.advisor.moves.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
+from skuwise.advisor.moves.tracking.observation import observation_of
 from skuwise.rules.base.errors import UsageError
 
 
@@ -205,7 +205,7 @@ def test_the_command_begins_a_trial_and_shows_what_it_still_needs(beside, first,
 
 
 def test_few_moves_change_predictions_little_and_many_more() -> None:
-    case = Case(Interval(1 / 1.2276, 1.0, 1.2276), 1.2)  # sigma 0.16
+    case = MeasuredMove(Interval(1 / 1.2276, 1.0, 1.2276), 1.2)  # sigma 0.16
     one, many = site_factor([case])[0], site_factor([case] * 10)[0]
     assert math.log(one) / math.log(1.2) == pytest.approx(0.26, abs=0.01)
     assert math.log(many) / math.log(1.2) == pytest.approx(0.78, abs=0.01)
@@ -216,7 +216,7 @@ def test_few_moves_change_predictions_little_and_many_more() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.3, 3), st.floats(0.3, 3), st.floats(1.01, 3)), min_size=1, max_size=20))
 def test_a_site_lies_between_the_model_and_its_own_moves(rows) -> None:
-    cases = [Case(Interval(p / s, p, p * s), m) for m, p, s in rows]
+    cases = [MeasuredMove(Interval(p / s, p, p * s), m) for m, p, s in rows]
     errors = [math.log(m / p) for m, p, _ in rows]
     factor, count = site_factor(cases)
     assert count == len(rows)
@@ -263,7 +263,7 @@ def test_nothing_is_begun_where_there_is_nothing_to_note(tmp_path: Path, first: 
 
 
 def test_the_evidence_is_what_the_advice_saw(first: Advice) -> None:
-    found = seen_in(first)
+    found = observation_of(first)
     assert set(found.nodes) == {"n1", "n2"}
     assert found.nodes["n1"].usd_per_hour == pytest.approx(98.32)
     assert the_move(first).id in found.open

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from moves_builders import END, IB, PLAIN, START, advice_of, fabric, gpus_of, node, usage, verdicts, workload
 from skuwise.advisor.core.advice_types import Advice, BottleneckVerdict, Recommendation
-from skuwise.advisor.moves.kinds.off_hours import off_hours
+from skuwise.advisor.moves.kinds.schedule_off import off_hours
 from skuwise.advisor.render import FORMATS, render
 from skuwise.rules.catalog.types import Price
 

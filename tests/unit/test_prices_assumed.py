@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moves_builders import END, IB, PLAIN, advice_of, bare, catalog, founding, gpus_of, node, verdicts, workload
 from skuwise.advisor.core import formatting as words
-from skuwise.advisor.moves.base.pricing import PriceBook, fabric_premium, prices_named, realisation
+from skuwise.advisor.moves.base.pricing import PriceBook, cash_of, fabric_premium, prices_named
 from skuwise.advisor.render import FORMATS, render
 from skuwise.advisor.shards.advice_parser import parse_advice
 from skuwise.agent.inventory.identity.identity import MARKED
@@ -182,7 +182,8 @@ def claim(book: PriceBook, at, target: str | None, here: float, there: float) ->
     """Cash an hour of giving `here` nodes back, and taking `there` others in their place; 0: none is claimed."""
     price = book.saving_price(at)
     other = book.beside(at, target) if target else None
-    if price is None or realisation(price, 1, END)[0] != "cash-now" or (target and other is None):
+    cash = cash_of(price, 1, END)
+    if price is None or cash is None or cash.realisation != "cash-now" or (target and other is None):
         return 0.0
     return max(here * price.usd_per_hour - (there * other.usd_per_hour if other else 0.0), 0.0)
 

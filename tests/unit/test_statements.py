@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from moves_builders import END, advice_of, founding, node, verdicts, workload
 from skuwise.advisor.core.coded_text import UNSPECIFIED, CodedText, all_of, coded, distinct
-from skuwise.advisor.ledger.observation import seen_in
+from skuwise.advisor.moves.tracking.observation import observation_of
 from skuwise.advisor.pipeline import WINDOW_NOTES
 from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema, to_dict
@@ -90,7 +90,7 @@ def test_other_words_decide_nothing_for_moves_mail_and_ledger(both) -> None:
     assert [(r.id, r.counts, r.rank) for r in one.recommendations] == [
         (r.id, r.counts, r.rank) for r in other.recommendations
     ]
-    assert replace(seen_in(one), workloads=()) == replace(seen_in(other), workloads=())
+    assert replace(observation_of(one), workloads=()) == replace(observation_of(other), workloads=())
     parts, others = (share_out(a, by_namespace) for a in both)
     assert {k: [n.code for n in a.notes] for k, a in parts.items()} == {
         k: [n.code for n in a.notes] for k, a in others.items()

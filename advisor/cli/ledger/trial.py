@@ -10,7 +10,8 @@ from ....rules.base.errors import EXIT_DONE, UsageError
 from ....rules.base.output import say
 from ....rules.base.sanitize import clean
 from ...ledger.entries import Entry
-from ...ledger.records import TRIABLE, Figures, Trial
+from ...ledger.records import Figures, Trial
+from ...moves.recommendation_kinds import KINDS
 from .decisions import add_decision, decision_event, typed_text
 from .entries import find_entry, open_ledgers
 
@@ -39,9 +40,10 @@ def run(options: argparse.Namespace) -> int:
 def check_trial(entry: Entry, now: float) -> None:
     """Raises UsageError where one replica cannot go first."""
     p, state = entry.proposal, entry.decision(now).state
-    if p.action not in TRIABLE:
+    can_be_tried = [action for action, kind in KINDS.items() if kind.trial is not None]
+    if p.action not in can_be_tried:
         raise UsageError(
-            f"{p.id} is {p.action!r}: no single replica can go first.", f"A trial is for {', '.join(TRIABLE)}."
+            f"{p.id} is {p.action!r}: no single replica can go first.", f"A trial is for {', '.join(can_be_tried)}."
         )
     if p.ground is None or p.ground.time_ratio is None or p.ground.target.gpu_count == 0 or p.blocked:
         raise UsageError(f"{p.id} predicts no time that a replica could be held against.", "Look at it with 'show'.")

@@ -42,6 +42,7 @@ SAME_GPU = "same GPU"  # what a prediction rests on that predicts no change
 SIGMA_ACHIEVED_KNOWN = 0.16
 SIGMA_CHANGED_PARALLELISM = 0.40
 _MODERN = ("hopper", "blackwell")
+_NETWORK_UNKNOWN = coded("network-unknown", "the work uses the network between nodes, and the target's is not known")
 
 
 # A use counts as measured where it is known in this share of the observed time.
@@ -182,9 +183,7 @@ def predict(
     if use.matters("n") and rho.n is None:
         return Refusal(coded("target-without-nvlink", "the work uses NVLink, and {sku} has none", sku=target.name))
     if use.matters("i") and rho.i is None and not same_network:
-        return Refusal(
-            coded("network-unknown", "the work uses the network between nodes, and the target's is not known")
-        )
+        return Refusal(_NETWORK_UNKNOWN)
     here, there = exposed_share(use, Factors()), exposed_share(use, rho)
     if there > EXPOSED_MAX and there > here:
         return Refusal(
@@ -205,11 +204,8 @@ def not_measured(use: Use, *names: str) -> Refusal | None:
     lacking = use.lacking(*names)
     if not lacking:
         return None
-    names_ = " and ".join(USE_NAMES[name] for name in lacking)
-    were = "was" if len(lacking) == 1 else "were"
-    return Refusal(
-        CodedText("use-not-measured", f"{names_} {were} not measured on the present GPUs", {"lacking": names_})
-    )
+    told, were = " and ".join(USE_NAMES[name] for name in lacking), "was" if len(lacking) == 1 else "were"
+    return Refusal(CodedText("use-not-measured", f"{told} {were} not measured on the present GPUs", {"lacking": told}))
 
 
 def demand(use: Use) -> Array:

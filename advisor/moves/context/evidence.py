@@ -1,9 +1,9 @@
-"""The one gate between an option and its claim: what was not observed is claimed by nobody.
+"""The one gate between a recommendation and its claim: what was not observed is claimed by nobody.
 
-Every option says what it rests on (`Claim`): nodes or GPUs, the measures that its reasons are made of, and whether
-whole nodes fall free, change hands or are switched off. The gate compares that with the inventory. Where something is
-missing the option is blocked, each reason by name, and it claims neither cash nor capacity. So ignorance only ever
-lowers a claim: what an option needs, its removal blocks.
+Every recommendation says what it rests on (`EvidenceClaim`): nodes or GPUs, the measures that its reasons are made of,
+and whether whole nodes fall free, change hands or are switched off. The gate compares that with the inventory. Where
+something is missing it is blocked, each reason by name, and it claims neither cash nor capacity. So ignorance only ever
+lowers a claim: what a recommendation needs, its removal blocks.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WORK = REST | {"tensor_active", "dram_active"}
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class EvidenceClaim:
     """What an option rests on.
 
     `nodes`: nodes it speaks of. `gpus`: those of their GPUs or instances that it is about; empty: all of them.
@@ -63,7 +63,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Gate:
+class EvidenceGate:
     """The evidence of a window, with which claims are compared. `floor_hours`: least observed hours of a GPU."""
 
     verdicts: Verdicts
@@ -74,7 +74,7 @@ class Gate:
         """What must have been observed; the sum of many hours is not exact to the last digit."""
         return (1.0 - GAP_MAX) * self.verdicts.inventory.hours - 1e-6
 
-    def missing(self, claim: Claim) -> tuple[CodedText, ...]:
+    def missing(self, claim: EvidenceClaim) -> tuple[CodedText, ...]:
         """Every reason why the claim does not stand, as clauses; empty: everything it needs was observed."""
         reasons: list[CodedText] = []
         for name in claim.nodes:
@@ -85,13 +85,13 @@ class Gate:
             reasons += self._node(node, claim)
         return tuple(dict.fromkeys(reasons))
 
-    def gap(self, claim: Claim) -> float:
+    def gap(self, claim: EvidenceClaim) -> float:
         """Share of the window of which the claim's least observed GPU tells nothing."""
         hours = self.verdicts.inventory.hours
         seen = [gpu.hours for name in claim.nodes for gpu in self._gpus(name, claim)]
         return max(1.0 - min(seen) / hours, 0.0) if seen and hours > 0 else 0.0
 
-    def _gpus(self, name: str, claim: Claim) -> Sequence[GpuCoverage]:
+    def _gpus(self, name: str, claim: EvidenceClaim) -> Sequence[GpuCoverage]:
         node = self.verdicts.inventory.nodes.get(name)
         if node is None:
             return ()
@@ -100,7 +100,7 @@ class Gate:
         all_ = claim.whole or not asked
         return [gpu for gpu in node.gpus if gpu.hours > 0 and (all_ or gpu.gpu_uuid in asked)]
 
-    def _node(self, node: NodeInventory, claim: Claim) -> list[CodedText]:
+    def _node(self, node: NodeInventory, claim: EvidenceClaim) -> list[CodedText]:
         reasons: list[CodedText] = []
         if claim.whole and node.unobserved:
             one = node.unobserved[0]
@@ -132,7 +132,7 @@ class Gate:
             reasons += self._fabric(node)
         return reasons
 
-    def _observed(self, node: NodeInventory, claim: Claim) -> list[CodedText]:
+    def _observed(self, node: NodeInventory, claim: EvidenceClaim) -> list[CodedText]:
         own, inventory = self._gpus(node.node, claim), self.verdicts.inventory
         if not own:
             return [coded("no-gpu-observed", "none of the GPUs of {node} was observed", node=node.node)]
@@ -248,22 +248,9 @@ class Gate:
         return {name: tuple(own) for name, own in found.items()}
 
 
-# What each action is called where it is not advised.
-_ACTIONS: Mapping[str, str] = {
-    "release": "Giving these GPUs back",
-    "reduce-gpus": "Fewer GPUs for the same work",
-    "move-sku": "A move to other nodes",
-    "consolidate": "Packing this work onto fewer nodes",
-    "schedule-off": "Switching the nodes off in quiet hours",
-    "swap-placement": "A change of places",
-    "mig-slice": "MIG instances instead of whole GPUs",
-    "lower-clock": "A lower SM clock",
-    "power-cap": "A power cap",
-}
-
-
-def gated(r: Recommendation, reasons: Iterable[CodedText]) -> Recommendation:
-    """The recommendation without what it claims, and why. What was not observed leaves the risk open: it is high."""
+def without_claim(r: Recommendation, subject: str, reasons: Iterable[CodedText]) -> Recommendation:
+    """The recommendation without what it claims, and why. What was not observed leaves the risk open: it is high.
+    `subject`: what it is called in a sentence."""
     why = tuple(reasons)
     return replace(
         r,
@@ -277,7 +264,7 @@ def gated(r: Recommendation, reasons: Iterable[CodedText]) -> Recommendation:
         break_even=None,
         available_from=None,
         yardstick=Yardstick(nodes=r.yardstick.nodes, site_factor=r.yardstick.site_factor),
-        text=f"{_ACTIONS[r.action]} is not advised: {all_of(why).text}.",
+        text=f"{subject} is not advised: {all_of(why).text}.",
     )
 
 

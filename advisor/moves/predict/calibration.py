@@ -26,7 +26,7 @@ SIGMA_MEASURED = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class MeasuredMove:
     """A move to another GPU that was done and measured. `factor`: the site's factor that its prediction held."""
 
     predicted: Interval
@@ -83,7 +83,7 @@ class Site:
 NO_SITE = Site()
 
 
-def site_factor(cases: Iterable[Case]) -> tuple[float, int]:
+def site_factor(cases: Iterable[MeasuredMove]) -> tuple[float, int]:
     """The factor, and how many moves it rests on."""
     weighted, weights, count = 0.0, 1.0 / TAU**2, 0
     for case in cases:

@@ -11,19 +11,30 @@ import pandas as pd
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.coded_text import CodedText
+from ...core.number_sources import Sql, weighted
 from ...core.timestamps import minute, rfc3339, span
 from ...verdicts.types import Verdicts
 from ..base.workload_groups import AVAILABLE, Group
-from ..context.finding_context import Found, graded, when_possible
-from .rule_context import MIN_SHARE, OF_WHOLE_GPUS, Scope, Told, finding_of, percent, power_words, watts
+from ..context.finding_context import FindingContext, severity_for_share, when_possible
+from ..context.rule_context import (
+    MIN_SHARE,
+    OF_WHOLE_GPUS,
+    RuleContext,
+    RuleDescription,
+    RuleResult,
+    as_percent,
+    finding_of,
+    power_words,
+    watts,
+)
 
 # Share of the time since it last worked that must have been observed (as IDLE_OF_UNHELD).
 OBSERVED_MIN = 0.95
 
 
-def held_idle(scope: Scope, rule: WasteRule) -> Told:
+def held_idle(scope: RuleContext, rule: WasteRule) -> RuleResult:
     """Groups that held GPUs without use for a tenth of their time or more."""
-    found: list[Found] = []
+    found: list[FindingContext] = []
     notes: list[CodedText] = []
     verdicts = scope.verdicts
     rows = verdicts.occupancy[verdicts.occupancy["class"] == "allocated_idle"]
@@ -109,7 +120,7 @@ def _idle_since(verdicts: Verdicts, group: Group) -> float | None:
     return last if group.current and last is not None and last < verdicts.window.end else None
 
 
-def _finding(scope: Scope, rule: WasteRule, group: Group, held: float, share: float) -> Found:
+def _finding(scope: RuleContext, rule: WasteRule, group: Group, held: float, share: float) -> FindingContext:
     verdicts = scope.verdicts
     usage = verdicts.usage_of({w.id for w in group.workloads})
     rows = usage[usage["bottleneck"] == "idle"]
@@ -140,12 +151,49 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, held: float, share: fl
         gpu_hours=held,
         cost=cost,
         values={
-            "sm": percent(engine), "engine": percent(engine), "dram": percent(dram), "power": watts(power),
-            "idle_power": watts(floor), "power_words": power_words(power, floor), "mem_used": percent(memory),
+            "sm": as_percent(engine), "engine": as_percent(engine), "dram": as_percent(dram), "power": watts(power),
+            "idle_power": watts(floor), "power_words": power_words(power, floor), "mem_used": as_percent(memory),
             **_instance_words(verdicts, group),
         },
         sure=group.lead.kind.confidence if group.kind == "idle" else 0.9,
-        severity=graded(share, rule),
+        severity=severity_for_share(share, rule),
         after=told + scope.cost_words(cost, group.nodes),
     )  # fmt: skip
-    return Found(finding, group, group.nodes)
+    return FindingContext(finding, group, group.nodes)
+
+
+# What stood idle at the end of a job that has worked; all of it where nothing ever worked.
+_HELD_IDLE = (
+    "SELECT sum(CASE WHEN {never_worked} THEN own ELSE min(trailing, own) END) FROM (\n"
+    "    SELECT u.workload_id,\n"
+    "        sum(CASE WHEN u.ts > coalesce(l.ts, 0) THEN u.seconds ELSE 0 END) / 3600 * {held_part} AS trailing,\n"
+    "        coalesce((SELECT sum(p.seconds) / 3600 * {held_part} FROM places p\n"
+    "            WHERE p.holder = u.workload_id AND p.state = 'held' AND p.idle), 0) AS own\n"
+    "    FROM used u LEFT JOIN (SELECT workload_id, max(ts) AS ts FROM used WHERE NOT idle GROUP BY workload_id) l\n"
+    "        ON l.workload_id = u.workload_id\n"
+    "    GROUP BY u.workload_id)"
+)
+
+RULE = RuleDescription(
+    id="held-idle",
+    rank=3,
+    judge=held_idle,
+    answered_by={"release": 1},
+    waste="unused",
+    metrics={
+        "engine_active": Sql(("used",), "SELECT avg(g) FROM used WHERE idle"),
+        "dram_active": Sql(("used",), "SELECT avg(m) FROM used WHERE idle"),
+        "power_over_idle": Sql(
+            ("used", "still"),
+            f"SELECT coalesce(({weighted('over_idle')}), (SELECT avg(power) FROM used WHERE idle) /"
+            " (SELECT max(idle_power) FROM still))",
+        ),
+        "mem_used": Sql(("used",), "SELECT avg(mem) FROM used WHERE idle"),
+        "held_idle": Sql(("used", "places"), _HELD_IDLE),
+        "last_worked": Sql(
+            ("used",),
+            "SELECT strftime('%Y-%m-%dT%H:%M:%SZ', max(ts), 'unixepoch') FROM used WHERE now AND NOT idle",
+        ),
+        "gpu_hours": Sql(("used", "places"), _HELD_IDLE),
+    },
+)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from skuwise.advisor.moves.base.pricing import PriceBook
 from skuwise.advisor.moves.base.workload_groups import groups_of
-from skuwise.advisor.moves.context.move_context import Scene, baseline
+from skuwise.advisor.moves.context.move_context import MoveContext, baseline
 from skuwise.advisor.moves.kinds.move_sku import candidates
-from skuwise.advisor.moves.kinds.other_providers import elsewhere
+from skuwise.advisor.moves.market import elsewhere
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
@@ -35,7 +35,7 @@ def main() -> None:
             db = Path(name) / "fleet.db"
             simulate(scenario, db, days=14, seed=1, until=UNTIL)
             verdicts = judge(read_frame([db]), catalog)
-        scene = Scene(
+        scene = MoveContext(
             catalog=catalog, book=PriceBook(catalog), headroom=0.7, at=UNTIL, window_hours=verdicts.window.hours,
             seed=1,
         )  # fmt: skip

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ....rules.policy.custom import RISING, Condition, CustomRule, CustomRules
-from ...core.advice_types import Evidence
-from ...core.coded_text import CodedText
-from ...core.formatting import figure
-from ...core.timestamps import span
-from ..base.workload_groups import Group
-from ..context.finding_context import Found, called
-from .rule_context import Scope, Told, finding_of, percent
+from ...rules.policy.custom import RISING, Condition, CustomRule, CustomRules
+from ..core.advice_types import Evidence
+from ..core.coded_text import CodedText
+from ..core.formatting import figure
+from ..core.timestamps import span
+from .base.workload_groups import Group
+from .context.finding_context import FindingContext, series_label
+from .context.rule_context import RuleContext, RuleResult, as_percent, finding_of
 
 
-def custom_findings(scope: Scope, custom: CustomRules) -> Told:
+def custom_findings(scope: RuleContext, custom: CustomRules) -> RuleResult:
     """What the custom rules find. A rule speaks of a series of its kinds where every condition holds in every run it
     has now; a feature that cannot be told, a shared GPU or faulty telemetry silences it.
     """
-    found: list[Found] = []
+    found: list[FindingContext] = []
     notes: list[CodedText] = []
     if not len(custom):
         return found, notes
@@ -34,7 +34,7 @@ def custom_findings(scope: Scope, custom: CustomRules) -> Told:
                 notes.append(
                     CodedText(
                         "custom-rule-seen-too-short",
-                        f"{own.rule.id} seems to hold for {called(group)}, in {seen} of data; "
+                        f"{own.rule.id} seems to hold for {series_label(group)}, in {seen} of data; "
                         f"it speaks from {own.coverage_hours:g} h on.",
                         {"rule": own.rule.id, "hours": group.observed_hours, "needed_hours": own.coverage_hours},
                     )
@@ -56,7 +56,7 @@ def _met(own: CustomRule, group: Group) -> Mapping[Condition, float] | None:
     return values
 
 
-def _found(scope: Scope, own: CustomRule, group: Group, values: Mapping[Condition, float]) -> Found:
+def _found(scope: RuleContext, own: CustomRule, group: Group, values: Mapping[Condition, float]) -> FindingContext:
     finding = finding_of(
         scope,
         own.rule,
@@ -68,11 +68,11 @@ def _found(scope: Scope, own: CustomRule, group: Group, values: Mapping[Conditio
         sure=group.lead.kind.confidence,
         after="",
     )
-    return Found(finding, group, group.nodes)
+    return FindingContext(finding, group, group.nodes)
 
 
 def _words(condition: Condition, value: float) -> str | None:
     if condition.unit == "ratio":
-        return percent(value)
+        return as_percent(value)
     bare = condition.unit in ("count", "correlation", "0 or 1")
     return figure(value) if bare else f"{figure(value)} {condition.unit}"

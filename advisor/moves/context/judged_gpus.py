@@ -15,7 +15,7 @@ _ACTIVITY = "activity"  # without it nobody can tell idle from busy
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedGpus:
     """`gpus`: node -> ids of the GPUs that were observed for the coverage floor, and of their MIG instances. `count`:
     physical GPUs among them. `ready`: when more will be (Unix seconds); None: nothing waits for time alone."""
 
@@ -24,7 +24,7 @@ class Judged:
     ready: float | None
 
 
-def judged(verdicts: Verdicts, floor_hours: float, at: float) -> Judged:
+def judged_gpus(verdicts: Verdicts, floor_hours: float, at: float) -> JudgedGpus:
     """What can be judged, GPU by GPU. `at`: the moment of the advice, Unix seconds."""
     inventory = verdicts.inventory
     faulty = {(b.node, b.gpu_uuid) for b in verdicts.bare if b.telemetry_fault}
@@ -50,10 +50,10 @@ def judged(verdicts: Verdicts, floor_hours: float, at: float) -> Judged:
             count += min(len(enough), node.gpu_count)
         elif 0 < facts.hours_observed < floor:
             moments.append(ready_at(facts.hours_observed, floor_hours, verdicts.window, at, facts))
-    return Judged(gpus, count, min((ready for ready in moments if ready is not None), default=None))
+    return JudgedGpus(gpus, count, min((ready for ready in moments if ready is not None), default=None))
 
 
-def with_cost(unobserved: Iterable[Unobserved], verdicts: Verdicts, book: PriceBook) -> tuple[Unobserved, ...]:
+def unobserved_cost(unobserved: Iterable[Unobserved], verdicts: Verdicts, book: PriceBook) -> tuple[Unobserved, ...]:
     """Unobserved GPUs with their hours and dollars in the window."""
     told = []
     for one in unobserved:

@@ -11,14 +11,15 @@ import numpy as np
 from ....rules.base.templates import fill, gaps
 from ....rules.catalog.fabric_premium import NVLINK_PRIORS
 from ....rules.policy.thresholds import WasteRule
-from ...core.advice_types import Evidence, Finding, Severity
+from ...core.advice_types import Action, Evidence, Finding, Severity
 from ...core.coded_text import CodedText, Scalar
 from ...core.formatting import dated, usd
 from ...core.ids import stable_id
+from ...core.number_sources import NumberSource
 from ...verdicts.types import NodeFacts, Verdicts
 from ..base.pricing import PriceBook
 from ..base.workload_groups import Group
-from ..context.finding_context import Found, called, certainty, node_words, sampling
+from .finding_context import FindingContext, Waste, clamped_confidence, node_words, sampling_confidence, series_label
 
 # Time wasted below this share of what was held is the gap between two pieces of work, not something to act on.
 MIN_SHARE = 0.1
@@ -26,10 +27,14 @@ MIN_SHARE = 0.1
 OF_WHOLE_GPUS = "power measured for the whole GPU only"
 # A series that stood idle for this share of its time was not seen at work (as the judge of bottlenecks has it).
 IDLE_SHARE = 0.95
+# The rule whose findings silence every other: where signals contradict one another nothing rests on them.
+FAULT_RULE = "telemetry-fault"
+# A reason so weak that what it asks for is named among the reasons and not told for it alone.
+WEAK = 9
 
 
 @dataclass(frozen=True)
-class Scope:
+class RuleContext:
     """The verdicts of a window, its recurring work, and prices. `rules`: all of them, by id.
 
     `at`: the moment of the advice, Unix seconds.
@@ -43,7 +48,7 @@ class Scope:
 
     def faulty(self, group: Group) -> bool:
         """Whether its signals contradict one another so often that nothing can be concluded from them."""
-        return group.fault_share >= self.rules["telemetry-fault"].value("share_min")
+        return group.fault_share >= self.rules[FAULT_RULE].value("share_min")
 
     @cached_property
     def judged(self) -> tuple[Group, ...]:
@@ -101,12 +106,49 @@ def busy_share(group: Group, label: str) -> float:
 
 
 # A rule's findings, and the notes that say where no verdict was possible.
-Told = tuple[list[Found], list[CodedText]]
-Rule = Callable[[Scope, WasteRule], Told]
+RuleResult = tuple[list[FindingContext], list[CodedText]]
+Judge = Callable[[RuleContext, WasteRule], RuleResult]
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceLine:
+    """A threshold that a history is drawn with: `of` names the line that it is held against, as a share of what the GPU
+    or the node has of it; `words` stand before the share."""
+
+    of: str
+    threshold: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuleDescription:
+    """All that the program knows of a waste rule beside its thresholds and texts (``rules/waste/<id>.yaml``): the
+    module of each rule in ``moves/waste`` has one, named RULE.
+
+    `rank`: the place of its findings among those of the others. `metrics`: where each metric of its evidence comes from
+    (``explain --query``), GPU-hours and cost included where a query gives them. `answered_by`: the recommendations that
+    answer it, each with the place of this reason among others for the same (1 is the first); how telemetry shows such
+    an answer done, undone or without effect is theirs to tell. `waste`: what it is of the money, and so what an
+    exception from it keeps. `judges_nodes`: it judges a node with all who work there in sight, so the judge itself asks
+    each team's thresholds, and whoever works there may be the one who is excepted. `line`: of a workload's history.
+    """
+
+    id: str
+    rank: int
+    judge: Judge
+    metrics: Mapping[str, NumberSource]
+    answered_by: Mapping[Action, int]
+    waste: Waste
+    judges_nodes: bool = False
+    line: ReferenceLine | None = None
+
+    def __post_init__(self) -> None:
+        if not self.metrics or not self.answered_by:
+            raise ValueError(f"The rule {self.id} names no metrics, or no recommendation that answers it.")
 
 
 def finding_of(
-    scope: Scope,
+    scope: RuleContext,
     rule: WasteRule,
     group: Group,
     *,
@@ -125,7 +167,7 @@ def finding_of(
     """
     price, coverage, nodes = scope.book.of(group.nodes[0]), group.lead.coverage, group.nodes
     filled = {
-        "workload": called(group),
+        "workload": series_label(group),
         "kind": group.kind,
         "gpu_count": group.gpu_count,
         "gpu_sku": group.lead.gpu_sku,
@@ -150,7 +192,7 @@ def finding_of(
         gpu_hours=gpu_hours,
         cost_usd=cost,
         price=price.id if price else None,
-        confidence=certainty(coverage.fraction / 0.9, sampling(coverage.resolution_seconds), sure),
+        confidence=clamped_confidence(coverage.fraction / 0.9, sampling_confidence(coverage.resolution_seconds), sure),
         would_change_if=would_change_if(rule, filled),
         text=f"{fill(rule.text, filled)} {told}".strip(),
         nodes=tuple(n.node for n in nodes),
@@ -172,13 +214,13 @@ def _scalar(value: object) -> Scalar:
     return value if isinstance(value, Scalar) else str(value)
 
 
-def percentile(values: np.ndarray, q: float) -> float | None:
+def measured_percentile(values: np.ndarray, q: float) -> float | None:
     """A percentile of what was measured; None where nothing was."""
     finite = values[np.isfinite(values)]
     return float(np.percentile(finite, q)) if finite.size else None
 
 
-def percent(value: float | None) -> str | None:
+def as_percent(value: float | None) -> str | None:
     return None if value is None else "under 0.1 %" if 0 < value < 0.001 else f"{value * 100:.3g} %"
 
 

@@ -1,4 +1,11 @@
-"""Where a number comes from: the three kinds that `registry.py` gives to metrics."""
+"""Where a number of a finding comes from: the three kinds that rules give to their metrics, and SELECTs they share.
+
+- `Sql`: one SELECT that gives the number as its only column (one row). `Sql(("used",), "SELECT avg(g) FROM used")`
+  names the blocks (advisor/provenance/sql_blocks.py) that it stands on; names in braces (`{now}`, `{gpus}`) are those
+  that `query_context.Subject.values` makes into SQL.
+- `Outside`: a number that telemetry does not hold: of the catalog, of a price file, or reckoned from those.
+- `Reckoned`: a number that no SELECT can honestly give (a label of the judge, a model of power).
+"""
 
 from __future__ import annotations
 
@@ -29,10 +36,10 @@ class Reckoned:
     rows: str
 
 
-Source = Sql | Outside | Reckoned
+NumberSource = Sql | Outside | Reckoned
 
 
-def percentile(table: str, column: str, share: float) -> str:
+def percentile_of(table: str, column: str, share: float) -> str:
     """A SELECT of the percentile of a column, linear between its neighbours; NULL where there is nothing."""
     at = f"{share!r} * (n - 1)"
     return (
@@ -64,3 +71,29 @@ def weighted(column: str, pick: str = "max") -> str:
         f"SELECT {pick}(x) FROM (SELECT sum({column} * seconds) / sum(CASE WHEN {column} IS NOT NULL THEN seconds END)"
         " AS x FROM used WHERE now GROUP BY workload_id)"
     )
+
+
+def of_spare_gpus(column: str) -> str:
+    """A SELECT of the mean over a finding's GPUs of each one's mean over the time that nobody held it."""
+    known = f"sum(CASE WHEN {column} IS NOT NULL THEN seconds END)"
+    return f"SELECT avg(x) FROM (SELECT sum({column} * seconds) / {known} AS x FROM spare GROUP BY node, gpu_uuid)"
+
+
+def by_labels(what: str) -> Reckoned:
+    """A number of the labels that the judge gave to rows: `what` it is of them."""
+    formula = (
+        "each row gets the label of the first question of rules/bottlenecks.yaml that its measures answer "
+        f"(docs/method.md); the number is {what}"
+    )
+    return Reckoned(
+        formula, ("used",),
+        "SELECT workload_id, node, gpu_uuid, ts, seconds, idle, fault, g, sm, o, u_c, u_m, u_n, u_i, u_p, clock_ratio,"
+        " throttled FROM used WHERE now ORDER BY workload_id, node, gpu_uuid, ts",
+    )  # fmt: skip
+
+
+SPARE_POWER_OVER_IDLE = f"SELECT ({of_spare_gpus('power')}) / ({of_spare_gpus('idle_power')})"
+GPU_HOURS = Sql(("used",), "SELECT sum(seconds) / 3600 FROM used")
+GPU_COUNT = Sql(("uses",), "SELECT count(DISTINCT node || ' ' || gpu_uuid) FROM uses WHERE workload_id IN ({now})")
+HOURS_OBSERVED = Sql(("used", "uses"), f"SELECT sum(seconds) / 3600 / ({GPU_COUNT.select}) FROM used")
+NODE_HOURS = Sql(("nodehours",), "SELECT min(hours) FROM nodehours WHERE node IN ({finding_nodes})")
