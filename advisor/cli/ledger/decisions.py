@@ -11,7 +11,7 @@ from ....rules.base.errors import EXIT_DONE, UsageError
 from ....rules.base.output import say
 from ....rules.base.sanitize import clean
 from ...core.timestamps import minute
-from ...ledger.entries import Act, Event
+from ...ledger.entries import Act, LedgerEvent
 from .entries import add_id, find_entry, open_ledgers
 
 _TYPED_MAX = 2000
@@ -34,7 +34,7 @@ def record_decision(options: argparse.Namespace, act: Act, until: float | None =
     return EXIT_DONE
 
 
-def decision_event(act: Act, now: float, by: str | None, until: float | None, why: str | None) -> Event:
+def decision_event(act: Act, now: float, by: str | None, until: float | None, why: str | None) -> LedgerEvent:
     """A decision as it is kept. `by` None: the user of this process. Raises UsageError where something is missing."""
     reason = typed_text(why)
     if act == "snoozed" and (until is None or until <= now):
@@ -45,7 +45,7 @@ def decision_event(act: Act, now: float, by: str | None, until: float | None, wh
         )
     if act == "dismissed" and reason is None:
         raise UsageError("The reason is empty.", "Say why (--why): whoever finds this in a year will ask.")
-    return Event(act, now, typed_text(by) or _user(), until, reason)
+    return LedgerEvent(act, now, typed_text(by) or _user(), until, reason)
 
 
 def typed_text(text: str | None) -> str | None:

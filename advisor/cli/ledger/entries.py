@@ -12,7 +12,7 @@ from ....rules.base.errors import NothingToDo, SkuwiseError, StoreError, UsageEr
 from ....rules.base.output import say
 from ....rules.base.sanitize import clean
 from ....rules.base.typed_fields import suggest
-from ...ledger.entries import Entry
+from ...ledger.entries import LedgerEntry
 from ...ledger.file.paths import default_path, every_ledger, folder_of
 from ...ledger.file.store import Ledger
 from ...ledger.identity import names_of
@@ -42,7 +42,7 @@ class LedgerEntries:
 
     ledger: Ledger
     fleet: str | None
-    entries: tuple[Entry, ...]
+    entries: tuple[LedgerEntry, ...]
 
 
 def open_ledgers(asked: Path | None) -> list[LedgerEntries]:
@@ -74,14 +74,14 @@ def open_ledgers(asked: Path | None) -> list[LedgerEntries]:
     )
 
 
-def find_entry(every: Sequence[LedgerEntries], asked: str) -> tuple[Ledger, Entry]:
+def find_entry(every: Sequence[LedgerEntries], asked: str) -> tuple[Ledger, LedgerEntry]:
     """The entry of an id, or of the beginning of one, and the ledger that holds it. Raises as `entry_of_id` does."""
     entry = entry_of_id([e for one in every for e in one.entries], asked)
     own = [one for one in every if entry in one.entries]
     return own[0].ledger, entry
 
 
-def entry_of_id(entries: Sequence[Entry], asked: str) -> Entry:
+def entry_of_id(entries: Sequence[LedgerEntry], asked: str) -> LedgerEntry:
     """The entry of an id, or of the beginning of one. Raises UsageError where that is not one, NothingToDo for none."""
     if not entries:
         raise NothingToDo("The ledger holds no recommendation yet.", "'skuwise advise' notes what it proposes.")

@@ -8,7 +8,7 @@ import time
 from ....rules.base.errors import EXIT_DONE
 from ....rules.base.output import write_json, write_stdout
 from ....rules.base.sanitize import clean
-from ...ledger.entries import Entry
+from ...ledger.entries import LedgerEntry
 from ...ledger.formatting import STATES, as_dict, as_text
 from ..output import terminal_width
 from .entries import add_place, open_ledgers
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _shown(entry: Entry, state: str | None, every: bool, now: float) -> bool:
+def _shown(entry: LedgerEntry, state: str | None, every: bool, now: float) -> bool:
     own = entry.decision(now).state
     if state is not None:
         return own == state

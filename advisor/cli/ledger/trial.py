@@ -9,7 +9,7 @@ from dataclasses import replace
 from ....rules.base.errors import EXIT_DONE, UsageError
 from ....rules.base.output import say
 from ....rules.base.sanitize import clean
-from ...ledger.entries import Entry
+from ...ledger.entries import LedgerEntry
 from ...ledger.records import Figures, Trial
 from ...moves.recommendation_kinds import KINDS
 from .decisions import add_decision, decision_event, typed_text
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def check_trial(entry: Entry, now: float) -> None:
+def check_trial(entry: LedgerEntry, now: float) -> None:
     """Raises UsageError where one replica cannot go first."""
     p, state = entry.proposal, entry.decision(now).state
     can_be_tried = [action for action, kind in KINDS.items() if kind.trial is not None]
