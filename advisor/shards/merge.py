@@ -13,9 +13,8 @@ from ..core.advice_types import Advice, Finding, Recommendation, Reconciliation,
 from ..core.formatting import listed
 from ..core.timestamps import rfc3339
 from ..core.totals import added, added_intervals
-from .json_cursor import Checked
 from .merge_items import one_finding, one_recommendation, one_workload
-from .shards import Merged, Shard
+from .merged_source import Merged, Shard, Spanning, read_source
 
 _SEVERITIES = ("high", "medium", "low")
 _Item = TypeVar("_Item", Finding, Recommendation)
@@ -65,7 +64,7 @@ def _workloads(parts: Sequence[Advice], before: Sequence[Merged], dominant: floa
     found: dict[str, list[tuple[WorkloadVerdict, bool]]] = {}
     for a, m in zip(parts, before, strict=True):
         for w in a.workloads:
-            found.setdefault(w.id, []).append((w, w.id in m.workloads))
+            found.setdefault(w.id, []).append((w, w.id in m.spanning.workloads))
     return [
         same[0][0] if len(same) == 1 else one_workload([w for w, _ in same], [joined for _, joined in same], dominant)
         for same in found.values()
@@ -85,11 +84,11 @@ def _by_id(items: Iterable[_Item], one: Callable[[Sequence[_Item]], _Item]) -> l
 
 
 def _shards_of(advice: Advice) -> Merged:
-    merged = Merged.read(Checked("", dict(advice.source)))
+    merged = read_source(advice.source)
     if merged is not None:
         return merged
     s = advice.summary
-    return Merged((Shard(advice.source, s.gpu_count, s.recoverable_interval_usd_per_month),))
+    return Merged((Shard(advice.source, s.gpu_count, s.recoverable_interval_usd_per_month),), Spanning())
 
 
 def _origin(parts: Sequence[Advice], before: Sequence[Merged]) -> Merged:
@@ -98,8 +97,10 @@ def _origin(parts: Sequence[Advice], before: Sequence[Merged]) -> Merged:
     series = _twice([{w.series_id for w in a.workloads} for a in parts])
     return Merged(
         tuple(shard for m in before for shard in m.shards),
-        workloads.union(*(m.workloads for m in before)),
-        series.union(*(m.series for m in before)),
+        Spanning(
+            tuple(sorted(workloads.union(*(m.spanning.workloads for m in before)))),
+            tuple(sorted(series.union(*(m.spanning.series for m in before)))),
+        ),
     )
 
 

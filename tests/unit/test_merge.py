@@ -222,7 +222,8 @@ def money(total):
 
 
 def shard(name: str, *, cost=100.0, cash=0.0, spread=None, **changes) -> Advice:
-    summary = Summary(8, 80.0, cost, cost and 10.0, None if cost is None else cash, money(cost), spread)
+    summary = Summary(8, 80.0, cost, cost and 10.0, None if cost is None else cash, money(cost),
+                      recoverable_interval_usd_per_month=spread)  # fmt: skip
     values = {
         "generated_at": END, "start": START, "end": END, "source": {"kind": "sqlite", "databases": [f"{name}.db"]},
         "summary": summary, "prices": (), "workloads": (), "findings": (), "recommendations": (), "nodes": (name,),
@@ -367,7 +368,7 @@ def shards_of(draw, name):
         evidence = (Evidence("m", float(draw(HOURS)), 1.0, "ratio"),)
         findings.append(Finding(
             f"f-{w.id}", "idle-fabric", draw(st.sampled_from(["low", "high"])), w.id, name, w.gpus, evidence,
-            w.gpu_hours, cost, draw(st.sampled_from([None, "p", "q"])), draw(SHARE), draw(WORDS), "text", (name,),
+            w.gpu_hours, cost, draw(st.sampled_from([None, "p", "q"])), draw(SHARE), draw(WORDS), "text", nodes=(name,),
         ))  # fmt: skip
         middle = float(draw(HOURS))
         saving = Interval(middle - draw(HOURS), middle, middle + draw(HOURS))

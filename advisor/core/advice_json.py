@@ -1,0 +1,87 @@
+"""The advice as the plain values of its JSON, schema ``skuwise.advice/1``, and back: RFC 3339 UTC, base units, null for
+what is missing, never NaN.
+
+What the JSON does not carry (features of workloads, their commands) comes back as its default. Keys that were added to
+the first contract may be absent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Any, get_args
+
+from ...rules.base.quantities import Moment
+from ...rules.base.sanitize import clean
+from ...rules.policy.labels import BottleneckLabel
+from .advice_types import Advice, Finding, Reconciliation, Recommendation, WorkloadVerdict
+from .codec import Codec, MisfitError
+
+SCHEMA = "skuwise.advice/1"
+# No count and no sum of dollars or hours comes near: beyond it, adding up would lose the last cent.
+CODEC = Codec(largest=1e13, decimals=6, dates=True)
+_CLOSES = 0.001  # what the parts of a reconciliation may differ from its total, of the total
+_CENT = 0.01  # of room, for what was rounded
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    start: Moment
+    end: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class _Windowed:
+    window: _Window
+
+
+def to_dict(advice: Advice) -> dict[str, Any]:
+    """The advice as plain values, in the order of the contract."""
+    values = CODEC.encode(advice)
+    generated_at, start, end, market = (values.pop(name) for name in ("generated_at", "start", "end", "market"))
+    return {
+        "schema": SCHEMA, "generated_at": generated_at, "window": {"start": start, "end": end}, **values,
+        **({} if market is None else {"market": market}),
+    }  # fmt: skip
+
+
+def from_dict(values: dict[str, Any]) -> Advice:
+    """The advice of what its JSON held. Raises MisfitError for what no advice can be."""
+    window = CODEC.decode(_Windowed, values).window
+    if window.start > window.end:
+        raise MisfitError("ends before it begins", ("window",))
+    advice = CODEC.decode(Advice, {**values, **values["window"]})
+    _check_reconciliation(advice.summary.reconciliation)
+    for name in ("workloads", "findings", "recommendations", "market"):
+        _check_ids(name, getattr(advice, name) or ())
+    for number, workload in enumerate(advice.workloads):
+        if not workload.bottleneck.time_shares.keys() <= set(get_args(BottleneckLabel)):
+            place = ("workloads", number, "bottleneck", "time_shares")
+            raise MisfitError("has a label that is none of a bottleneck", place)
+    return replace(advice, findings=tuple(map(_with_nodes, advice.findings)))
+
+
+def _with_nodes(finding: Finding) -> Finding:
+    """The first contract had `node` alone."""
+    return finding if finding.nodes or finding.node is None else replace(finding, nodes=(finding.node,))
+
+
+def _check_ids(name: str, items: Iterable[WorkloadVerdict | Finding | Recommendation]) -> None:
+    counts = Counter(item.id for item in items)
+    id_, count = max(counts.items(), key=lambda one: one[1], default=("", 0))
+    if count > 1:
+        raise MisfitError(f"holds the id {clean(id_)[:60]} twice", (name,))
+
+
+def _check_reconciliation(money: Reconciliation) -> None:
+    place = ("summary", "reconciliation")
+    parts = [getattr(money, f.name) for f in fields(money) if f.name != "total"]
+    known = [part for part in parts if part is not None]
+    if money.total is None and not known:
+        return
+    if money.total is None or len(known) != len(parts):
+        raise MisfitError("is known in part only", place)
+    if abs(math.fsum(known) - money.total) > _CLOSES * abs(money.total) + _CENT:
+        raise MisfitError("does not add up to its total", place)
