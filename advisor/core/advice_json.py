@@ -16,7 +16,7 @@ from typing import Any, get_args
 from ...rules.base.quantities import Moment
 from ...rules.base.sanitize import clean
 from ...rules.policy.labels import BottleneckLabel
-from .advice_types import Advice, Finding, Reconciliation, Recommendation, WorkloadVerdict
+from .advice_types import Advice, Finding, Recommendation, Reconciliation, WorkloadVerdict
 from .codec import Codec, MisfitError
 
 SCHEMA = "skuwise.advice/1"

@@ -102,7 +102,9 @@ class Codec:
             for name, key in names.items()
         }
         build = make_dict_structure_fn(kind, self._converter, **hooks)
-        absent = {key: None for name, key in names.items() if self._lenient and key and NoneType in get_args(hints[name])}
+        absent = {
+            key: None for name, key in names.items() if self._lenient and key and NoneType in get_args(hints[name])
+        }
 
         def read(value: Any, _: Any) -> Any:  # noqa: ANN401
             if not isinstance(value, dict):
@@ -117,7 +119,9 @@ class Codec:
     def _written(self, kind: Any) -> Callable[[Any], dict[str, Any]]:  # noqa: ANN401
         hints, names = _fields(kind)
         hooks = {
-            name: override(rename=key, omit=key is None, unstruct_hook=self._converter.get_unstructure_hook(hints[name]))
+            name: override(
+                rename=key, omit=key is None, unstruct_hook=self._converter.get_unstructure_hook(hints[name])
+            )
             for name, key in names.items()
         }
         return make_dict_unstructure_fn(kind, self._converter, **hooks)
@@ -214,7 +218,7 @@ def _first(error: ClassValidationError, names: Mapping[str, str | None]) -> Exce
 
 
 def _is_optional(kind: Any) -> bool:  # noqa: ANN401
-    return len(get_args(kind)) == 2 and NoneType in get_args(kind)  # noqa: PLR2004
+    return len(get_args(kind)) == 2 and NoneType in get_args(kind)
 
 
 def _inner(kind: Any) -> Any:  # noqa: ANN401
