@@ -10,20 +10,53 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, get_args
 
 from ...rules.base.quantities import Moment
 from ...rules.base.sanitize import clean
 from ...rules.policy.labels import BottleneckLabel
-from .advice_types import Advice, Finding, Recommendation, Reconciliation, WorkloadVerdict
+from .advice_types import Advice, Finding, Recommendation, Reconciliation, Rejected, WorkloadVerdict
 from .codec import Codec, MisfitError
+from .coded_text import UNSPECIFIED, CodedText
 
 SCHEMA = "skuwise.advice/1"
 # No count and no sum of dollars or hours comes near: beyond it, adding up would lose the last cent.
 CODEC = Codec(largest=1e13, decimals=6, dates=True)
 _CLOSES = 0.001  # what the parts of a reconciliation may differ from its total, of the total
 _CENT = 0.01  # of room, for what was rounded
+
+
+def _statement(value: Any) -> Any:  # noqa: ANN401
+    """Advice that told no codes had the text alone."""
+    if isinstance(value, str):
+        return {"code": UNSPECIFIED, "text": value}
+    return {"code": UNSPECIFIED, **value} if isinstance(value, dict) else value
+
+
+def _rejected(value: Any) -> Any:  # noqa: ANN401
+    """The reason's parts stand beside the SKU, and its text is called the reason."""
+    if not isinstance(value, dict) or "reason" not in value:
+        return value
+    parts = {key: value[key] for key in ("code", "fields") if key in value}
+    return {**value, "reason": {**parts, "text": value["reason"]}}
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    sku, reason = values["sku"], values["reason"]
+    return {"sku": sku, "code": reason["code"], "reason": reason["text"], "fields": reason["fields"]}
+
+
+def _finding(value: Any) -> Any:  # noqa: ANN401
+    """The first contract had `node` alone."""
+    if not isinstance(value, dict) or "nodes" in value:
+        return value
+    return {**value, "nodes": [] if value.get("node") is None else [value["node"]]}
+
+
+CODEC.reshape(CodedText, _statement)
+CODEC.reshape(Rejected, _rejected, _flat)
+CODEC.reshape(Finding, _finding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +93,7 @@ def from_dict(values: dict[str, Any]) -> Advice:
         if not workload.bottleneck.time_shares.keys() <= set(get_args(BottleneckLabel)):
             place = ("workloads", number, "bottleneck", "time_shares")
             raise MisfitError("has a label that is none of a bottleneck", place)
-    return replace(advice, findings=tuple(map(_with_nodes, advice.findings)))
-
-
-def _with_nodes(finding: Finding) -> Finding:
-    """The first contract had `node` alone."""
-    return finding if finding.nodes or finding.node is None else replace(finding, nodes=(finding.node,))
+    return advice
 
 
 def _check_ids(name: str, items: Iterable[WorkloadVerdict | Finding | Recommendation]) -> None:

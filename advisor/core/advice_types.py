@@ -13,6 +13,7 @@ from typing import Literal
 from ...rules.base.quantities import Amount, Moment, Share
 from ...rules.catalog.types import Price
 from ...rules.policy.labels import BottleneckLabel, KindLabel
+from .coded_text import CodedText
 
 NOT_IN_JSON: Mapping[str, object] = {"json": None}  # a field that the JSON does not have (codec.py)
 Severity = Literal["low", "medium", "high"]
@@ -64,11 +65,11 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class KindVerdict:
-    """`evidence` are sentences, the strongest reason first."""
+    """`evidence`: the strongest reason first."""
 
     label: KindLabel
     confidence: Share
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[CodedText, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
 
 
@@ -79,18 +80,18 @@ class BottleneckVerdict:
     label: BottleneckLabel
     confidence: Share
     time_shares: Mapping[str, Share] = field(default_factory=dict)
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[CodedText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A span (Unix seconds) in which a workload does one thing. `evidence`: what tells it from the others, in words."""
+    """A span (Unix seconds) in which a workload does one thing. `evidence`: what tells it from the others."""
 
     start: Moment
     end: Moment
     kind: str
     bottleneck: str
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[CodedText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +184,7 @@ class Finding:
     cost_usd: float | None
     price: str | None
     confidence: Share
-    would_change_if: tuple[str, ...]
+    would_change_if: tuple[CodedText, ...]
     text: str
     parts: Mapping[str, float] = field(default_factory=dict, metadata=NOT_IN_JSON)
 
@@ -232,7 +233,7 @@ class Yardstick:
 @dataclass(frozen=True, slots=True)
 class Rejected:
     sku: str
-    reason: str
+    reason: CodedText
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,9 +257,9 @@ class Recommendation:
     realisation: Realisation
     available_from: str | None = field(default=None, kw_only=True)
     risk: Risk
-    blocked_by: tuple[str, ...]
+    blocked_by: tuple[CodedText, ...]
     rejected: tuple[Rejected, ...]
-    would_change_if: tuple[str, ...]
+    would_change_if: tuple[CodedText, ...]
     prices: tuple[str, ...]
     break_even: str | None = field(default=None, kw_only=True)
     excludes: tuple[str, ...] = field(default=(), kw_only=True)
@@ -449,7 +450,7 @@ class Advice:
     workloads: tuple[WorkloadVerdict, ...]
     findings: tuple[Finding, ...]
     recommendations: tuple[Recommendation, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[CodedText, ...] = ()
     market: tuple[Recommendation, ...] | None = None
     standings: tuple[NodeStanding, ...] = field(default=(), metadata=NOT_IN_JSON)
     fleet: Fleet | None = field(default=None, metadata=NOT_IN_JSON)

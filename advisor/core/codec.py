@@ -28,7 +28,7 @@ Read = Callable[[Any, Any], Any]
 _KEY_SHOWN = 60
 _DEPTH = 12  # of what may hold anything
 _ANYTHING = Mapping[str, object]
-_FIGURE = {float, str, NoneType}  # what a measured value may be
+_SCALARS = {str, int, float, bool, NoneType}
 
 
 class MisfitError(ValueError):
@@ -55,7 +55,9 @@ class Codec:
     `dates`: moments are RFC 3339 in UTC, else Unix seconds. `lenient`: what may be None may be absent.
     """
 
-    def __init__(self, *, largest: float, decimals: int | None = None, dates: bool = False, lenient: bool = False):
+    def __init__(
+        self, *, largest: float, decimals: int | None = None, dates: bool = False, lenient: bool = False
+    ) -> None:
         self._lenient = lenient
         self._converter = converter = Converter(unstruct_collection_overrides={})
         numbers: dict[type, Read] = {float: _number(-largest, largest), int: _whole(largest)}
@@ -66,10 +68,10 @@ class Codec:
         converter.register_structure_hook_factory(lambda kind: get_origin(kind) is Literal, _word)
         converter.register_structure_hook_factory(lambda kind: get_origin(kind) is tuple, self._list)
         converter.register_structure_hook_factory(lambda kind: get_origin(kind) is Mapping, self._mapping)
-        converter.register_structure_hook_func(lambda kind: set(get_args(kind)) == _FIGURE, _figure)
+        converter.register_structure_hook_factory(_is_scalar, _scalar)
         converter.register_structure_hook_func(lambda kind: kind == _ANYTHING, anything)
         converter.register_unstructure_hook_func(
-            lambda kind: kind == _ANYTHING or set(get_args(kind)) == _FIGURE, lambda value: plain(value, decimals)
+            lambda kind: kind == _ANYTHING or _is_scalar(kind), lambda value: plain(value, decimals)
         )
         converter.register_structure_hook_factory(
             lambda kind: _bounds(kind) is not None,
@@ -91,9 +93,15 @@ class Codec:
         """A value of a class, of what JSON held. Raises MisfitError."""
         return self._converter.structure(value, kind)
 
-    def read_by(self, kind: type[T], read: Callable[[object], T]) -> None:
-        """Read values of a class by a function of its own, which raises MisfitError."""
-        self._converter.register_structure_hook(kind, lambda value, _: read(value))
+    def reshape(
+        self, kind: type, read: Callable[[Any], Any], write: Callable[[dict[str, Any]], Any] | None = None
+    ) -> None:
+        """Let the JSON of a class have another shape than its fields: `read` makes the one of the other, as far as it
+        knows it; `write` the other way round (None: it is written by its fields). Before it is read or written."""
+        build, told = self._class(kind), self._written(kind)
+        self._converter.register_structure_hook(kind, lambda value, _: build(read(value), kind))
+        if write is not None:
+            self._converter.register_unstructure_hook(kind, lambda value: write(told(value)))
 
     def _class(self, kind: Any) -> Read:  # noqa: ANN401
         hints, names = _fields(kind)
@@ -283,9 +291,19 @@ def _word(kind: Any) -> Read:  # noqa: ANN401
     return read
 
 
-def _figure(value: Any, _: Any) -> float | str | None:  # noqa: ANN401
-    known = value is None or isinstance(value, str)
-    return value if known else _number(-math.inf, math.inf)(value, float)
+def _is_scalar(kind: Any) -> bool:  # noqa: ANN401
+    return len(get_args(kind)) > 2 and set(get_args(kind)) <= _SCALARS
+
+
+def _scalar(kind: Any) -> Read:  # noqa: ANN401
+    kinds = get_args(kind)
+
+    def read(value: Any, _: Any) -> Any:  # noqa: ANN401
+        if isinstance(value, str):
+            return _text(value, str)
+        return value if type(value) in kinds else _number(-math.inf, math.inf)(value, float)
+
+    return read
 
 
 def _date(value: Any, _: Any) -> float:  # noqa: ANN401
