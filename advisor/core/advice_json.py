@@ -73,11 +73,11 @@ class _Windowed:
 def to_dict(advice: Advice) -> dict[str, Any]:
     """The advice as plain values, in the order of the contract."""
     values = CODEC.encode(advice)
-    generated_at, start, end, market = (values.pop(name) for name in ("generated_at", "start", "end", "market"))
-    return {
-        "schema": SCHEMA, "generated_at": generated_at, "window": {"start": start, "end": end}, **values,
-        **({} if market is None else {"market": market}),
-    }  # fmt: skip
+    generated_at, start, end = (values.pop(name) for name in ("generated_at", "start", "end"))
+    for name in ("thresholds", "market"):
+        if not values[name] and values[name] != []:  # an empty market is one that was asked for
+            del values[name]
+    return {"schema": SCHEMA, "generated_at": generated_at, "window": {"start": start, "end": end}, **values}
 
 
 def from_dict(values: dict[str, Any]) -> Advice:

@@ -11,6 +11,7 @@ from ...rules.base.sanitize import clean
 from ...rules.catalog.types import Price
 from ..core.advice_types import Advice, Finding, Recommendation, Reconciliation, Summary, WorkloadVerdict
 from ..core.coded_text import UNSPECIFIED, distinct
+from ..core.dominant_label import DOMINANT
 from ..core.formatting import listed
 from ..core.timestamps import rfc3339
 from ..core.totals import added, added_intervals
@@ -22,9 +23,10 @@ _Item = TypeVar("_Item", Finding, Recommendation)
 
 
 def merge(advice: Mapping[str, Advice], dominant: float) -> Advice:
-    """One advice of several. `advice`: by name (of its file), for complaints; `dominant`: see `one_workload`.
+    """One advice of several. `advice`: by name (of its file), for complaints; `dominant`: see `one_workload`, of advice
+    that does not tell by which it was judged.
 
-    Raises UsageError where windows differ, a node stands in two, or two state another price under one id.
+    Raises UsageError where windows or thresholds differ, a node stands in two, or two state another price under one id.
     """
     named = dict(sorted(advice.items()))
     parts = list(named.values())
@@ -32,6 +34,7 @@ def merge(advice: Mapping[str, Advice], dominant: float) -> Advice:
         return parts[0]
     _refuse_other_windows(named)
     _refuse_shared_nodes(named)
+    dominant = _dominant(named, dominant)
     prices = _prices(named)
     before = [_shards_of(a) for a in parts]
     workloads = _workloads(parts, before, dominant)
@@ -51,6 +54,7 @@ def merge(advice: Mapping[str, Advice], dominant: float) -> Advice:
         start=parts[0].start,
         end=parts[0].end,
         source=origin.json(),
+        thresholds={DOMINANT: dominant},
         summary=_summary([a.summary for a in parts]),
         prices=prices,
         workloads=tuple(sorted(workloads, key=lambda w: (-w.gpu_hours, w.id))),
@@ -170,6 +174,19 @@ def _refuse_other_windows(named: Mapping[str, Advice]) -> None:
 
 def _window(a: Advice) -> str:
     return f"{rfc3339(a.start)} to {rfc3339(a.end)}"
+
+
+def _dominant(named: Mapping[str, Advice], otherwise: float) -> float:
+    """By which share of its time a workload of several shards is judged again: the one that all were judged by."""
+    told = {name: a.thresholds.get(DOMINANT, otherwise) for name, a in named.items()}
+    first, *others = told.items()
+    for name, share in others:
+        if share != first[1]:
+            raise UsageError(
+                f"{first[0]} was judged by {DOMINANT} {first[1]:g} and {name} by {share:g}: together they say nothing.",
+                "Advise all shards with the same --rules.",
+            )
+    return first[1]
 
 
 def _refuse_shared_nodes(named: Mapping[str, Advice]) -> None:
