@@ -64,7 +64,7 @@ class Codec:
         for kind, read in {**numbers, str: _text, bool: _flag}.items():
             converter.register_structure_hook(kind, read)
         for kind in (float, int, bool):
-            converter.register_unstructure_hook(kind, lambda value: plain(value, decimals))
+            converter.register_unstructure_hook(kind, lambda value: _written_number(value, decimals))
         converter.register_structure_hook_factory(lambda kind: get_origin(kind) is Literal, _word)
         converter.register_structure_hook_factory(lambda kind: get_origin(kind) is tuple, self._list)
         converter.register_structure_hook_factory(lambda kind: get_origin(kind) is Mapping, self._mapping)
@@ -189,7 +189,11 @@ def plain(value: Any, decimals: int | None = None) -> Any:  # noqa: ANN401
         return [plain(one, decimals) for one in value]
     if value is None or isinstance(value, str | bool):
         return value
-    if hasattr(value, "item"):
+    return _written_number(value, decimals)
+
+
+def _written_number(value: Any, decimals: int | None) -> Any:  # noqa: ANN401
+    if type(value) is not float and hasattr(value, "item"):
         value = value.item()
     if isinstance(value, float):
         return None if not math.isfinite(value) else value if decimals is None else round(value, decimals)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import date
+from types import MappingProxyType
 
 from .errors import RulesError
 from .sanitize import QUOTED_MAX, quoted
@@ -26,8 +27,10 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def suggest(word: str, known: Iterable[str]) -> str:
-    """A remedy that names what was probably meant."""
+def suggest(word: str, known: Iterable[str], renamed: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A remedy that names what was probably meant. `renamed`: names of earlier versions with those of today."""
+    if word in renamed:
+        return f"It is called {renamed[word]} now: write that."
     near = difflib.get_close_matches(word[:QUOTED_MAX], list(known), n=3, cutoff=0.6)
     return f"Did you mean {' or '.join(one[:QUOTED_MAX] for one in near)}?" if near else ""
 
@@ -36,14 +39,16 @@ class Fields:
     """One table, read key by key; `done` refuses what nobody asked for.
 
     `where` names the entry in errors (``gpu 'H100-SXM5'``). A key that is absent or null reads as None where it is
-    optional, and is an error where it is not.
+    optional, and is an error where it is not. `renamed`: keys of earlier versions, here and in the tables within, with
+    those of today; errors name these.
     """
 
-    def __init__(self, file: str, table: Table, where: str) -> None:
+    def __init__(self, file: str, table: Table, where: str, renamed: Mapping[str, str] = MappingProxyType({})) -> None:
         self.file = file
         self.table = table
         self.where = where
         self._known: set[str] = set()
+        self._renamed = renamed
 
     def fault(self, key: str | None, sentence: str, remedy: str = "") -> RulesError:
         line = self.table.line if key is None else self.table.lines.get(key, self.table.line)
@@ -56,7 +61,7 @@ class Fields:
                 raise self.fault(
                     key,
                     f"unknown key {quoted(key)}",
-                    suggest(key, self._known) or f"Known are {', '.join(sorted(self._known))}.",
+                    suggest(key, self._known, self._renamed) or f"Known are {', '.join(sorted(self._known))}.",
                 )
 
     def _get(self, key: str, kinds: tuple[type, ...]) -> object:
@@ -71,6 +76,9 @@ class Fields:
     def _need(self, key: str, value: object) -> None:
         if value is None:
             unasked = [one for one in self.table if one not in self._known]
+            before = next((one for one in unasked if self._renamed.get(one) == key), None)
+            if before is not None:
+                raise self.fault(before, f"unknown key {quoted(before)}", suggest(before, (), self._renamed))
             near = difflib.get_close_matches(key, unasked, n=1, cutoff=0.7)
             at = near[0] if near else key if key in self.table else None
             raise self.fault(
@@ -179,7 +187,7 @@ class Fields:
         if value is None:
             return None
         assert isinstance(value, Table)
-        return Fields(self.file, value, where or f"{key} of {self.where}")
+        return Fields(self.file, value, where or f"{key} of {self.where}", self._renamed)
 
     def subtable(self, key: str, where: str = "") -> Fields:
         value = self.table_or_none(key, where)
@@ -198,7 +206,8 @@ class Fields:
                 raise fault(
                     self.file, line, f"every item of {quoted(key)} must be a mapping in {self.where}.", "Correct it."
                 )
-            yield Fields(self.file, item, where or f"item {number} of {quoted(key)} of {self.where}")
+            named = where or f"item {number} of {quoted(key)} of {self.where}"
+            yield Fields(self.file, item, named, self._renamed)
 
     def entries(self, describe: Callable[[str], str]) -> Iterator[tuple[str, Fields]]:
         """This table as names and their tables: every key is the name of one entry."""
@@ -208,4 +217,4 @@ class Fields:
             if _CONTROL.search(name) or not name.strip():
                 raise self.fault(name, "a name is empty or holds control characters", "Correct it.")
             self._known.add(name)
-            yield name, Fields(self.file, value, describe(name))
+            yield name, Fields(self.file, value, describe(name), self._renamed)

@@ -298,7 +298,8 @@ def test_a_bottleneck_follows_from_the_time_in_all_parts():
 
 def test_a_workload_of_several_shards_is_judged_by_the_thresholds_that_the_shards_were_judged_by():
     parts = [
-        workload("w", (name,), bottleneck=BottleneckVerdict(label, 0.8, shares), gpu_hours=10.0)
+        workload("w", (name,), kind=KindVerdict("training", 0.9), gpu_hours=10.0,
+                 bottleneck=BottleneckVerdict(label, 0.8, shares))
         for name, label, shares in (
             ("a", "network", {"network": 0.6, "compute": 0.4}), ("b", "mixed", {"compute": 0.5, "network": 0.5}),
         )
@@ -320,7 +321,11 @@ def test_a_workload_of_several_shards_is_judged_by_the_thresholds_that_the_shard
 
 def test_whose_work_it_is_and_how_that_is_known_survives_the_file():
     known = Scheduled(name="slurm", job_id="7")
-    alike = [workload("w", (n,), basis="allocation", shared=n == "b", scheduled=known) for n in "ab"]
+    kind, limit = KindVerdict("training", 0.9), BottleneckVerdict("network", 0.8, {"network": 1.0})
+    alike = [
+        workload("w", (n,), basis="allocation", shared=n == "b", scheduled=known, kind=kind, bottleneck=limit)
+        for n in "ab"
+    ]
     (told,) = joined(*(shard(w.nodes[0], workloads=(w,)) for w in alike)).workloads
     assert (told.basis, told.shared, told.scheduled) == ("allocation", True, known)
     odd = [alike[0], replace(alike[1], basis="activity", scheduled=Scheduled(name="slurm", job_id="8"))]
