@@ -6,12 +6,16 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import date
+from importlib.resources.abc import Traversable
+from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
 from .errors import RulesError
 from .sanitize import QUOTED_MAX, quoted
-from .yaml_loader import Items, Table, fault
+from .yaml_loader import Items, Table, fault, layers, packaged_rules, read_table
 
+T = TypeVar("T")
 _ISO_DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
 _COMMIT = re.compile(r"commit [0-9a-f]{7,40}")
 _MOST = 1e18
@@ -36,7 +40,7 @@ def suggest(word: str, known: Iterable[str], renamed: Mapping[str, str] = Mappin
 
 
 class Fields:
-    """One table, read key by key; `done` refuses what nobody asked for.
+    """One table, read key by key; `done` refuses what nobody asked for, here and in the tables that were read of it.
 
     `where` names the entry in errors (``gpu 'H100-SXM5'``). A key that is absent or null reads as None where it is
     optional, and is an error where it is not. `renamed`: keys of earlier versions, here and in the tables within, with
@@ -49,6 +53,7 @@ class Fields:
         self.where = where
         self._known: set[str] = set()
         self._renamed = renamed
+        self._parts: list[Fields] = []
 
     def fault(self, key: str | None, sentence: str, remedy: str = "") -> RulesError:
         line = self.table.line if key is None else self.table.lines.get(key, self.table.line)
@@ -56,6 +61,8 @@ class Fields:
 
     def done(self) -> None:
         """Every key must have been asked for."""
+        for part in self._parts:
+            part.done()
         for key in self.table:
             if key not in self._known:
                 raise self.fault(
@@ -73,7 +80,7 @@ class Fields:
             raise self.fault(key, f"{quoted(key)} must be {_NAMES.get(kinds[0], 'a list')}", "Correct the value.")
         return value
 
-    def _need(self, key: str, value: object) -> None:
+    def _need(self, key: str, value: T | None) -> T:
         if value is None:
             unasked = [one for one in self.table if one not in self._known]
             before = next((one for one in unasked if self._renamed.get(one) == key), None)
@@ -84,6 +91,12 @@ class Fields:
             raise self.fault(
                 at, f"{quoted(key)} is missing", f"Is it what {quoted(near[0])} should be?" if near else "Add it."
             )
+        return value
+
+    def _part(self, table: Table, where: str) -> Fields:
+        part = Fields(self.file, table, where, self._renamed)
+        self._parts.append(part)
+        return part
 
     def text_or_none(self, key: str, among: Collection[str] | None = None) -> str | None:
         value = self._get(key, (str,))
@@ -101,10 +114,7 @@ class Fields:
         return value
 
     def text(self, key: str, among: Collection[str] | None = None) -> str:
-        value = self.text_or_none(key, among)
-        self._need(key, value)
-        assert value is not None
-        return value
+        return self._need(key, self.text_or_none(key, among))
 
     def date_or_none(self, key: str) -> str | None:
         value = self.text_or_none(key)
@@ -113,10 +123,7 @@ class Fields:
         return value
 
     def date(self, key: str) -> str:
-        value = self.date_or_none(key)
-        self._need(key, value)
-        assert value is not None
-        return value
+        return self._need(key, self.date_or_none(key))
 
     def as_of(self, key: str = "as_of") -> str:
         """When a figure was read: a date, or the commit of a dated repository."""
@@ -148,24 +155,15 @@ class Fields:
     def number(
         self, key: str, minimum: float | None = None, above: float | None = None, maximum: float | None = None
     ) -> float:
-        value = self.number_or_none(key, minimum, above, maximum)
-        self._need(key, value)
-        assert value is not None
-        return value
+        return self._need(key, self.number_or_none(key, minimum, above, maximum))
 
     def whole_or_none(self, key: str, minimum: int = 0, maximum: int = 1_000_000) -> int | None:
         value = self._get(key, (int,))
-        if value is None:
-            return None
         number = self.number_or_none(key, minimum=minimum, maximum=maximum)
-        assert number is not None
-        return int(number)
+        return None if value is None or number is None else int(number)
 
     def whole(self, key: str, minimum: int = 0, maximum: int = 1_000_000) -> int:
-        value = self.whole_or_none(key, minimum, maximum)
-        self._need(key, value)
-        assert value is not None
-        return value
+        return self._need(key, self.whole_or_none(key, minimum, maximum))
 
     def flag_or_none(self, key: str) -> bool | None:
         value = self._get(key, (bool,))
@@ -187,13 +185,10 @@ class Fields:
         if value is None:
             return None
         assert isinstance(value, Table)
-        return Fields(self.file, value, where or f"{key} of {self.where}", self._renamed)
+        return self._part(value, where or f"{key} of {self.where}")
 
     def subtable(self, key: str, where: str = "") -> Fields:
-        value = self.table_or_none(key, where)
-        self._need(key, value)
-        assert value is not None
-        return value
+        return self._need(key, self.table_or_none(key, where))
 
     def tables(self, key: str, where: str = "") -> Iterator[Fields]:
         """A list of tables; empty where the key is absent."""
@@ -207,7 +202,7 @@ class Fields:
                     self.file, line, f"every item of {quoted(key)} must be a mapping in {self.where}.", "Correct it."
                 )
             named = where or f"item {number} of {quoted(key)} of {self.where}"
-            yield Fields(self.file, item, named, self._renamed)
+            yield self._part(item, named)
 
     def entries(self, describe: Callable[[str], str]) -> Iterator[tuple[str, Fields]]:
         """This table as names and their tables: every key is the name of one entry."""
@@ -217,4 +212,32 @@ class Fields:
             if _CONTROL.search(name) or not name.strip():
                 raise self.fault(name, "a name is empty or holds control characters", "Correct it.")
             self._known.add(name)
-            yield name, Fields(self.file, value, describe(name), self._renamed)
+            yield name, self._part(value, describe(name))
+
+
+def packaged_fields(
+    file: Traversable | Path | None, name: str, schema: str = "", remedy: str = "Correct it."
+) -> Fields:
+    """A file of the rules that ship, or `file` in its place. Raises RulesError where its schema is another."""
+    file = file or packaged_rules().joinpath(name)
+    top = Fields(str(file), read_table(file), name)
+    if schema and top.text("schema") != schema:
+        raise top.fault("schema", f"the schema is not {schema}", remedy)
+    return top
+
+
+def read_entries(
+    rules_dir: Path | None, file: str, key: str, called: str, read: Callable[[str, Fields], T]
+) -> Mapping[str, T]:
+    """What one file has under `key`, by name; a site's file replaces those it names. `called`: one of them, in errors.
+    Raises RulesError with file and line."""
+    found: dict[str, T] = {}
+    for layer in layers(rules_dir):
+        path = layer.joinpath(file)
+        if found and not path.is_file():
+            continue
+        top = Fields(str(path), read_table(path), file)
+        for name, entry in top.subtable(key).entries(lambda name: f"{called} {quoted(name)}"):
+            found[name] = read(name, entry)
+        top.done()
+    return MappingProxyType(found)
