@@ -203,7 +203,7 @@ def _written_number(value: Any, decimals: int | None) -> Any:  # noqa: ANN401
 def anything(value: Any, _: object = None, depth: int = _DEPTH) -> dict[str, object]:  # noqa: ANN401
     """A mapping of whatever JSON can say, nested at most `depth` deep. Raises MisfitError."""
     level: list[Any] = [value]
-    for _ in range(depth + 1):
+    for _ in range(depth):
         inner = [one.values() if isinstance(one, dict) else one for one in level]
         level = [one for values in inner for one in values if isinstance(one, dict | list)]
     if level:
