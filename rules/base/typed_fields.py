@@ -40,7 +40,7 @@ def suggest(word: str, known: Iterable[str], renamed: Mapping[str, str] = Mappin
 
 
 class Fields:
-    """One table, read key by key; `done` refuses what nobody asked for, here and in the tables that were read of it.
+    """One table, read key by key; `done` refuses what nobody asked for, here and in the tables within.
 
     `where` names the entry in errors (``gpu 'H100-SXM5'``). A key that is absent or null reads as None where it is
     optional, and is an error where it is not. `renamed`: keys of earlier versions, here and in the tables within, with
@@ -60,9 +60,10 @@ class Fields:
         return fault(self.file, line, f"{sentence.rstrip('.')} in {self.where}.", remedy)
 
     def done(self) -> None:
-        """Every key must have been asked for."""
+        """Every key must have been asked for, in the tables within too as far as they were read."""
         for part in self._parts:
-            part.done()
+            if part._known:
+                part.done()
         for key in self.table:
             if key not in self._known:
                 raise self.fault(
