@@ -152,7 +152,7 @@ def _value(column: CellRule, cell: Any, where: str) -> Any:  # noqa: ANN401
         raise sqlite3.DataError(f"{where} holds what cannot be read") from error
 
 
-def storable(text: str) -> str:
+def sqlite_text(text: str) -> str:
     """Text that SQLite can keep: a lone surrogate (a name that is not UTF-8) becomes its escape."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

@@ -18,7 +18,7 @@ from sqlite_utils import Database
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Fleet
 from .entries import LedgerEntry
-from .guard import FLAG, MOMENT, TEXT, CellRule, FileForm, Guarded, storable
+from .guard import FLAG, MOMENT, TEXT, CellRule, FileForm, Guarded, sqlite_text
 from .records import from_json
 
 _TEXTS = CellRule(str, read=partial(from_json, tuple[str, ...]))
@@ -132,15 +132,15 @@ def note_fleet(db: Database, file: Guarded, fleet: Fleet) -> None:
     clusters = fleet.clusters | before.clusters if before else fleet.clusters
     held = next(iter(file.rows("fleets", "WHERE id = ?", [id_])), {"first_seen": fleet.end})
     row = {
-        "id": id_, "name": storable(fleet.name), "simulated": int(fleet.simulated), "match": json.dumps(fleet.match),
-        "clusters": json.dumps(sorted(clusters)), "server": storable(fleet.server),
+        "id": id_, "name": sqlite_text(fleet.name), "simulated": int(fleet.simulated), "match": json.dumps(fleet.match),
+        "clusters": json.dumps(sorted(clusters)), "server": sqlite_text(fleet.server),
         "labels": json.dumps(dict(sorted(fleet.labels.items()))), "first_seen": held["first_seen"], "last_seen": seen,
     }  # fmt: skip
     db.table("fleets").upsert(row, pk="id")
     db.conn.executemany(
         "INSERT INTO fleet_members (fleet, member, node, last_seen) VALUES (?, ?, ?, ?) ON CONFLICT (fleet, member) "
         "DO UPDATE SET node = excluded.node, last_seen = max(last_seen, excluded.last_seen)",
-        [(id_, storable(member), storable(node), fleet.end) for member, node in fleet.members.items()],
+        [(id_, sqlite_text(member), sqlite_text(node), fleet.end) for member, node in fleet.members.items()],
     )
 
 

@@ -227,7 +227,7 @@ def packaged_fields(
     return top
 
 
-def read_entries(
+def read_named(
     rules_dir: Path | None, file: str, key: str, called: str, read: Callable[[str, Fields], T]
 ) -> Mapping[str, T]:
     """What one file has under `key`, by name; a site's file replaces those it names. `called`: one of them, in errors.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..base.typed_fields import Fields, read_entries
+from ..base.typed_fields import Fields, read_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Prior:
 
 def load_premiums(rules_dir: Path | None = None) -> Mapping[str, Prior]:
     """Every prior by its id; a site's file replaces those it names."""
-    return read_entries(rules_dir, "premiums.yaml", "premiums", "premium", _premium)
+    return read_named(rules_dir, "premiums.yaml", "premiums", "premium", _premium)
 
 
 def _premium(name: str, entry: Fields) -> Prior:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.sanitize import quoted
-from ..base.typed_fields import Fields, read_entries
+from ..base.typed_fields import Fields, read_named
 from .node_files import ANY_REGION
 
 
@@ -24,7 +24,7 @@ class Provider:
 
 def load_providers(rules_dir: Path | None = None) -> Mapping[str, Provider]:
     """Every provider by its name; a site's file replaces those it names. Raises RulesError with file and line."""
-    return read_entries(rules_dir, "providers.yaml", "providers", "provider", _provider)
+    return read_named(rules_dir, "providers.yaml", "providers", "provider", _provider)
 
 
 def _provider(name: str, entry: Fields) -> Provider:

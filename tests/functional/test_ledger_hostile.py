@@ -22,7 +22,7 @@ from skuwise.advisor.ledger.file.paths import one_at_a_time
 from skuwise.advisor.ledger.file.store import DamagedLedgerError, Ledger
 from skuwise.advisor.ledger.sync import LedgerSync
 from skuwise.advisor.mail.delivery import Tally, send_waiting
-from skuwise.advisor.mail.outbox import DamagedLedgerError as DamagedOutboxError
+from skuwise.advisor.mail.outbox import DamagedError as DamagedOutboxError
 from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.parcel import Parcel
 from skuwise.rules.base.errors import SkuwiseError, StoreError
