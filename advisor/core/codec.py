@@ -105,7 +105,7 @@ class Codec:
 
     def _class(self, kind: Any) -> Read:  # noqa: ANN401
         hints, names = _fields(kind)
-        hooks = {
+        hooks: dict[str, Any] = {
             name: override(rename=key, omit=key is None, struct_hook=self._converter.get_structure_hook(hints[name]))
             for name, key in names.items()
         }
@@ -126,7 +126,7 @@ class Codec:
 
     def _written(self, kind: Any) -> Callable[[Any], dict[str, Any]]:  # noqa: ANN401
         hints, names = _fields(kind)
-        hooks = {
+        hooks: dict[str, Any] = {
             name: override(
                 rename=key, omit=key is None, unstruct_hook=self._converter.get_unstructure_hook(hints[name])
             )
