@@ -23,6 +23,7 @@ from .entries import LedgerEntry, LedgerEvent, Proposal
 from .file.files import close_to_others
 from .file.paths import ledger_of, one_at_a_time, retire_ledger, retired_ledgers
 from .file.store import DamagedLedgerError, Ledger, Mailed
+from .guard import sqlite_text
 from .identity import belonging, is_foreign, is_part_of_same_server, is_same, names_of
 from .realised_savings import LOAD_CHANGED
 from .transitions import ledger_events
@@ -252,16 +253,16 @@ def proposals(advice: Advice) -> tuple[Proposal, ...]:
         Proposal(
             id=r.id,
             action=r.action,
-            about=_storable(about(r)),
-            source_config=_storable(_configuration(r.source)),
-            target_config=_storable(_configuration(r.target)),
+            about=sqlite_text(about(r)),
+            source_config=sqlite_text(_configuration(r.source)),
+            target_config=sqlite_text(_configuration(r.target)),
             saving_usd_per_month=r.saving_usd_per_month.p50 if r.saving_usd_per_month else None,
             freed_gpu_hours_per_month=r.freed_gpu_hours_per_month,
             realisation=r.realisation,
             risk=r.risk,
             blocked=bool(r.blocked_by),
-            text=_storable(r.text),
-            source=_storable(source_words(advice)),
+            text=sqlite_text(r.text),
+            source=sqlite_text(source_words(advice)),
             ground=None if r.blocked_by else _ground(advice, r, workloads.get(r.workload or ""), seen),
         )
         for r in advice.recommendations
@@ -274,14 +275,14 @@ def _ground(advice: Advice, r: Recommendation, own: WorkloadVerdict | None, seen
     now = [w for w in seen.now(own.series_id if own else None) if w in runs]
     prices = [p for p in advice.prices if p.id in r.prices]
     return PredictionSnapshot(
-        series_id=_storable(own.series_id) if own else None,
+        series_id=sqlite_text(own.series_id) if own else None,
         serving=serves(runs),
-        nodes=tuple(sorted({_storable(node) for w in now for node in w.nodes})),
+        nodes=tuple(sorted({sqlite_text(node) for w in now for node in w.nodes})),
         source=r.source,
         target=r.target,
         saving_usd_per_month=_told(r.saving_usd_per_month),
         time_ratio=_told(r.time_ratio) if not KINDS[r.action].of_another else None,
-        yardstick=replace(r.yardstick, nodes=tuple(map(_storable, r.yardstick.nodes))),
+        yardstick=replace(r.yardstick, nodes=tuple(map(sqlite_text, r.yardstick.nodes))),
         before=measure(runs, seen.start, seen.end),
         usd_per_hour={p.sku: p.usd_per_hour for p in prices},
         prices=price_note(prices),
@@ -297,8 +298,3 @@ def _told(interval: Interval | None) -> Interval | None:
 
 def _configuration(c: Configuration) -> str:
     return f"{c.gpu_count} x {c.gpu_sku or 'unknown GPU'} on {c.node_sku or 'a node not known'}" if c.gpu_count else "-"
-
-
-def _storable(text: str) -> str:
-    """Text that SQLite can keep: a lone surrogate (a name that is not UTF-8) becomes its escape."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -154,28 +154,22 @@ def _gpu(name: str, vendor: str, entry: Fields) -> tuple[GpuSku, GpuFacts, tuple
         unchecked={check: reason for check in CHECKS if unchecked and (reason := unchecked.text_or_none(check))},
     )
     asked_as = entry.texts("asked_as")
-    for part in (tensor, memory, nvlink, pcie, achieved, unchecked, entry):
-        if part:
-            part.done()
     return sku, facts, asked_as
 
 
 def _flops(table: Fields) -> Mapping[str, float]:
     rates = {p: rate * 1e12 for p in PRECISIONS if (rate := table.number_or_none(p, above=0)) is not None}
-    table.done()
     if not rates:
         raise table.fault(None, "no rate is given", f"Give one of {', '.join(PRECISIONS)}.")
     return MappingProxyType(rates)
 
 
 def _mig_profile(entry: Fields) -> MigProfile:
-    profile = MigProfile(
+    return MigProfile(
         entry.whole("compute_slices", minimum=1, maximum=7),
         entry.whole("memory_slices", minimum=1, maximum=MEMORY_SLICES),
         entry.whole("sm_count", minimum=1, maximum=2000),
     )
-    entry.done()
-    return profile
 
 
 def _pcie(pcie: Fields) -> float:
@@ -199,9 +193,8 @@ def _accelerator(name: str, entry: Fields) -> Accelerator:
     bandwidth = memory.number_or_none("gb_per_second", above=0) if memory else None
     if memory:
         memory.text_or_none("type", MEMORY_TYPES)
-        memory.done()
     note = entry.text_or_none("note")
-    accelerator = Accelerator(
+    return Accelerator(
         name,
         entry.text("vendor"),
         _flops(flops) if flops else {},
@@ -210,5 +203,3 @@ def _accelerator(name: str, entry: Fields) -> Accelerator:
         note,
         FigureSource(entry.text("source"), entry.date("as_of"), entry.text("grade", GRADES)),
     )
-    entry.done()
-    return accelerator

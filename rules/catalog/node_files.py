@@ -66,7 +66,7 @@ def _node(provider: str, instance: str, entry: Fields, sources: Mapping[str, str
         prices[price.region] = price
     note = entry.text_or_none("note")
     text = _named(entry, sources)
-    node = NodeSku(
+    return NodeSku(
         name=name,
         provider=provider,
         instance_type=instance,
@@ -80,25 +80,21 @@ def _node(provider: str, instance: str, entry: Fields, sources: Mapping[str, str
         source=FigureSource(f"{text}. Note: {note}" if note else text, entry.as_of()),
         family=entry.text_or_none("family"),
     )
-    entry.done()
-    return node
 
 
 def _fabric(table: Fields) -> Fabric:
     gbit = table.number_or_none("gbit_per_second", above=0)
-    fabric = Fabric(
+    return Fabric(
         kind=table.text("kind", FABRICS),
         bytes_per_second=gbit * _BYTES_PER_GBIT if gbit is not None else None,
         nics=table.whole_or_none("nics", minimum=1, maximum=256),
         rdma=table.flag_or_none("rdma"),
     )
-    table.done()
-    return fabric
 
 
 def _price(node: str, table: Fields, sources: Mapping[str, str]) -> Price:
     region = table.text("region")
-    price = Price(
+    return Price(
         id=f"{node}@{region}:list",
         sku=node,
         region=region,
@@ -107,8 +103,6 @@ def _price(node: str, table: Fields, sources: Mapping[str, str]) -> Price:
         source=_named(table, sources),
         as_of=table.as_of(),
     )
-    table.done()
-    return price
 
 
 def _named(table: Fields, sources: Mapping[str, str]) -> str:

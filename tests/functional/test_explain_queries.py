@@ -153,7 +153,7 @@ def test_what_rules_measure_of_any_work_is_given_by_their_queries(fleets, scenar
         for rule, evidence in evidence_of(group):
             finding = Finding(
                 "f-x", rule, "low", group.lead.id, None, group.gpus, evidence, group.gpu_hours, None, None, 0.5, (), "",
-                tuple(n.node for n in group.nodes),
+                nodes=tuple(n.node for n in group.nodes),
             )  # fmt: skip
             answer = answer_of(advice, finding)
             assert differing(database, answer) == []

@@ -227,10 +227,8 @@ def test_a_form_that_is_none_of_ours_is_refused_by_its_name(
     for path, table, column, calls in (
         (
             ledger.path, "events", "act",
-            (
-                ledger.entries, lambda: ledger.propose([MOVE], NOW),
-                lambda: ledger.add(MOVE.id, LedgerEvent("done", 1, "a")),
-            ),
+            (ledger.entries, lambda: ledger.propose([MOVE], NOW),
+             lambda: ledger.add(MOVE.id, LedgerEvent("done", 1, "a"))),
         ),
         (outbox.path, "deliveries", "state", (outbox.waiting, lambda: send(outbox, server()))),
     ):  # fmt: skip

@@ -11,7 +11,7 @@ from ....rules.base.errors import NothingToDo, StoreError
 from ...core.advice_types import Fleet
 from ..identity import file_stem, is_same, shared
 from .files import locked
-from .store import Ledger
+from .store import DamagedLedgerError, Ledger
 
 # Splitting the ledger for all fleets of an older version takes some seconds.
 _WAIT_SECONDS = 60.0

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from ....rules.base.quantities import Moment
 from ...core.advice_types import Advice, Configuration, Interval, NodeStanding, SavingsBaseline, WorkloadVerdict
 from ..base.workload_groups import AVAILABLE, CURRENT_SECONDS, HOURS_PER_MONTH, holding_now
 
@@ -60,7 +61,7 @@ class PredictionSnapshot:
     before: Measure | None
     usd_per_hour: Mapping[str, float]
     prices: str
-    seen_until: float
+    seen_until: Moment
     fleet: int = 0
 
 
