@@ -13,8 +13,9 @@ from pathlib import Path
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ..advise import read_and_advise
 from ..render import render
-from ..render.text import render_overview, render_story
+from ..render.text import document_text, sections_text
 from ..simulate.simulator import simulate
+from ..views.document.advice_document import case_sections, overview_document
 from .output import WIDTH_OF_A_PIPE, say, write_stdout, write_whole
 
 # A node's own GPUs are sampled this long; enough to see that it works, far too short for advice.
@@ -51,8 +52,8 @@ def run_demo(options: argparse.Namespace) -> int:
     width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
     color = sys.stdout.isatty()
     write_whole(report, render(advice, "markdown"))
-    write_stdout(render_overview(advice, width=width, color=color))
-    write_stdout(render_story(advice, "idle-fabric", width=width, color=color))
+    write_stdout(document_text(overview_document(advice), width=width, color=color))
+    write_stdout(sections_text(case_sections(advice, "idle-fabric"), width=width, color=color))
     write_stdout(_next(fleet, report, own))
     return EXIT_DONE
 

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from ..render.csv import cell
+from ..render.formats.csv import cell
 
 INDEX_FILE = "index.csv"
 

@@ -15,7 +15,7 @@ from skuwise.advisor.render import charts
 from skuwise.advisor.report.by_team import share_out
 from skuwise.advisor.report.letters import SUBJECT_MAX, letter_of
 from skuwise.advisor.views.document.report_content import story_of
-from skuwise.advisor.views.document.truncate import Brief
+from skuwise.advisor.views.document.truncate import Brevity
 from skuwise.tests.weekly import END, WEEK, by_namespace, fleet, nothing, unpriced
 from test_report_story import outcome
 
@@ -68,7 +68,7 @@ def titles(html):
 
 def test_long_names_that_begin_alike_are_each_cut_whole():
     name = "n" * 60
-    cut, brevity = name[:47] + "…", Brief([name, f"{name}-canary", None, "short"])
+    cut, brevity = name[:47] + "…", Brevity([name, f"{name}-canary", None, "short"])
     assert brevity.sentence(f"{name}-canary, short and {name} stand idle.") == f"{cut}, short and {cut} stand idle."
 
 
@@ -92,7 +92,7 @@ def test_the_plain_text_is_a_full_report_of_72_columns():
         "was 8,064, +100 %", "$71,774 a month ($64,596 to $78,951)", "cash, now", "Risk very-low",
         "Wrong if the node is not to be had in the numbers needed.", "skuwise explain r-w-0-1",
         "3 of 12 fabrics carried nothing that needs one: $4,955 of $19,822", "Nobody measured what it sustains.",
-        "$950 a month saved, of $1,000 predicted", "where the money went", "list, 2026-09-19",
+        "$950 a month saved, of $1,000 predicted", "where the money went", "list price, 2026-09-19",
         "idle 4,032, was 2,016",
     ):  # fmt: skip
         assert said in flat, said

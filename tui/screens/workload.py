@@ -16,8 +16,8 @@ from textual.widgets import Static
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import INFERRED, Advice, Finding, Recommendation, WorkloadVerdict
 from ...advisor.core.timestamps import minute, span
-from ...advisor.render.phases import phase_reasons, phase_sentence
 from ...advisor.views import coverage
+from ...advisor.views.phases import phase_reasons, phase_sentence
 from ..cell_text import line, lines
 from ..state import Loaded
 from ..widgets.bars import Bars, Quantity, hours_short

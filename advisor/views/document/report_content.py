@@ -24,6 +24,7 @@ from .aggregates import (
 from .select_moves import Move, moves_of
 
 TOLD_IN_FULL = 3  # moves of one report
+KINDS, MONEY, FABRIC = "kinds", "money", "fabric"  # the charts' names
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,13 @@ import io
 import math
 import re
 
-from ...rules.base.sanitize import clean
-from ...rules.catalog.types import Price
-from ..core import formatting as words
-from ..core.advice_types import Advice, Interval
-from ..core.timestamps import rfc3339
-from ..views import coverage
+from ....rules.base.sanitize import clean
+from ....rules.catalog.types import Price
+from ...core import formatting as words
+from ...core.advice_types import Advice, Interval
+from ...core.timestamps import rfc3339
+from ...views import coverage
+from ..format import Format
 
 COLUMNS = (
     "row", "id", "name", "workload", "node", "rule_or_action", "label", "bottleneck", "severity_or_risk", "confidence",
@@ -117,3 +118,6 @@ def _price(price: Price | None) -> dict[str, object]:
 
 def _interval(name: str, interval: Interval | None) -> dict[str, object]:
     return {} if interval is None else {f"{name}_{q}": getattr(interval, q) for q in ("p10", "p50", "p90")}
+
+
+FORMAT = Format("text/csv", ".csv", lambda advice, _: render_csv(advice))
