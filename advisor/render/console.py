@@ -50,11 +50,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Collection
     return out
 
 
-def grid(rows: Iterable[tuple[str, str]], gap: int = 2) -> Table:
-    """Names and what stands beside them, folded under itself. `gap`: columns between the two."""
-    out = Table.grid(padding=(0, gap, 0, 0))
-    out.add_column(no_wrap=True)
-    out.add_column(overflow="fold")
-    for name, value in rows:
-        out.add_row(Text(clean(name)), Text(clean(value)))
-    return out
+def hanging(console: Console, text: str, by: int, lead: str = "") -> None:
+    """Text folded under itself behind `lead`, `by` columns from the left."""
+    margin = " " * by
+    for part in Text(clean(text)).wrap(console, max(console.width - by - len(lead), MIN_WIDTH // 4)):
+        console.file.write(f"{margin}{lead}{part.plain}\n")
+        lead = " " * len(lead)

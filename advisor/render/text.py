@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from ...rules.base.sanitize import clean
 from ..views.document.model import Aside, Block, Bullets, Chart, Document, Figures, Section, Table
-from .console import console_of, grid, line, table, written
+from .console import console_of, hanging, line, table, written
 
 MAIL_WIDTH = 72
 _INDENT = 2
@@ -83,22 +83,24 @@ def _apart(block: Block, depth: int) -> bool:
 
 
 def _block(console: Console, block: Block, depth: int) -> None:
+    by = _INDENT * depth
     match block:
         case Section():
             _section(console, block, depth + 1)
-            return
         case Table():
-            shown: RenderableType = table(block.heads, block.rows, block.right)
+            console.print(Padding(table(block.heads, block.rows, block.right), (0, 0, 0, by)))
+            if block.more:
+                hanging(console, block.more, by)
         case Figures():
-            shown = grid(block.rows)
+            width = max(len(clean(name)) for name, _ in block.rows)
+            for name, value in block.rows:
+                hanging(console, value, by, f"{clean(name):<{width}}  ")
         case Bullets():
-            shown = grid([("-", item) for item in block.items], 1)
+            for item in block.items:
+                hanging(console, item, by, "- ")
         case Chart():
-            shown = Text(clean(block.alt))
+            hanging(console, block.alt, by)
         case Aside():
-            shown = Text(clean(f"{block.text} {block.command}".rstrip()))
+            hanging(console, f"{block.text} {block.command}".rstrip(), by)
         case _:
-            shown = Text(clean(block))
-    console.print(Padding(shown, (0, 0, 0, _INDENT * depth)))
-    if isinstance(block, Table) and block.more:
-        console.print(Padding(Text(clean(block.more)), (0, 0, 0, _INDENT * depth)))
+            hanging(console, block, by)

@@ -122,15 +122,13 @@ def workloads(advice: Advice, lengths: Lengths) -> Section:
     if not advice.workloads:
         return section("Workloads", "No workload was observed in this window.")
     alike = [[w] for w in advice.workloads] if lengths.whole else _alike(advice.workloads)
+    what = ("workload", "kind", "held back by", "GPUs", *(("nodes",) if lengths.whole else ()))
     heads, rows = sections.costed(
-        ("workload", "kind", "held back by", "GPUs", "GPU-hours", "cost"),
-        map(_row, alike[: lengths.rows]),
+        (*what, "GPU-hours", "cost"),
+        (_row(same, with_nodes=lengths.whole) for same in alike[: lengths.rows]),
         words.has_prices(advice.summary),
     )
-    right = tuple(range(4, len(heads)))
-    if lengths.whole:
-        heads = (*heads, "nodes")
-        rows = tuple((*row, ", ".join(same[0].nodes)) for row, same in zip(rows, alike, strict=True))
+    right = tuple(range(len(what), len(heads)))
     changing = [told for same in alike[: lengths.rows] if (told := phase_sentence(same[0])) is not None]
     return section(
         "Workloads",
@@ -147,7 +145,7 @@ def _alike(workloads: Sequence[WorkloadVerdict]) -> list[list[WorkloadVerdict]]:
     return sorted(rows.values(), key=lambda same: -sum(w.gpu_hours for w in same))
 
 
-def _row(same: Sequence[WorkloadVerdict]) -> tuple[str, ...]:
+def _row(same: Sequence[WorkloadVerdict], *, with_nodes: bool) -> tuple[str, ...]:
     first = same[0]
     gpus = len({gpu for w in same for gpu in w.gpus})
     costs = [w.cost_usd for w in same if w.cost_usd is not None]
@@ -155,6 +153,7 @@ def _row(same: Sequence[WorkloadVerdict]) -> tuple[str, ...]:
     return (
         first.name if len(same) == 1 else f"{first.name} ({len(same)} runs)",
         f"{first.kind.label} {words.percent(min(w.kind.confidence for w in same))}", first.bottleneck.label,
-        f"{gpus} {first.gpu_sku or 'unknown GPU'}", sections.bare_hours(hours),
+        f"{gpus} {first.gpu_sku or 'unknown GPU'}", *((", ".join(first.nodes),) if with_nodes else ()),
+        sections.bare_hours(hours),
         words.cost(sum(costs) if len(costs) == len(same) else None, hours, priced=True),
     )  # fmt: skip
