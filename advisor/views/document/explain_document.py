@@ -10,6 +10,7 @@ from ....rules.policy.features import FEATURES
 from ....rules.policy.thresholds import WasteRule
 from ...core import formatting as words
 from ...core.advice_types import Advice, Configuration, Finding, Recommendation, WorkloadVerdict
+from ...core.coded_text import CodedText
 from ...core.timestamps import minute, span
 from ..phases import phase_reasons, phase_rows
 from ..subjects import Subject, workload_of
@@ -159,7 +160,7 @@ def _ways_out(ways: Iterable[Recommendation]) -> Section:
     return _listed("Ways out", (f"{words.action_words(r)} (risk {r.risk}, id {r.id}): {r.text}" for r in ways))
 
 
-def _overturned(advice: Advice, conditions: Sequence[str], prices: Sequence[str]) -> Iterable[Section]:
+def _overturned(advice: Advice, conditions: Sequence[CodedText], prices: Sequence[str]) -> Iterable[Section]:
     """What would overturn it, and what its dollars rest on."""
     yield _listed("This would be wrong if", conditions)
     known = [p for p in advice.prices if p.id in prices]

@@ -46,7 +46,7 @@ def summary(story: Story, lead: str = "") -> str:
         before = f"{lead}. " if lead else ""
         if s.nothing_judged:
             return f"{before}{coverage.why_not_judged(s)}"
-        hint = " ".join(brief(note, _HINT_LENGTH) for note in story.advice.notes if words.about_prices(note))
+        hint = " ".join(brief(note, _HINT_LENGTH) for note in story.advice.notes if note.code in words.PRICE_NOTES)
         freed = f"Open recommendations free {words.hours(_freed(story))} a month."
         return f"{before}{hint or 'No price is known.'} {freed}"
     cost = f"{words.usd(s.cost_usd)} ({words.price_note(story.advice.prices)})."

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ....rules.catalog.types import Price
 from ...core import formatting as words
 from ...core.advice_types import INFERRED, Realisation
+from ...core.coded_text import CodedText
 from ...core.timestamps import minute
 from .. import coverage as cover
 from .aggregates import FabricSum, Holding
@@ -88,7 +89,7 @@ def _card(number: int, m: Move, lengths: Lengths) -> Section:
     )
 
 
-def wrong_if(conditions: Sequence[str], lengths: Lengths) -> str:
+def wrong_if(conditions: Sequence[CodedText], lengths: Lengths) -> str:
     """What would overturn a verdict, in a sentence; empty where nothing is known to."""
     told = [words.clause(lengths.sentence(condition, 240)) for condition in conditions[: lengths.conditions]]
     return f"Wrong if {', or if '.join(told)}." if told else ""
