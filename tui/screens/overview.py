@@ -25,7 +25,7 @@ _DARK = 3  # reasons why GPUs were not observed
 
 
 class Overview(Page):
-    NAME = "overview"
+    NAME, LABEL = "overview", "Overview"
     ABOUT: ClassVar[str] = (
         "What the GPUs cost in the window and where it went; what is recoverable in cash; what was found, the "
         f"costliest first. Findings are judged over {FINDINGS_WINDOW.name}, whichever window is shown, because waste "
