@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,9 +12,10 @@ from ..rules.catalog.loader import Catalog
 from ..rules.catalog.types import PowerPrice, Price
 from ..rules.policy.custom import CustomRules
 from ..rules.policy.exceptions import Exceptions, load_exceptions
-from ..rules.policy.thresholds import Threshold, WasteRule
+from ..rules.policy.thresholds import Threshold, WasteRule, load_bottleneck_thresholds
 from .core.advice_types import INFERRED, UNUSED_RULES, Advice, Decision, Finding, Summary
 from .core.coded_text import CodedText
+from .core.dominant_label import DOMINANT
 from .core.formatting import counted, hours
 from .core.frame import Frame, Window
 from .core.timestamps import minute, span
@@ -65,11 +67,13 @@ def advise(
     own rules (None: none); `exceptions`: whose work a rule does not speak of (None: the packaged ones). `with_market`:
     whether other providers are looked at, too. `site`: what moves that were done here say of predictions.
     """
+    bottlenecks = bottlenecks if bottlenecks is not None else load_bottleneck_thresholds()
     verdicts = judge(frame, catalog, kinds, bottlenecks, floor_hours=_floor_hours(rules))
-    return advise_on(
+    advice = advise_on(
         verdicts, catalog, rules, prices, generated_at=generated_at, rng=rng, source=frame.source, power=power,
         hourly=hourly, decisions=decisions, custom=custom, exceptions=exceptions, with_market=with_market, site=site,
     )  # fmt: skip
+    return replace(advice, thresholds={DOMINANT: bottlenecks[DOMINANT].value})
 
 
 def advise_on(

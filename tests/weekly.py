@@ -57,7 +57,8 @@ def fleet(
         generated_at=end + 6 * 3600.0, start=end - WEEK, end=end, source={"kind": "sqlite"},
         summary=Summary(
             count, hours * len(workloads), cost, waste, gain,
-            Reconciliation(cost * 0.9, 0.0, cost * 0.1, 0.0, 0.0, 0.0, cost), Interval(gain * 0.9, gain, gain * 1.1),
+            Reconciliation(cost * 0.9, 0.0, cost * 0.1, 0.0, 0.0, 0.0, cost),
+            recoverable_interval_usd_per_month=Interval(gain * 0.9, gain, gain * 1.1),
         ),
         prices=prices, workloads=tuple(workloads), findings=tuple(findings), recommendations=tuple(ways),
         notes=(f"No verdict on the fabric of {name('node-x')}: its counters cannot be read.",),

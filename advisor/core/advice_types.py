@@ -1,6 +1,7 @@
 """What the advisor says, as frozen values; `render/` gives them their shapes (JSON: schema ``skuwise.advice/1``).
 
-Names are those of the JSON (docs/architecture.md). None is JSON's null: not known, or does not apply.
+Names are those of the JSON (docs/architecture.md), and so is their order: what is added later stands where it belongs
+and is given by name. None is JSON's null: not known, or does not apply.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ...rules.base.quantities import Amount, Moment, Share
 from ...rules.catalog.types import Price
 from ...rules.policy.labels import BottleneckLabel, KindLabel
 from .coded_text import CodedText
 
+NOT_IN_JSON: Mapping[str, object] = {"json": None}  # a field that the JSON does not have (codec.py)
 Severity = Literal["low", "medium", "high"]
 Action = Literal[
     "move-sku",
@@ -57,7 +60,7 @@ class Evidence:
 @dataclass(frozen=True, slots=True)
 class Alternative:
     label: str
-    confidence: float
+    confidence: Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class KindVerdict:
     """`evidence`: the strongest reason first."""
 
     label: KindLabel
-    confidence: float
+    confidence: Share
     evidence: tuple[CodedText, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
 
@@ -75,8 +78,8 @@ class BottleneckVerdict:
     """`time_shares` are shares of the observed time by label; they sum to 1."""
 
     label: BottleneckLabel
-    confidence: float
-    time_shares: Mapping[str, float] = field(default_factory=dict)
+    confidence: Share
+    time_shares: Mapping[str, Share] = field(default_factory=dict)
     evidence: tuple[CodedText, ...] = ()
 
 
@@ -84,8 +87,8 @@ class BottleneckVerdict:
 class Phase:
     """A span (Unix seconds) in which a workload does one thing. `evidence`: what tells it from the others."""
 
-    start: float
-    end: float
+    start: Moment
+    end: Moment
     kind: str
     bottleneck: str
     evidence: tuple[CodedText, ...] = ()
@@ -95,7 +98,7 @@ class Phase:
 class Coverage:
     """`fraction`: observed over elapsed GPU time. `missing`: metric -> reason."""
 
-    fraction: float
+    fraction: Amount
     resolution_seconds: float
     missing: Mapping[str, str] = field(default_factory=dict)
 
@@ -143,25 +146,25 @@ class WorkloadVerdict:
     series_id: str
     name: str
     owner: Owner
+    basis: str = field(default="process", kw_only=True)
+    shared: bool = field(default=False, kw_only=True)
+    scheduled: Scheduled = field(default_factory=Scheduled, kw_only=True, metadata={"json": "scheduler"})
     nodes: tuple[str, ...]
     gpus: tuple[str, ...]
     gpu_sku: str | None
     node_sku: str | None
-    start: float
-    end: float
-    gpu_hours: float
+    start: Moment
+    end: Moment
+    gpu_hours: Amount
     cost_usd: float | None
     kind: KindVerdict
     bottleneck: BottleneckVerdict
     phases: tuple[Phase, ...]
     coverage: Coverage
-    features: Mapping[str, float] = field(default_factory=dict)
-    basis: str = "process"
-    shared: bool = False
-    framework: str | None = None
-    command: str | None = None
-    gpu_part: float = 1.0
-    scheduled: Scheduled = field(default_factory=Scheduled)
+    features: Mapping[str, float] = field(default_factory=dict, metadata=NOT_IN_JSON)
+    framework: str | None = field(default=None, metadata=NOT_IN_JSON)
+    command: str | None = field(default=None, metadata=NOT_IN_JSON)
+    gpu_part: float = field(default=1.0, metadata=NOT_IN_JSON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,16 +177,16 @@ class Finding:
     severity: Severity
     workload: str | None
     node: str | None
+    nodes: tuple[str, ...] = field(default=(), kw_only=True)
     gpus: tuple[str, ...]
     evidence: tuple[Evidence, ...]
-    gpu_hours: float
+    gpu_hours: Amount
     cost_usd: float | None
     price: str | None
-    confidence: float
+    confidence: Share
     would_change_if: tuple[CodedText, ...]
     text: str
-    nodes: tuple[str, ...] = ()
-    parts: Mapping[str, float] = field(default_factory=dict)
+    parts: Mapping[str, float] = field(default_factory=dict, metadata=NOT_IN_JSON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +201,9 @@ class Decision:
     """Where a recommendation stands in the ledger. `since`, `until` (the end of a snooze): Unix seconds."""
 
     state: DecisionState
-    since: float
+    since: Moment
     by: str | None = None
-    until: float | None = None
+    until: Moment | None = None
     why: str | None = None
 
     @property
@@ -246,23 +249,23 @@ class Recommendation:
     findings: tuple[str, ...]
     workload: str | None
     action: Action
-    source: Configuration
-    target: Configuration
+    source: Configuration = field(metadata={"json": "from"})
+    target: Configuration = field(metadata={"json": "to"})
     time_ratio: Interval | None
     saving_usd_per_month: Interval | None
-    freed_gpu_hours_per_month: float
+    freed_gpu_hours_per_month: Amount
     realisation: Realisation
+    available_from: str | None = field(default=None, kw_only=True)
     risk: Risk
     blocked_by: tuple[CodedText, ...]
     rejected: tuple[Rejected, ...]
     would_change_if: tuple[CodedText, ...]
     prices: tuple[str, ...]
+    break_even: str | None = field(default=None, kw_only=True)
+    excludes: tuple[str, ...] = field(default=(), kw_only=True)
+    decision: Decision | None = field(default=None, kw_only=True)
     text: str
-    break_even: str | None = None
-    excludes: tuple[str, ...] = ()
-    available_from: str | None = None
-    decision: Decision | None = None
-    yardstick: Yardstick = field(default_factory=Yardstick)
+    yardstick: Yardstick = field(default_factory=Yardstick, metadata=NOT_IN_JSON)
 
     @property
     def set_aside(self) -> bool:
@@ -359,7 +362,7 @@ class FabricUse:
     node: str
     node_sku: str | None
     kind: str | None
-    hours: float
+    hours: Amount
     util_p995: float | None
     util_max: float | None
     cost_usd: float | None
@@ -380,8 +383,8 @@ class Unobserved:
     gpus: tuple[str, ...]
     reason: str
     code: str
-    gpu_hours: float | None = None
-    cost_usd: float | None = None
+    gpu_hours: Amount | None = None
+    cost_usd: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,19 +400,19 @@ class Summary:
     """
 
     gpu_count: int
-    gpu_hours: float
+    gpu_hours: Amount
     cost_usd: float | None
     wasted_usd: float | None
     recoverable_usd_per_month: float | None
+    recoverable_interval_usd_per_month: Interval | None = field(default=None, kw_only=True)
     reconciliation: Reconciliation
-    recoverable_interval_usd_per_month: Interval | None = None
     unobserved: tuple[Unobserved, ...] = ()
-    window_hours: float | None = None
-    observed_hours: float | None = None
-    observed_gpu_hours: float | None = None
+    window_hours: Amount | None = None
+    observed_hours: Amount | None = None
+    observed_gpu_hours: Amount | None = None
     judged_gpu_count: int | None = None
-    judged_from: float | None = None
-    floor_hours: float | None = None
+    judged_from: Moment | None = None
+    floor_hours: Amount | None = None
 
     @property
     def unobserved_gpu_count(self) -> int:
@@ -430,24 +433,26 @@ class Summary:
 class Advice:
     """Everything that was found in one window. `generated_at`, `start`, `end`: Unix seconds (UTC).
 
+    `thresholds`: by name, those of its verdicts that merging judges by again; empty: those that ship (or not told).
     `market`: what other providers would charge, apart from the recommendations and in no sum; None: it was not asked.
     `nodes`: every node that was looked at, by name, so that advice of shards can be joined and no node counted twice.
     `fabrics`: of each node that has one, by its name. `standings`: the nodes with what the ledger needs of them; empty
     in advice that was read back from JSON. `fleet`: whose ledger is its; None likewise, or where nobody told.
     """
 
-    generated_at: float
-    start: float
-    end: float
+    generated_at: Moment
+    start: Moment
+    end: Moment
     source: Mapping[str, object]
+    thresholds: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+    nodes: tuple[str, ...] = field(default=(), kw_only=True)
     summary: Summary
+    fabrics: tuple[FabricUse, ...] = field(default=(), kw_only=True)
     prices: tuple[Price, ...]
     workloads: tuple[WorkloadVerdict, ...]
     findings: tuple[Finding, ...]
     recommendations: tuple[Recommendation, ...]
     notes: tuple[CodedText, ...] = ()
     market: tuple[Recommendation, ...] | None = None
-    nodes: tuple[str, ...] = ()
-    fabrics: tuple[FabricUse, ...] = ()
-    standings: tuple[NodeStanding, ...] = ()
-    fleet: Fleet | None = None
+    standings: tuple[NodeStanding, ...] = field(default=(), metadata=NOT_IN_JSON)
+    fleet: Fleet | None = field(default=None, metadata=NOT_IN_JSON)

@@ -21,6 +21,7 @@ from .entries import Entry, Event, Proposal
 from .file.files import close_to_others
 from .file.paths import ledger_of, one_at_a_time, put_aside, set_aside
 from .file.store import DamagedError, Ledger, Mailed
+from .guard import storable
 from .identity import belonging, is_foreign, is_part_of_same_server, is_same, names_of
 from .observation import Seen, measure, seen_in, serves, source_words
 from .realised_savings import LOAD_CHANGED
@@ -251,16 +252,16 @@ def proposals(advice: Advice) -> tuple[Proposal, ...]:
         Proposal(
             id=r.id,
             action=r.action,
-            about=_storable(about(r)),
-            source_config=_storable(_configuration(r.source)),
-            target_config=_storable(_configuration(r.target)),
+            about=storable(about(r)),
+            source_config=storable(_configuration(r.source)),
+            target_config=storable(_configuration(r.target)),
             saving_usd_per_month=r.saving_usd_per_month.p50 if r.saving_usd_per_month else None,
             freed_gpu_hours_per_month=r.freed_gpu_hours_per_month,
             realisation=r.realisation,
             risk=r.risk,
             blocked=bool(r.blocked_by),
-            text=_storable(r.text),
-            source=_storable(source_words(advice)),
+            text=storable(r.text),
+            source=storable(source_words(advice)),
             ground=None if r.blocked_by else _ground(advice, r, workloads.get(r.workload or ""), seen),
         )
         for r in advice.recommendations
@@ -273,15 +274,15 @@ def _ground(advice: Advice, r: Recommendation, own: WorkloadVerdict | None, seen
     now = [w for w in seen.now(own.series_id if own else None) if w in runs]
     prices = [p for p in advice.prices if p.id in r.prices]
     return Ground(
-        series_id=_storable(own.series_id) if own else None,
+        series_id=storable(own.series_id) if own else None,
         serving=serves(runs),
-        nodes=tuple(sorted({_storable(node) for w in now for node in w.nodes})),
+        nodes=tuple(sorted({storable(node) for w in now for node in w.nodes})),
         source=r.source,
         target=r.target,
         saving_usd_per_month=_told(r.saving_usd_per_month),
         # That of a swap is the training's, which is another series than the one it is told of.
         time_ratio=_told(r.time_ratio) if r.action != "swap-placement" else None,
-        yardstick=replace(r.yardstick, nodes=tuple(map(_storable, r.yardstick.nodes))),
+        yardstick=replace(r.yardstick, nodes=tuple(map(storable, r.yardstick.nodes))),
         before=measure(runs, seen.start, seen.end),
         usd_per_hour={p.sku: p.usd_per_hour for p in prices},
         prices=price_note(prices),
@@ -297,8 +298,3 @@ def _told(interval: Interval | None) -> Interval | None:
 
 def _configuration(c: Configuration) -> str:
     return f"{c.gpu_count} x {c.gpu_sku or 'unknown GPU'} on {c.node_sku or 'a node not known'}" if c.gpu_count else "-"
-
-
-def _storable(text: str) -> str:
-    """Text that SQLite can keep: a lone surrogate (a name that is not UTF-8) becomes its escape."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

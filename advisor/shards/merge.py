@@ -11,21 +11,22 @@ from ...rules.base.sanitize import clean
 from ...rules.catalog.types import Price
 from ..core.advice_types import Advice, Finding, Recommendation, Reconciliation, Summary, WorkloadVerdict
 from ..core.coded_text import UNSPECIFIED, distinct
+from ..core.dominant_label import DOMINANT
 from ..core.formatting import listed
 from ..core.timestamps import rfc3339
 from ..core.totals import added, added_intervals
-from .json_cursor import Checked
 from .merge_items import one_finding, one_recommendation, one_workload
-from .shards import OF_JOINING, Merged, Shard
+from .merged_source import OF_JOINING, Merged, Shard, Spanning, read_source
 
 _SEVERITIES = ("high", "medium", "low")
 _Item = TypeVar("_Item", Finding, Recommendation)
 
 
 def merge(advice: Mapping[str, Advice], dominant: float) -> Advice:
-    """One advice of several. `advice`: by name (of its file), for complaints; `dominant`: see `one_workload`.
+    """One advice of several. `advice`: by name (of its file), for complaints; `dominant`: see `one_workload`, of advice
+    that does not tell by which it was judged.
 
-    Raises UsageError where windows differ, a node stands in two, or two state another price under one id.
+    Raises UsageError where windows or thresholds differ, a node stands in two, or two state another price under one id.
     """
     named = dict(sorted(advice.items()))
     parts = list(named.values())
@@ -33,6 +34,7 @@ def merge(advice: Mapping[str, Advice], dominant: float) -> Advice:
         return parts[0]
     _refuse_other_windows(named)
     _refuse_shared_nodes(named)
+    dominant = _dominant(named, dominant)
     prices = _prices(named)
     before = [_shards_of(a) for a in parts]
     workloads = _workloads(parts, before, dominant)
@@ -52,6 +54,7 @@ def merge(advice: Mapping[str, Advice], dominant: float) -> Advice:
         start=parts[0].start,
         end=parts[0].end,
         source=origin.json(),
+        thresholds={DOMINANT: dominant},
         summary=_summary([a.summary for a in parts]),
         prices=prices,
         workloads=tuple(sorted(workloads, key=lambda w: (-w.gpu_hours, w.id))),
@@ -73,7 +76,7 @@ def _workloads(parts: Sequence[Advice], before: Sequence[Merged], dominant: floa
     found: dict[str, list[tuple[WorkloadVerdict, bool]]] = {}
     for a, m in zip(parts, before, strict=True):
         for w in a.workloads:
-            found.setdefault(w.id, []).append((w, w.id in m.workloads))
+            found.setdefault(w.id, []).append((w, w.id in m.spanning.workloads))
     return [
         same[0][0] if len(same) == 1 else one_workload([w for w, _ in same], [joined for _, joined in same], dominant)
         for same in found.values()
@@ -93,11 +96,11 @@ def _by_id(items: Iterable[_Item], one: Callable[[Sequence[_Item]], _Item]) -> l
 
 
 def _shards_of(advice: Advice) -> Merged:
-    merged = Merged.read(Checked("", dict(advice.source)))
+    merged = read_source(advice.source)
     if merged is not None:
         return merged
     s = advice.summary
-    return Merged((Shard(advice.source, s.gpu_count, s.recoverable_interval_usd_per_month),))
+    return Merged((Shard(advice.source, s.gpu_count, s.recoverable_interval_usd_per_month),), Spanning())
 
 
 def _origin(parts: Sequence[Advice], before: Sequence[Merged]) -> Merged:
@@ -106,8 +109,10 @@ def _origin(parts: Sequence[Advice], before: Sequence[Merged]) -> Merged:
     series = _twice([{w.series_id for w in a.workloads} for a in parts])
     return Merged(
         tuple(shard for m in before for shard in m.shards),
-        workloads.union(*(m.workloads for m in before)),
-        series.union(*(m.series for m in before)),
+        Spanning(
+            tuple(sorted(workloads.union(*(m.spanning.workloads for m in before)))),
+            tuple(sorted(series.union(*(m.spanning.series for m in before)))),
+        ),
     )
 
 
@@ -169,6 +174,19 @@ def _refuse_other_windows(named: Mapping[str, Advice]) -> None:
 
 def _window(a: Advice) -> str:
     return f"{rfc3339(a.start)} to {rfc3339(a.end)}"
+
+
+def _dominant(named: Mapping[str, Advice], otherwise: float) -> float:
+    """By which share of its time a workload of several shards is judged again: the one that all were judged by."""
+    told = {name: a.thresholds.get(DOMINANT, otherwise) for name, a in named.items()}
+    first, *others = told.items()
+    for name, share in others:
+        if share != first[1]:
+            raise UsageError(
+                f"{first[0]} was judged by {DOMINANT} {first[1]:g} and {name} by {share:g}: together they say nothing.",
+                "Advise all shards with the same --rules.",
+            )
+    return first[1]
 
 
 def _refuse_shared_nodes(named: Mapping[str, Advice]) -> None:

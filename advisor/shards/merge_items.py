@@ -25,6 +25,7 @@ from ..core.advice_types import (
     Realisation,
     Recommendation,
     Risk,
+    Scheduled,
     Severity,
     WorkloadVerdict,
 )
@@ -60,6 +61,9 @@ def one_workload(parts: Sequence[WorkloadVerdict], joined: Sequence[bool], domin
         series_id=min(w.series_id for w in parts),
         name=min(w.name for w in parts),
         owner=Owner(*(_first(values) for values in zip(*(astuple(w.owner) for w in parts), strict=True))),
+        basis=_same(w.basis for w in parts) or "process",
+        shared=any(w.shared for w in parts),
+        scheduled=parts[0].scheduled if len({w.scheduled for w in parts}) == 1 else Scheduled(),
         nodes=_union(w.nodes for w in parts),
         gpus=_union(w.gpus for w in parts),
         gpu_sku=_same(w.gpu_sku for w in parts),

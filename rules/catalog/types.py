@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..base.quantities import Amount
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -100,7 +102,7 @@ class Price:
     id: str
     sku: str
     region: str
-    usd_per_hour: float
+    usd_per_hour: Amount
     basis: str
     source: str
     as_of: str

@@ -56,7 +56,7 @@ def any_of(kind, name: str = "") -> st.SearchStrategy:
     if kind is float:
         return st.floats(0, 2.5e11) if name in ("since", "until", "seen_until") else st.floats(-1e300, 1e300)
     if kind is int:
-        return st.integers(-(2**53), 2**53)
+        return st.integers(0, 2**53)  # every whole number is a count
     if types.NoneType in get_args(kind):
         return st.none() | any_of(next(one for one in get_args(kind) if one is not types.NoneType))
     if get_origin(kind) is Mapping:

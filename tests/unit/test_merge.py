@@ -30,6 +30,7 @@ from skuwise.advisor.core.advice_types import (
     Phase,
     Recommendation,
     Reconciliation,
+    Scheduled,
     Summary,
 )
 from skuwise.advisor.pipeline import advise
@@ -222,7 +223,8 @@ def money(total):
 
 
 def shard(name: str, *, cost=100.0, cash=0.0, spread=None, **changes) -> Advice:
-    summary = Summary(8, 80.0, cost, cost and 10.0, None if cost is None else cash, money(cost), spread)
+    summary = Summary(8, 80.0, cost, cost and 10.0, None if cost is None else cash, money(cost),
+                      recoverable_interval_usd_per_month=spread)  # fmt: skip
     values = {
         "generated_at": END, "start": START, "end": END, "source": {"kind": "sqlite", "databases": [f"{name}.db"]},
         "summary": summary, "prices": (), "workloads": (), "findings": (), "recommendations": (), "nodes": (name,),
@@ -292,6 +294,38 @@ def test_a_bottleneck_follows_from_the_time_in_all_parts():
     assert told.bottleneck.label == "network"
     assert told.bottleneck.time_shares == pytest.approx({"network": 0.7, "compute": 0.25, "idle": 0.05})
     assert told.coverage == Coverage(0.5, 60.0, {"m": "a"})
+
+
+def test_a_workload_of_several_shards_is_judged_by_the_thresholds_that_the_shards_were_judged_by():
+    parts = [
+        workload("w", (name,), bottleneck=BottleneckVerdict(label, 0.8, shares), gpu_hours=10.0)
+        for name, label, shares in (
+            ("a", "network", {"network": 0.6, "compute": 0.4}), ("b", "mixed", {"compute": 0.5, "network": 0.5}),
+        )
+    ]  # fmt: skip
+
+    def label(*told: dict[str, float]) -> str:
+        return joined(*(shard(w.nodes[0], workloads=(w,), thresholds=t)
+                        for w, t in zip(parts, told, strict=True))).workloads[0].bottleneck.label  # fmt: skip
+
+    strict = {"dominant_share_min": 0.6}
+    assert label(strict, strict) == "mixed"
+    assert label({}, {}) == "network"  # advice of before tells none: by those that ship
+    assert label({"dominant_share_min": DOMINANT}, {}) == "network"
+    with pytest.raises(UsageError, match=r"dominant_share_min 0.6 and 1.json by 0.4.*same --rules"):
+        label(strict, {})
+    (one, other) = (shard(name, thresholds=strict) for name in "ab")
+    assert joined(one, other).thresholds == strict
+
+
+def test_whose_work_it_is_and_how_that_is_known_survives_the_file():
+    known = Scheduled(name="slurm", job_id="7")
+    alike = [workload("w", (n,), basis="allocation", shared=n == "b", scheduled=known) for n in "ab"]
+    (told,) = joined(*(shard(w.nodes[0], workloads=(w,)) for w in alike)).workloads
+    assert (told.basis, told.shared, told.scheduled) == ("allocation", True, known)
+    odd = [alike[0], replace(alike[1], basis="activity", scheduled=Scheduled(name="slurm", job_id="8"))]
+    (told,) = joined(*(shard(w.nodes[0], workloads=(w,)) for w in odd)).workloads
+    assert (told.basis, told.scheduled) == ("process", Scheduled())
 
 
 def test_phases_of_all_parts_are_told_and_the_same_one_once():
@@ -367,7 +401,7 @@ def shards_of(draw, name):
         evidence = (Evidence("m", float(draw(HOURS)), 1.0, "ratio"),)
         findings.append(Finding(
             f"f-{w.id}", "idle-fabric", draw(st.sampled_from(["low", "high"])), w.id, name, w.gpus, evidence,
-            w.gpu_hours, cost, draw(st.sampled_from([None, "p", "q"])), draw(SHARE), draw(WORDS), "text", (name,),
+            w.gpu_hours, cost, draw(st.sampled_from([None, "p", "q"])), draw(SHARE), draw(WORDS), "text", nodes=(name,),
         ))  # fmt: skip
         middle = float(draw(HOURS))
         saving = Interval(middle - draw(HOURS), middle, middle + draw(HOURS))
@@ -484,7 +518,7 @@ def changed(path: str, value: object) -> str:
     (changed("recommendations.0.from", None), "recommendations[0].from is not a mapping"),
     (changed("source", {"kind": "merged"}), "source.shards is missing"),
     (changed("source", json.loads("[" * 20 + "]" * 20)), "nested too deep"),
-    (changed("notes", [1]), "notes[0] is not text"),
+    (changed("notes", [1]), "notes[0] is not a mapping"),
 ])  # fmt: skip
 def test_what_is_no_advice_is_refused_in_a_sentence(tmp_path, capsys, text, said):
     assert said in refused(tmp_path, capsys, text)

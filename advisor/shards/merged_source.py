@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 
+from ..core.advice_json import CODEC
 from ..core.advice_types import Interval
+from ..core.codec import MisfitError, anything
 from ..core.coded_text import CodedText
 from ..core.formatting import listed, usd
-from .json_cursor import Checked
 
 KIND = "merged"
-_DEPTH = 12  # what sources of shards may nest, and the three levels around them
 # Codes of the notes that follow from the shards, which are made anew whenever they are joined.
 OF_JOINING = frozenset({"series-in-several-shards", "medians-summed"})
+_DEPTH = 8  # what the source of one shard may nest
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,66 +28,45 @@ class Shard:
 
     source: Mapping[str, object]
     gpu_count: int
-    interval: Interval | None
+    interval: Interval | None = field(metadata={"json": "recoverable_interval_usd_per_month"})
 
-    def json(self) -> dict[str, object]:
-        interval = None if self.interval is None else asdict(self.interval)
-        return {
-            "source": self.source, "gpu_count": self.gpu_count, "recoverable_interval_usd_per_month": interval,
-        }  # fmt: skip
+
+@dataclass(frozen=True, slots=True)
+class Spanning:
+    """The ids of what lies in more than one shard, sorted: workloads, and series (a service's replicas)."""
+
+    workloads: tuple[str, ...] = ()
+    series: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The shards, and the ids of what lies in more than one of them: workloads, and series (a service's replicas)."""
+    """The shards, and what lies in several of them."""
 
     shards: tuple[Shard, ...]
-    workloads: frozenset[str] = frozenset()
-    series: frozenset[str] = frozenset()
-
-    @classmethod
-    def read(cls, source: Checked) -> Merged | None:
-        """What the `source` of merged advice says; None: it is the source of one shard."""
-        if source.plain(_DEPTH).get("kind") != KIND:
-            source.plain()
-            return None
-        shards = (
-            Shard(
-                one.at("source").plain(),
-                one.at("gpu_count").whole(),
-                one.at("recoverable_interval_usd_per_month").interval(),
-            )
-            for one in source.at("shards").items()
-        )
-        spanning = source.at("spanning")
-        return cls(
-            tuple(shards), frozenset(spanning.at("workloads").texts()), frozenset(spanning.at("series").texts())
-        )  # fmt: skip
+    spanning: Spanning
 
     def json(self) -> dict[str, object]:
         """The `source` of merged advice: the same whatever the order of the shards."""
-        shards = sorted((one.json() for one in self.shards), key=lambda one: json.dumps(one, sort_keys=True))
-        return {
-            "kind": KIND, "shards": shards,
-            "spanning": {"workloads": sorted(self.workloads), "series": sorted(self.series)},
-        }  # fmt: skip
+        values = CODEC.encode(self)
+        shards = sorted(values["shards"], key=lambda one: json.dumps(one, sort_keys=True))
+        return {"kind": KIND, "shards": shards, "spanning": values["spanning"]}
 
     def notes(self) -> tuple[CodedText, ...]:
         """What a reader must know of how the shards were joined."""
         return (*self._spans(), *self._spread())
 
     def _spans(self) -> tuple[CodedText, ...]:
-        if not self.series:
+        series, workloads = self.spanning.series, self.spanning.workloads
+        if not series:
             return ()
-        what = f"{len(self.series)} series {'lies' if len(self.series) == 1 else 'lie'} in several shards"
+        what = f"{len(series)} series {'lies' if len(series) == 1 else 'lie'} in several shards"
         text = (
-            f"{what} ({listed(sorted(self.series))}), {len(self.workloads)} of their workloads at once. Each shard "
+            f"{what} ({listed(series)}), {len(workloads)} of their workloads at once. Each shard "
             "judged its part by itself: traffic between the parts, ranks that wait for one another and the number of "
             "GPUs that all parts need were not seen together. One shard for all of it would tell."
         )
-        return (
-            CodedText("series-in-several-shards", text, {"series": len(self.series), "workloads": len(self.workloads)}),
-        )
+        return (CodedText("series-in-several-shards", text, {"series": len(series), "workloads": len(workloads)}),)
 
     def _spread(self) -> tuple[CodedText, ...]:
         known = [one.interval for one in self.shards if one.interval is not None]
@@ -102,3 +82,17 @@ class Merged:
             "made."
         )
         return (CodedText("medians-summed", text, {"shards": len(known), "p10": middle - down, "p90": middle + up}),)
+
+
+def read_source(source: Mapping[str, object]) -> Merged | None:
+    """What the `source` of merged advice says; None: it is the source of one shard. Raises MisfitError."""
+    try:
+        if source.get("kind") != KIND:
+            anything(source, depth=_DEPTH)
+            return None
+        merged = CODEC.decode(Merged, source)
+        for shard in merged.shards:
+            anything(shard.source, depth=_DEPTH)
+    except MisfitError as error:
+        raise error.within("source") from None
+    return merged
