@@ -30,6 +30,7 @@ from .moves.recommender import decided, enumerate_options, order, recoverable
 from .moves.waste.exceptions import excused
 from .moves.waste.registry import find_custom, find_waste
 from .moves.waste.rule_context import Scope
+from .verdicts.accounting.gpu_hour_accounting import hours_by_use
 from .verdicts.judge import judge
 from .verdicts.types import Verdicts
 
@@ -141,6 +142,7 @@ def advise_on(
             judged_gpu_count=enough.count,
             judged_from=enough.ready,
             floor_hours=scene.floor_hours,
+            gpu_hours_by_use=hours_by_use(verdicts.occupancy),
         ),
         prices=tuple(p for p in unique(named) if p.id in used | fleet),
         workloads=with_costs(verdicts, book),

@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 
 from ..core import formatting as words
 from ..core.advice_types import Reconciliation
-from ..views.document.aggregates import NOT_OBSERVED, FabricSum
+from ..views.aggregates import NOT_OBSERVED, FabricSum
 from ..views.document.model import Chart
 from ..views.document.report_content import FABRIC, KINDS, MONEY, Change, Story
 from ..views.document.sections import kinds_words

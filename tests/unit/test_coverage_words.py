@@ -22,7 +22,7 @@ from skuwise.advisor.shards.advice_parser import parse_advice
 from skuwise.advisor.shards.merge import merge
 from skuwise.advisor.telemetry.fleet_map import by_gpu
 from skuwise.advisor.views import coverage
-from skuwise.advisor.views.document.aggregates import NOT_OBSERVED, hours_by_kind
+from skuwise.advisor.views.aggregates import NOT_OBSERVED, hours_by_kind
 from skuwise.advisor.views.document.report_content import story_of
 from skuwise.tests.frames import HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.partly_observed import HOURS, advice, advised, azure, dark, short

@@ -3,11 +3,19 @@ from dataclasses import replace
 
 import pytest
 from moves_builders import advice_of, founding
-from skuwise.advisor.core.advice_types import Coverage, Decision, Finding, Interval
+from skuwise.advisor.core.advice_types import Coverage, Decision, Finding, Interval, Reconciliation
 from skuwise.advisor.core.exclusions import counted
 from skuwise.advisor.ledger.outcomes import Outcome
 from skuwise.advisor.report.by_team import outcomes_of, share_out
-from skuwise.advisor.views.document.aggregates import NO_WORKLOAD, blind_spots, fabric_sums, holdings, hours_by_kind
+from skuwise.advisor.views.aggregates import (
+    DRAINED,
+    NO_WORKLOAD,
+    NOT_OBSERVED,
+    blind_spots,
+    fabric_sums,
+    holdings,
+    hours_by_kind,
+)
 from skuwise.advisor.views.document.report_content import TOLD_IN_FULL, story_of
 from skuwise.tests.weekly import END, IB, WEEK, by_namespace, fleet, nothing, unpriced
 
@@ -148,12 +156,17 @@ def test_the_week_is_held_against_the_one_before():
     assert alone.gpu_hours.ratio is None
 
 
-def test_hours_of_no_workload_are_what_is_left_unless_gpus_are_shared():
+def test_hours_of_no_workload_are_those_of_the_accounting_however_gpus_are_shared():
     advice = fleet(1, 2)
-    roomy = replace(advice, summary=replace(advice.summary, gpu_hours=advice.summary.gpu_hours + 500.0))
-    assert hours_by_kind(roomy)[NO_WORKLOAD] == pytest.approx(500.0)
+    held = advice.summary.gpu_hours
+    uses = Reconciliation(held, 0.0, 0.0, 500.0, 40.0, 0.0, held + 540.0)
+    roomy = replace(advice, summary=replace(advice.summary, gpu_hours=held + 540.0, gpu_hours_by_use=uses))
     shared = replace(roomy, workloads=tuple(replace(w, shared=True) for w in roomy.workloads))
-    assert NO_WORKLOAD not in hours_by_kind(shared)
+    for one in (roomy, shared):
+        told = hours_by_kind(one)
+        assert (told[NO_WORKLOAD], told[DRAINED]) == (pytest.approx(500.0), pytest.approx(40.0))
+        assert NOT_OBSERVED not in told
+    assert NO_WORKLOAD not in hours_by_kind(advice)
 
 
 def test_idle_gpus_are_summed_by_owner_and_unpriced_ones_are_not_free():

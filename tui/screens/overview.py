@@ -11,11 +11,11 @@ from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.views import coverage
+from ...advisor.views.aggregates import hours_by_bottleneck, hours_by_kind, observed_share
 from ...advisor.views.finding_groups import Case, best_way, cases
 from ..cell_text import cost_cell, line, lines
-from ..content.sums import hours_by_bottleneck, hours_by_kind, money, observed
 from ..state import FINDINGS_WINDOW, Loaded
-from ..widgets.bars import Bars, hours_short
+from ..widgets.bars import Bars, hours_short, quantities
 from ..widgets.columns import Column
 from ..widgets.table import ItemTable
 from .base_page import Page, TextWanted, WorkloadWanted
@@ -65,9 +65,9 @@ class Overview(Page):
     def put(self, loaded: Loaded) -> None:
         shown = loaded.shown
         self.query_one("#cost", Static).update(_cost(loaded))
-        self.query_one("#money", Bars).put(money(shown))
-        self.query_one("#kinds", Bars).put(hours_by_kind(shown))
-        self.query_one("#bottlenecks", Bars).put(hours_by_bottleneck(shown))
+        self.query_one("#money", Bars).put(quantities(words.money_parts(shown.summary.reconciliation)))
+        self.query_one("#kinds", Bars).put(quantities(hours_by_kind(shown).items()))
+        self.query_one("#bottlenecks", Bars).put(quantities(hours_by_bottleneck(shown).items()))
         self.query_one("#coverage", Static).update(_coverage(loaded))
         names = {w.id: w.name for w in loaded.advice.workloads}
         rows = [(names.get(case.finding.workload or "", ""), case) for case in cases(loaded.advice)]
@@ -117,7 +117,7 @@ def _coverage(loaded: Loaded) -> Content:
         line(f"{words.counted(int(count), 'GPU')} of {nodes} not observed: {reason}", "$warning")
         for nodes, count, reason, _ in coverage.unobserved_rows(shown.summary)[:_DARK]
     ]
-    share = observed(shown)
+    share = observed_share(shown)
     if share is not None:
         told.append(line(f"{words.percent(share)} of the workloads' GPU time was observed"))
     if health.lacks:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...core.advice_types import Advice, Interval
 from ...ledger.outcomes import Outcome
-from .aggregates import (
+from ..aggregates import (
     NOT_OBSERVED,
     Blind,
     FabricSum,

@@ -10,7 +10,7 @@ from ...core.advice_types import INFERRED, Realisation
 from ...core.coded_text import CodedText
 from ...core.timestamps import minute
 from .. import coverage as cover
-from .aggregates import FabricSum, Holding
+from ..aggregates import FabricSum, Holding
 from .model import Aside, Chart, Figures, Section, Table, section
 from .report_content import TOLD_IN_FULL, Change, Story, TeamRow
 from .select_moves import Move

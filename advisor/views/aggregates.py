@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ...core.advice_types import Advice
-from ...core.formatting import owner_words
-from ...core.totals import sum_if_all
-from ..coverage import unobserved_hours
+from ..core.advice_types import Advice
+from ..core.formatting import owner_words
+from ..core.totals import sum_if_all
 
 # Findings of GPUs that nobody used, and of GPUs that somebody held without using them.
 IDLE, HELD = "idle", "held-idle"
 FABRIC = "idle-fabric"
-NO_WORKLOAD = "no workload"
-NOT_OBSERVED = "not observed"
+NO_WORKLOAD, DRAINED, NOT_OBSERVED = "no workload", "drained", "not observed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +60,33 @@ class Blind:
 
 
 def hours_by_kind(advice: Advice) -> dict[str, float]:
-    """GPU-hours of the workloads by kind, and of no workload where none shared a GPU with another; hours that nobody
-    observed stand apart."""
-    hours: dict[str, float] = {}
-    for w in advice.workloads:
-        hours[w.kind.label] = hours.get(w.kind.label, 0.0) + w.gpu_hours
-    rest = advice.summary.gpu_hours - sum(hours.values())
-    # Below a thousandth it is what rounding leaves.
-    if rest > 0.001 * advice.summary.gpu_hours and not any(w.shared for w in advice.workloads):
-        dark = min(unobserved_hours(advice), rest)
-        if dark > 0.001 * advice.summary.gpu_hours:
-            hours[NOT_OBSERVED] = dark
-            rest -= dark
-        if rest > 0.001 * advice.summary.gpu_hours:
-            hours[NO_WORKLOAD] = rest
-    return hours
+    """GPU-hours of the workloads by kind, the most first, then those of no workload. GPUs that workloads share count
+    for each of them."""
+    return _summed(((w.kind.label, w.gpu_hours) for w in advice.workloads), advice)
+
+
+def hours_by_bottleneck(advice: Advice) -> dict[str, float]:
+    """GPU-hours by what held the work back, by the shares of each workload's time, then those of no workload."""
+    shares = ((w, w.bottleneck.time_shares or {w.bottleneck.label: 1.0}) for w in advice.workloads)
+    return _summed(((label, share * w.gpu_hours) for w, parts in shares for label, share in parts.items()), advice)
+
+
+def _summed(parts: Iterable[tuple[str, float]], advice: Advice) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for label, hours in parts:
+        sums[label] = sums.get(label, 0.0) + hours
+    return dict(sorted(sums.items(), key=lambda item: -item[1])) | hours_without_workload(advice)
+
+
+def hours_without_workload(advice: Advice) -> dict[str, float]:
+    """GPU-hours that nobody held, that were out of service, and that nobody observed, as the accounting of GPU-hours
+    has them; parts of nothing, or of what rounding leaves, are left out."""
+    uses = advice.summary.gpu_hours_by_use
+    if uses is None:  # advice of an earlier version, or one team's part
+        return {}
+    parts = {NO_WORKLOAD: uses.unallocated, DRAINED: uses.drained, NOT_OBSERVED: uses.unobserved}
+    least = 0.001 * advice.summary.gpu_hours
+    return {name: part for name, part in parts.items() if part is not None and part > least}
 
 
 def holdings(advice: Advice) -> tuple[Holding, ...]:
