@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import json
 from collections.abc import Sequence
 
@@ -14,7 +12,7 @@ from ..mail.letter import Attachment, Image, Letter
 from ..render import format_named
 from ..render.charts import charts_of
 from ..render.format import Screen
-from ..render.formats.csv import cell
+from ..render.formats.csv import csv_text
 from ..render.html import mail_html
 from ..render.text import mail_text
 from ..views.document.mail_document import mail_document
@@ -61,10 +59,13 @@ def _lists(story: Story) -> tuple[Attachment, ...]:
         for form in forms.values()
     ]
     if story.teams:
-        tables = {"csv": teams_csv, "json": teams_json}
+        rows = [_team(row) for row in story.teams]
+        tables = {
+            "csv": csv_text(tuple(rows[0]), rows),
+            "json": json.dumps({"teams": rows}, indent=2, allow_nan=False) + "\n",
+        }
         teams = (
-            _attachment(f"{name}-teams{form.suffix}", form.media_type, tables[which](story.teams))
-            for which, form in forms.items()
+            _attachment(f"{name}-teams{form.suffix}", form.media_type, tables[which]) for which, form in forms.items()
         )
         every = [*teams, *every]
     return tuple(every)
@@ -85,17 +86,11 @@ def _attachment(name: str, media_type: str, text: str) -> Attachment:
     return Attachment(f"{name}.gz", "application/gzip", gzip.compress(data, mtime=0))
 
 
-def teams_csv(rows: tuple[TeamRow, ...]) -> str:
-    """The fleet's table in full, safe to open in a spreadsheet."""
-    out = io.StringIO(newline="")
-    writer: csv.DictWriter[str] = csv.DictWriter(out, list(_team(rows[0])), lineterminator="\r\n")
-    writer.writeheader()
-    writer.writerows({key: cell(value) for key, value in _team(row).items()} for row in rows)
-    return out.getvalue()
-
-
-def teams_json(rows: tuple[TeamRow, ...]) -> str:
-    return json.dumps({"teams": [_team(row) for row in rows]}, indent=2, allow_nan=False) + "\n"
+def preview_index(teams: Sequence[str], names: Sequence[str]) -> str:
+    """Each team with its mail and its page, as CSV: a file's name does not say whose it is. `names`: of the files,
+    without their endings; the fleet's report has the team ""."""
+    rows = [{"team": t, "mail": f"{n}.eml", "page": f"{n}.html"} for t, n in zip(teams, names, strict=True)]
+    return csv_text(("team", "mail", "page"), rows)
 
 
 def _team(row: TeamRow) -> dict[str, str | float | int | None]:

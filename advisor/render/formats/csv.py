@@ -9,6 +9,7 @@ import csv
 import io
 import math
 import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from ....rules.base.sanitize import clean
 from ....rules.catalog.types import Price
@@ -33,12 +34,12 @@ _STARTS = "=+\\-@＝＋－＠﹢﹣﹦﹫⁺⁻⁼₊₋₌−"
 _CELL_BEGINS = re.compile(rf"(^(?=[\s\"']*[{_STARTS}|%])|[,;|\t](?=[\s\"']*[{_STARTS}]))")
 
 
-def render_csv(advice: Advice) -> str:
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """Rows under their columns, safe to open in a spreadsheet; what a row does not have is empty."""
     out = io.StringIO(newline="")
-    writer: csv.DictWriter[str] = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\r\n")
+    writer: csv.DictWriter[str] = csv.DictWriter(out, columns, restval="", lineterminator="\r\n")
     writer.writeheader()
-    for row in _rows(advice):
-        writer.writerow({key: cell(value) for key, value in row.items()})
+    writer.writerows({key: cell(value) for key, value in row.items()} for row in rows)
     return out.getvalue()
 
 
@@ -120,4 +121,4 @@ def _interval(name: str, interval: Interval | None) -> dict[str, object]:
     return {} if interval is None else {f"{name}_{q}": getattr(interval, q) for q in ("p10", "p50", "p90")}
 
 
-FORMAT = Format("text/csv", ".csv", lambda advice, _: render_csv(advice))
+FORMAT = Format("text/csv", ".csv", lambda advice, _: csv_text(COLUMNS, _rows(advice)))

@@ -90,4 +90,4 @@ def tiles(story: Story) -> tuple[Tile, ...]:
 
 
 def _freed(story: Story) -> float:
-    return sum(m.freed_gpu_hours_per_month for m in story.moves)
+    return sum(m.recommendation.freed_gpu_hours_per_month for m in story.moves)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ....rules.catalog.types import Price
 from ...core import formatting as words
-from ...core.advice_types import INFERRED, Realisation
+from ...core.advice_types import INFERRED, Realisation, Recommendation
 from ...core.coded_text import CodedText
 from ...core.timestamps import minute
 from .. import coverage as cover
@@ -43,7 +43,7 @@ def moves(story: Story, lengths: Lengths) -> Section:
         return section("What to move", _no_move(story))
 
     def row(m: Move) -> tuple[str, ...]:
-        return f"{_title(m, lengths)}{' (told before)' if m.told else ''}", gain(m), lengths.name(m.id)
+        return f"{_title(m, lengths)}{' (told before)' if m.told else ''}", gain(m.recommendation), lengths.name(m.id)
 
     return section(
         "What to move",
@@ -73,19 +73,20 @@ def _no_move(story: Story) -> str:
 
 
 def _card(number: int, m: Move, lengths: Lengths) -> Section:
+    r = m.recommendation
     return section(
         f"{number}. {_title(m, lengths)}",
-        *(lengths.sentence(text) for text in (m.evidence, m.text)),
+        *(lengths.sentence(text) for text in (m.evidence, r.text)),
         Figures(
             (
-                ("Gain", gain(m)),
-                ("Cash or capacity", realisation_words(m.realisation, m.available_from, lengths)),
-                ("Predicted time", words.time_words(m.time_ratio)),
-                ("Risk", m.risk),
+                ("Gain", gain(r)),
+                ("Cash or capacity", realisation_words(r.realisation, r.available_from, lengths)),
+                ("Predicted time", words.time_words(r.time_ratio)),
+                ("Risk", r.risk),
             )
         ),
-        Aside(wrong_if(m.would_change_if, lengths)),
-        Aside("Look closer:", lengths.name(m.command)),
+        Aside(wrong_if(r.would_change_if, lengths)),
+        Aside("Look closer:", lengths.name(f"skuwise explain {m.id}")),
     )
 
 
@@ -99,11 +100,12 @@ def _title(m: Move, lengths: Lengths) -> str:
     return f"{lengths.sentence(m.about, 120)}: {lengths.sentence(m.title, 120)}"
 
 
-def gain(m: Move) -> str:
+def gain(r: Recommendation) -> str:
     """What a move brings a month: dollars with their interval, else GPU-hours."""
-    if m.saving_usd_per_month is not None and m.saving_usd_per_month.p50 > 0:
-        return f"{words.usd(m.saving_usd_per_month.p50)} a month{words.spread(m.saving_usd_per_month)}"
-    return f"{words.hours(m.freed_gpu_hours_per_month)} a month"
+    saving = r.saving_usd_per_month
+    if saving is not None and saving.p50 > 0:
+        return f"{words.usd(saving.p50)} a month{words.spread(saving)}"
+    return f"{words.hours(r.freed_gpu_hours_per_month)} a month"
 
 
 def realisation_words(realisation: Realisation, available_from: str | None, lengths: Lengths) -> str:
