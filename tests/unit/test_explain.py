@@ -90,7 +90,7 @@ def test_a_recommendation_is_told_with_every_rejected_way_and_its_finding() -> N
     for rejected in move.rejected:
         assert rejected.sku in text
     for condition in move.would_change_if:
-        assert condition in text
+        assert condition.text in text
     assert advice.findings[0].id in text
     assert "x H100-SXM5 on azure/Standard_ND96isr_H100_v5" in text
 

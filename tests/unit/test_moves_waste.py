@@ -138,7 +138,7 @@ def test_data_later_than_the_window_is_pointed_to():
 
 def test_a_node_without_data_is_told_once_and_its_fabric_not_again():
     young = [node(n, hours_observed=2.0, fabric=fabric(hours=2.0)) for n in ("n1", "n2")]
-    told = [n for n in advice_of(verdicts(young, [workload("chat", ("n1",))])).notes if "verdict" in n.lower()]
+    told = [n for n in advice_of(verdicts(young, [workload("chat", ("n1",))])).notes if "verdict" in n.text.lower()]
     assert len(told) == 1
     assert "n1 and n2" in told[0]
 
