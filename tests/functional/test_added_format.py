@@ -48,7 +48,9 @@ def test_a_module_put_there_is_a_format_and_one_taken_away_is_none(
     assert re.fullmatch(r"4 workloads, \d+ wide\n", capsys.readouterr().out)
     (folder / "toy.py").unlink()
     assert "toy" not in format_names()
-    assert main(asked) == 2
+    with pytest.raises(SystemExit) as ended:
+        main(asked)
+    assert ended.value.code == 2
     assert "invalid choice: 'toy'" in capsys.readouterr().err
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 from moves_builders import advice_of, founding
 from skuwise.advisor.core.advice_types import Coverage, Decision, Finding, Interval, Reconciliation
+from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.exclusions import counted
 from skuwise.advisor.ledger.outcomes import Outcome
 from skuwise.advisor.report.by_team import outcomes_of, share_out
@@ -80,8 +81,8 @@ def test_a_fabric_that_two_teams_share_is_no_teams():
 
 
 def test_only_notes_about_the_window_are_every_teams():
-    told = "The window is 7.0 days long, and telemetry begins at 2026-11-12 00:00 UTC."
-    advice = replace(fleet(1, 1), notes=("No verdict on the fabric of other-node: it is down.", told))
+    told = CodedText("telemetry-begins-late", "It begins late.")
+    advice = replace(fleet(1, 1), notes=(CodedText("fabric-not-judged", "The window is not told of."), told))
     assert share_out(advice, by_namespace)["team-000"].notes == (told,)
 
 
@@ -134,8 +135,7 @@ def test_evidence_is_the_findings_first_sentence_and_its_figures_stay_whole():
     said = "Node n1 draws 0.5 W. It is idle since 2026."
     told = story_of(replace(advice, findings=(replace(f, text=f"{said} More."),)), None).moves[0]
     assert told.evidence == "Node n1 draws 0.5 W."
-    assert told.command == f"skuwise explain {told.id}"
-    assert told.would_change_if == advice.recommendations[0].would_change_if
+    assert told.recommendation.would_change_if == advice.recommendations[0].would_change_if
 
 
 def test_what_was_told_gives_way_to_what_is_new_for_the_cooldown():
