@@ -21,7 +21,7 @@ from ..mail.routes import Routes, load_routes
 from ..mail.settings import ReportSettings, load_settings
 from ..report.letters import preview_index
 from ..report.run import Job
-from ..report.send import Time, send
+from ..report.send import Clocks, send
 from ..report.weeks import NotOverError, Week, reported_week
 from ..telemetry.source import Source, add_source_choice, source_of
 from .options import add_ledger, ledger_beside
@@ -67,7 +67,7 @@ def run_report(options: argparse.Namespace) -> int:
 def _send(job: Job, outbox: Outbox, environ: Mapping[str, str]) -> int:
     """Send the week; where it is not over by the telemetry, the last one that is, and raise NotOverError: the next run
     tries this one again."""
-    clocks = Time(_clocks, time.sleep)
+    clocks = Clocks(_clocks, time.sleep)
     try:
         return send(job, outbox, environ, clocks)
     except NotOverError as early:

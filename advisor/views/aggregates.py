@@ -16,7 +16,7 @@ NO_WORKLOAD, DRAINED, NOT_OBSERVED = "no workload", "drained", "not observed"
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class IdleGpus:
     """GPUs of one owner that did nothing. `owner` None: no workload held them.
 
     `names`: the workloads, or the nodes. `cost_usd` None: a price is not known.
@@ -51,7 +51,7 @@ class FabricSum:
 
 
 @dataclass(frozen=True, slots=True)
-class Blind:
+class MissingMetric:
     """One thing that could not be seen, why, and for how many workloads."""
 
     what: str
@@ -89,7 +89,7 @@ def hours_without_workload(advice: Advice) -> dict[str, float]:
     return {name: part for name, part in parts.items() if part is not None and part > least}
 
 
-def holdings(advice: Advice) -> tuple[Holding, ...]:
+def holdings(advice: Advice) -> tuple[IdleGpus, ...]:
     """What stood idle, by owner, the dearest first."""
     workloads = {w.id: w for w in advice.workloads}
     found: dict[str | None, list[tuple[str, int, float, float | None]]] = {}
@@ -101,7 +101,7 @@ def holdings(advice: Advice) -> tuple[Holding, ...]:
         name = w.name if w is not None else ", ".join(f.nodes)
         found.setdefault(owner, []).append((name, len(f.gpus), f.gpu_hours, f.cost_usd))
     rows = [
-        Holding(
+        IdleGpus(
             owner=owner,
             names=tuple(dict.fromkeys(name for name, *_ in rows)),
             gpus=sum(gpus for _, gpus, _, _ in rows),
@@ -153,12 +153,13 @@ def observed_share(advice: Advice) -> float | None:
     return min(hours / held, 1.0) if held > 0 else 0.0 if advice.workloads else None
 
 
-def blind_spots(advice: Advice) -> tuple[Blind, ...]:
+def blind_spots(advice: Advice) -> tuple[MissingMetric, ...]:
     """What the workloads' telemetry lacks, what concerns most of them first."""
     counts: dict[tuple[str, str], int] = {}
     for w in advice.workloads:
         for metric, reason in w.coverage.missing.items():
             counts[metric, reason] = counts.get((metric, reason), 0) + 1
     return tuple(
-        Blind(what, why, count) for (what, why), count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        MissingMetric(what, why, count)
+        for (what, why), count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     )

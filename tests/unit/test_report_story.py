@@ -7,7 +7,7 @@ from skuwise.advisor.core.advice_types import Coverage, Decision, Finding, Inter
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.exclusions import counted
 from skuwise.advisor.ledger.outcomes import Outcome
-from skuwise.advisor.report.by_team import outcomes_of, share_out
+from skuwise.advisor.report.by_team import outcomes_of, split_by_team
 from skuwise.advisor.views.aggregates import (
     DRAINED,
     NO_WORKLOAD,
@@ -33,7 +33,7 @@ def outcome(id_="r-1", about="chat-0-0", **changes) -> Outcome:
 
 def test_every_workload_finding_and_way_out_is_somebodys_and_once():
     advice = fleet(4, 3)
-    shared = share_out(advice, by_namespace, teams=("team-000", "nobody-here"))
+    shared = split_by_team(advice, by_namespace, teams=("team-000", "nobody-here"))
     for name in ("workloads", "findings", "recommendations", "fabrics"):
         together = [one for part in shared.values() for one in getattr(part, name)]
         assert sorted(map(repr, together)) == sorted(map(repr, getattr(advice, name)))
@@ -43,7 +43,7 @@ def test_every_workload_finding_and_way_out_is_somebodys_and_once():
 
 def test_the_parts_money_adds_up_to_what_workloads_held_alone():
     advice = fleet(4, 3)
-    parts = share_out(advice, by_namespace).values()
+    parts = split_by_team(advice, by_namespace).values()
     assert sum(p.summary.cost_usd for p in parts) == pytest.approx(sum(w.cost_usd for w in advice.workloads))
     assert sum(p.summary.wasted_usd for p in parts) == pytest.approx(advice.summary.wasted_usd)
     assert sum(p.summary.recoverable_usd_per_month for p in parts) == pytest.approx(
@@ -53,7 +53,7 @@ def test_the_parts_money_adds_up_to_what_workloads_held_alone():
 
 def test_the_founding_cases_sums_are_those_of_the_whole_where_one_team_has_all():
     advice = advice_of(founding())
-    (part,) = share_out(advice, lambda _: "one").values()
+    (part,) = split_by_team(advice, lambda _: "one").values()
     assert part.summary.wasted_usd == pytest.approx(advice.summary.wasted_usd)
     assert part.summary.recoverable_usd_per_month == pytest.approx(advice.summary.recoverable_usd_per_month)
 
@@ -66,7 +66,7 @@ def test_what_is_of_no_workload_is_its_nodes_teams_where_they_are_one_teams():
         advice, findings=(bare, across),
         recommendations=(replace(advice.recommendations[0], workload=None, findings=("f-bare",)),),
     )  # fmt: skip
-    shared = share_out(advice, by_namespace, lambda node: node[0])
+    shared = split_by_team(advice, by_namespace, lambda node: node[0])
     assert [f.id for f in shared["a"].findings] == ["f-bare"]
     assert [f.id for f in shared[None].findings] == ["f-across"]
     assert len(shared["a"].recommendations) == 1
@@ -75,7 +75,7 @@ def test_what_is_of_no_workload_is_its_nodes_teams_where_they_are_one_teams():
 def test_a_fabric_that_two_teams_share_is_no_teams():
     advice = fleet(2, 1)
     both = replace(advice.workloads[1], nodes=advice.workloads[0].nodes)
-    shared = share_out(replace(advice, workloads=(advice.workloads[0], both)), by_namespace)
+    shared = split_by_team(replace(advice, workloads=(advice.workloads[0], both)), by_namespace)
     assert [f.node for f in shared["team-000"].fabrics] == []
     assert {f.node for f in shared[None].fabrics} == {f.node for f in advice.fabrics}
 
@@ -83,7 +83,7 @@ def test_a_fabric_that_two_teams_share_is_no_teams():
 def test_only_notes_about_the_window_are_every_teams():
     told = CodedText("telemetry-begins-late", "It begins late.")
     advice = replace(fleet(1, 1), notes=(CodedText("fabric-not-judged", "The window is not told of."), told))
-    assert share_out(advice, by_namespace)["team-000"].notes == (told,)
+    assert split_by_team(advice, by_namespace)["team-000"].notes == (told,)
 
 
 def test_moves_that_exclude_one_another_are_told_and_counted_once():
@@ -206,7 +206,7 @@ def test_what_most_workloads_lack_stands_first():
 
 def test_outcomes_go_to_the_team_of_the_move_or_of_the_one_such_name():
     advice = fleet(2, 2)
-    shared = share_out(advice, by_namespace)
+    shared = split_by_team(advice, by_namespace)
     known = outcome(advice.recommendations[0].id, "anything")
     gone = outcome("r-gone", "chat-1-0")
     nobodys = outcome("r-nobody", "forgotten")
@@ -219,7 +219,7 @@ def test_outcomes_go_to_the_team_of_the_move_or_of_the_one_such_name():
 def test_an_outcome_of_a_name_that_two_teams_have_is_neithers():
     advice = fleet(2, 1)
     same = replace(advice, workloads=tuple(replace(w, name="chat") for w in advice.workloads))
-    shared = share_out(same, by_namespace)
+    shared = split_by_team(same, by_namespace)
     assert outcomes_of((outcome("r-x", "chat"),), shared, "team-000") == ()
     assert outcomes_of((outcome("r-x", "chat"),), shared, "team-001") == ()
 

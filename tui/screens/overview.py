@@ -12,7 +12,7 @@ from textual.widgets import Static
 from ...advisor.core import formatting as words
 from ...advisor.views import coverage
 from ...advisor.views.aggregates import hours_by_bottleneck, hours_by_kind, observed_share
-from ...advisor.views.finding_groups import Case, best_way, cases
+from ...advisor.views.finding_groups import FindingGroup, best_recommendation, cases
 from ..cell_text import cost_cell, line, lines
 from ..state import FINDINGS_WINDOW, Loaded
 from ..widgets.bars import Bars, hours_short, quantities
@@ -129,18 +129,18 @@ def _coverage(loaded: Loaded) -> Content:
     return lines(*told)
 
 
-def _of(row: tuple[str, Case]) -> str:
+def _of(row: tuple[str, FindingGroup]) -> str:
     name, case = row
     return name or words.listed(case.finding.nodes) or case.finding.node or words.NONE
 
 
-def _saving(row: tuple[str, Case]) -> float | None:
-    way = best_way(row[1])
+def _saving(row: tuple[str, FindingGroup]) -> float | None:
+    way = best_recommendation(row[1])
     return way.saving_usd_per_month.p50 if way is not None and way.saving_usd_per_month is not None else None
 
 
-def _way(row: tuple[str, Case]) -> str:
-    way = best_way(row[1])
+def _way(row: tuple[str, FindingGroup]) -> str:
+    way = best_recommendation(row[1])
     return words.action_words(way) if way is not None else "none that saves"
 
 

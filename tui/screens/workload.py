@@ -28,7 +28,7 @@ from ..widgets.roofline_plot import RoofPlot
 from .base_page import Header, Page, WhatIfWanted, WorkWanted
 
 if TYPE_CHECKING:
-    from ...advisor.views.workload_timeline import Course
+    from ...advisor.views.workload_timeline import WorkloadTimeline
 
 # The plots, one below another on the same time axis: (id, title, names of the lines, upper end).
 _PLOTS = (
@@ -112,15 +112,15 @@ class Workload(Page):
         self._say("#cover", _cover(w))
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            from ...advisor.views.workload_timeline import course_of  # noqa: PLC0415 - it needs pandas
+            from ...advisor.views.workload_timeline import timeline_of  # noqa: PLC0415 - it needs pandas
 
             book = loader.rulebook()
-            course = course_of(loaded.frame, loaded.advice, w, book.catalog, book.rules)
+            course = timeline_of(loaded.frame, loaded.advice, w, book.catalog, book.rules)
             return lambda: self.draw(course)
 
         self.post_message(WorkWanted("course", work))
 
-    def draw(self, told: Course) -> None:
+    def draw(self, told: WorkloadTimeline) -> None:
         """Draw what the workload did over time, and its roofline; plots of what was never read are not shown."""
         if not self.is_attached:  # it was left before the course was there
             return

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...core import formatting as words
 from ...core.advice_types import Advice, Recommendation, WorkloadVerdict
 from .. import coverage
-from ..finding_groups import Case, best, best_way, cases, loose
+from ..finding_groups import FindingGroup, best, best_recommendation, cases, without_finding
 from ..phases import phase_sentence
 from . import sections
 from .model import Aside, Block, Bullets, Figures, Section, Table, section
@@ -19,8 +19,8 @@ def findings_table(advice: Advice, lengths: Lengths) -> Section:
     found = cases(advice)
     names, priced = {w.id: w.name for w in advice.workloads}, words.has_prices(advice.summary)
 
-    def row(number: int, case: Case) -> tuple[str, ...]:
-        f, way = case.finding, best_way(case)
+    def row(number: int, case: FindingGroup) -> tuple[str, ...]:
+        f, way = case.finding, best_recommendation(case)
         cost = words.cost(f.cost_usd, f.gpu_hours, priced)
         return (
             str(number), lengths.name(f.rule), _about(case, names, lengths), cost,
@@ -40,13 +40,13 @@ def findings(advice: Advice, lengths: Lengths) -> tuple[Section, ...]:
     return (section("Findings and ways out", *told),) if told else ()
 
 
-def _about(case: Case, names: dict[str, str], lengths: Lengths) -> str:
+def _about(case: FindingGroup, names: dict[str, str], lengths: Lengths) -> str:
     f = case.finding
     nodes = f.nodes or ((f.node,) if f.node else ())
     return lengths.name(names.get(f.workload or "") or words.listed(nodes) or words.NONE)
 
 
-def _case(number: int, case: Case, names: dict[str, str], lengths: Lengths) -> Section:
+def _case(number: int, case: FindingGroup, names: dict[str, str], lengths: Lengths) -> Section:
     f = case.finding
     cost = (("Cost in the window", words.usd(f.cost_usd)),) if f.cost_usd is not None else ()
     return section(
@@ -69,7 +69,7 @@ def _case(number: int, case: Case, names: dict[str, str], lengths: Lengths) -> S
 
 def unprompted(advice: Advice, lengths: Lengths) -> tuple[Section, ...]:
     """Recommendations that follow from no finding; none where there are none."""
-    ways = loose(advice)
+    ways = without_finding(advice)
     return (section("Moves that need no waste to pay", *_options(ways, lengths)),) if ways else ()
 
 

@@ -10,7 +10,7 @@ from ...core.advice_types import INFERRED, Realisation, Recommendation
 from ...core.coded_text import CodedText
 from ...core.timestamps import minute
 from .. import coverage as cover
-from ..aggregates import FabricSum, Holding
+from ..aggregates import FabricSum, IdleGpus
 from .model import Aside, Chart, Figures, Section, Table, section
 from .report_content import TOLD_IN_FULL, Change, Story, TeamRow
 from .select_moves import Move
@@ -122,7 +122,7 @@ def idle(story: Story, lengths: Lengths) -> Section:
     if not story.holdings:
         return section(title, cover.idleness(story.advice.summary), _unowned(story, lengths))
 
-    def row(h: Holding) -> tuple[str, ...]:
+    def row(h: IdleGpus) -> tuple[str, ...]:
         owner = "nobody held them" if h.owner is None else lengths.name(h.owner)
         what = words.listed([lengths.name(n) for n in h.names])
         cost = words.cost(h.cost_usd, h.gpu_hours, priced=True)
