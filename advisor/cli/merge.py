@@ -10,7 +10,7 @@ from ...rules.policy.thresholds import load_bottleneck_thresholds
 from ..core.dominant_label import DOMINANT
 from ..render import format_names
 from ..shards.advice_parser import Allowance, read_advice
-from ..shards.merge import merge
+from ..shards.merge import merge_advice
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +29,6 @@ def run_merge(options: argparse.Namespace) -> int:
         if str(path) in advice:
             raise UsageError(f"{path} is named twice.", "Name each shard once.")
         advice[str(path)] = read_advice(path, allowance)
-    merged = merge(advice, load_bottleneck_thresholds()[DOMINANT].value)
+    merged = merge_advice(advice, load_bottleneck_thresholds()[DOMINANT].value)
     print_advice(merged, options)
     return EXIT_DONE

@@ -213,7 +213,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Yardstick:
+class SavingsBaseline:
     """What a recommendation is held against once it is done (the ledger); no part of the JSON.
 
     `usd_per_month`: what a month costs that the saving is taken off; None: no dollars are claimed. `nodes`: those that
@@ -265,7 +265,7 @@ class Recommendation:
     excludes: tuple[str, ...] = field(default=(), kw_only=True)
     decision: Decision | None = field(default=None, kw_only=True)
     text: str
-    yardstick: Yardstick = field(default_factory=Yardstick, metadata=NOT_IN_JSON)
+    yardstick: SavingsBaseline = field(default_factory=SavingsBaseline, metadata=NOT_IN_JSON)
 
     @property
     def set_aside(self) -> bool:

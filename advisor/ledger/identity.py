@@ -17,15 +17,15 @@ from sqlite_utils import Database
 
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Fleet
-from .entries import Entry
-from .guard import FLAG, MOMENT, TEXT, Column, Form, Guarded, storable
+from .entries import LedgerEntry
+from .guard import FLAG, MOMENT, TEXT, CellRule, FileForm, Guarded, storable
 from .records import from_json
 
-_TEXTS = Column(str, read=partial(from_json, tuple[str, ...]))
+_TEXTS = CellRule(str, read=partial(from_json, tuple[str, ...]))
 FLEETS_FORM = {
     "fleets": {
         "id": TEXT, "name": TEXT, "simulated": FLAG, "match": _TEXTS, "clusters": _TEXTS, "server": TEXT,
-        "labels": Column(str, read=partial(from_json, Mapping[str, str])), "first_seen": MOMENT, "last_seen": MOMENT,
+        "labels": CellRule(str, read=partial(from_json, Mapping[str, str])), "first_seen": MOMENT, "last_seen": MOMENT,
     },
     "fleet_members": {"fleet": TEXT, "member": TEXT, "node": TEXT, "last_seen": MOMENT},
 }  # fmt: skip
@@ -36,7 +36,7 @@ _LABEL = re.compile(r"\s*([a-zA-Z_][a-zA-Z0-9_]*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownFleet:
     """A fleet that a ledger was written for. `last_seen`: end of the newest telemetry (Unix seconds)."""
 
     name: str
@@ -54,12 +54,12 @@ class Known:
         return self.name + (f" ({', '.join(self.match)})" if self.match else "")
 
 
-def shared(fleet: Fleet, known: Known) -> int:
+def shared(fleet: Fleet, known: KnownFleet) -> int:
     """How many GPUs both have."""
     return len(fleet.members.keys() & known.members.keys())
 
 
-def is_same(fleet: Fleet, known: Known) -> bool:
+def is_same(fleet: Fleet, known: KnownFleet) -> bool:
     """Whether a source shows the fleet that is recorded, whatever part of it was asked for."""
     common = shared(fleet, known)
     if fleet.simulated != known.simulated:
@@ -76,7 +76,7 @@ def is_same(fleet: Fleet, known: Known) -> bool:
     return bool(fleet.labels) and fleet.labels == known.labels and known.last_seen < fleet.start
 
 
-def is_part_of_same_server(fleet: Fleet, known: Known) -> bool:
+def is_part_of_same_server(fleet: Fleet, known: KnownFleet) -> bool:
     """Whether both are parts that label matchers cut out of one server: shards, which may share a ledger."""
     return (
         fleet.simulated == known.simulated
@@ -94,7 +94,7 @@ def file_stem(fleet: Fleet) -> str:
     return f"{readable or 'fleet'}-{_digest(told, 8)}"
 
 
-def belonging(entries: Sequence[Entry], fleet: Fleet) -> tuple[Entry, ...]:
+def belonging(entries: Sequence[LedgerEntry], fleet: Fleet) -> tuple[LedgerEntry, ...]:
     """Those of a ledger without an identity that are surely of this fleet: noted from the same place, of its nodes.
 
     What names no node (it was blocked, or an older skuwise noted it) goes with the others of its place, where all of
@@ -109,7 +109,7 @@ def belonging(entries: Sequence[Entry], fleet: Fleet) -> tuple[Entry, ...]:
     return tuple(entry for entry in own if entry.proposal.id in mine)
 
 
-def is_foreign(entries: Sequence[Entry], fleet: Fleet) -> bool:
+def is_foreign(entries: Sequence[LedgerEntry], fleet: Fleet) -> bool:
     """Whether a ledger without an identity tells of nodes, none of them this fleet's, and was noted from elsewhere."""
     told = {node for entry in entries for node in _nodes(entry)}
     places = {place for entry in entries for place in entry.proposal.source.split(", ")}
@@ -120,7 +120,7 @@ def begin_fleets(db: Database) -> None:
     """The tables, where they are not there yet."""
     for table, key in _KEYS.items():
         if not db.table(table).exists():
-            kinds = Form(FLEETS_FORM).kinds(table)
+            kinds = FileForm(FLEETS_FORM).kinds(table)
             db.table(table).create(kinds, pk=key, not_null=set(kinds))
 
 
@@ -144,7 +144,7 @@ def note_fleet(db: Database, file: Guarded, fleet: Fleet) -> None:
     )
 
 
-def fleets_in(file: Guarded) -> tuple[Known, ...]:
+def fleets_in(file: Guarded) -> tuple[KnownFleet, ...]:
     """The fleets that the ledger was written for; empty: an older skuwise wrote it, or none was ever told.
 
     Raises sqlite3.DataError where the rows are not as we write them.
@@ -152,14 +152,14 @@ def fleets_in(file: Guarded) -> tuple[Known, ...]:
     return tuple(known for _, known in _read(file))
 
 
-def _read(file: Guarded) -> list[tuple[str, Known]]:
+def _read(file: Guarded) -> list[tuple[str, KnownFleet]]:
     members: dict[str, dict[str, str]] = {}
     for row in file.rows("fleet_members"):
         members.setdefault(row["fleet"], {})[row["member"]] = row["node"]
     return [
         (
             row["id"],
-            Known(
+            KnownFleet(
                 row["name"], bool(row["simulated"]), row["match"], frozenset(row["clusters"]),
                 members.get(row["id"], {}), row["server"], row["labels"], row["last_seen"],
             ),
@@ -172,7 +172,7 @@ def _digest(told: object, length: int) -> str:
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:length]
 
 
-def _nodes(entry: Entry) -> frozenset[str]:
+def _nodes(entry: LedgerEntry) -> frozenset[str]:
     """The nodes that a recommendation was about; empty: it does not tell."""
     ground = entry.proposal.ground
     return frozenset((*ground.nodes, *ground.yardstick.nodes)) if ground is not None else frozenset()
@@ -182,6 +182,6 @@ def _label_names(match: Iterable[str]) -> frozenset[str]:
     return frozenset(found.group(1) for one in match if (found := _LABEL.match(one)))
 
 
-def names_of(fleets: Iterable[Known]) -> str:
+def names_of(fleets: Iterable[KnownFleet]) -> str:
     """What the fleets of a ledger are called, for people."""
     return clean("; ".join(known.words for known in fleets))

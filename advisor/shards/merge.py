@@ -16,13 +16,13 @@ from ..core.formatting import listed
 from ..core.timestamps import rfc3339
 from ..core.totals import added, added_intervals
 from .merge_items import one_finding, one_recommendation, one_workload
-from .merged_source import OF_JOINING, Merged, Shard, Spanning, read_source
+from .merged_source import OF_JOINING, MergedSource, Shard, Spanning, read_source
 
 _SEVERITIES = ("high", "medium", "low")
 _Item = TypeVar("_Item", Finding, Recommendation)
 
 
-def merge(advice: Mapping[str, Advice], dominant: float) -> Advice:
+def merge_advice(advice: Mapping[str, Advice], dominant: float) -> Advice:
     """One advice of several. `advice`: by name (of its file), for complaints; `dominant`: see `one_workload`, of advice
     that does not tell by which it was judged.
 
@@ -72,7 +72,7 @@ def merge(advice: Mapping[str, Advice], dominant: float) -> Advice:
     )
 
 
-def _workloads(parts: Sequence[Advice], before: Sequence[Merged], dominant: float) -> list[WorkloadVerdict]:
+def _workloads(parts: Sequence[Advice], before: Sequence[MergedSource], dominant: float) -> list[WorkloadVerdict]:
     found: dict[str, list[tuple[WorkloadVerdict, bool]]] = {}
     for a, m in zip(parts, before, strict=True):
         for w in a.workloads:
@@ -95,19 +95,19 @@ def _by_id(items: Iterable[_Item], one: Callable[[Sequence[_Item]], _Item]) -> l
     return [same[0] if len(same) == 1 else one(same) for same in found.values()]
 
 
-def _shards_of(advice: Advice) -> Merged:
+def _shards_of(advice: Advice) -> MergedSource:
     merged = read_source(advice.source)
     if merged is not None:
         return merged
     s = advice.summary
-    return Merged((Shard(advice.source, s.gpu_count, s.recoverable_interval_usd_per_month),), Spanning())
+    return MergedSource((Shard(advice.source, s.gpu_count, s.recoverable_interval_usd_per_month),), Spanning())
 
 
-def _origin(parts: Sequence[Advice], before: Sequence[Merged]) -> Merged:
+def _origin(parts: Sequence[Advice], before: Sequence[MergedSource]) -> MergedSource:
     """Where the merged advice comes from, and what lies in more than one of its shards."""
     workloads = _twice([{w.id for w in a.workloads} for a in parts])
     series = _twice([{w.series_id for w in a.workloads} for a in parts])
-    return Merged(
+    return MergedSource(
         tuple(shard for m in before for shard in m.shards),
         Spanning(
             tuple(sorted(workloads.union(*(m.spanning.workloads for m in before)))),

@@ -40,7 +40,7 @@ class Spanning:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedSource:
     """The shards, and what lies in several of them."""
 
     shards: tuple[Shard, ...]
@@ -84,13 +84,13 @@ class Merged:
         return (CodedText("medians-summed", text, {"shards": len(known), "p10": middle - down, "p90": middle + up}),)
 
 
-def read_source(source: Mapping[str, object]) -> Merged | None:
+def read_source(source: Mapping[str, object]) -> MergedSource | None:
     """What the `source` of merged advice says; None: it is the source of one shard. Raises MisfitError."""
     try:
         if source.get("kind") != KIND:
             anything(source, depth=_DEPTH)
             return None
-        merged = CODEC.decode(Merged, source)
+        merged = CODEC.decode(MergedSource, source)
         for shard in merged.shards:
             anything(shard.source, depth=_DEPTH)
     except MisfitError as error:

@@ -13,7 +13,7 @@ from ..base.quantities import Amount
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FigureSource:
     """Where a figure comes from: who says so, when it was read, and how far it was verified (A, B or C)."""
 
     text: str
@@ -73,7 +73,7 @@ class GpuSku:
     form_factor: str
     achieved: Achieved
     aliases: tuple[str, ...]
-    source: Source
+    source: FigureSource
     mig_profiles: tuple[MigProfile, ...] = ()
 
 
@@ -137,5 +137,5 @@ class NodeSku:
     vcpus: int | None
     host_mem_bytes: int | None
     prices: tuple[Price, ...]
-    source: Source
+    source: FigureSource
     family: str | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from ..entries import EXPIRES_AFTER_SECONDS, Entry, Event, Proposal
+from ..entries import EXPIRES_AFTER_SECONDS, LedgerEntry, LedgerEvent, Proposal
 from ..guard import (
     FLAG,
     MOMENT,
@@ -19,17 +19,17 @@ from ..guard import (
     OPTIONAL_TEXT,
     TEXT,
     WHOLE,
-    Column,
-    Form,
+    CellRule,
+    FileForm,
     Guarded,
 )
 from ..identity import FLEETS_FORM, begin_fleets
-from ..records import NO_FIGURES, Figures, Ground, from_json, to_json
+from ..records import NO_FIGURES, Figures, PredictionSnapshot, from_json, to_json
 
 APPLICATION_ID = 0x736B756C  # "skul"
 VERSION = 1003  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
 
-_PROPOSAL, _EVENT = ([f.name for f in fields(kind)] for kind in (Proposal, Event))
+_PROPOSAL, _EVENT = ([f.name for f in fields(kind)] for kind in (Proposal, LedgerEvent))
 # What is dated so much later than now was dated by a clock that ran ahead, or now is told by one that is behind.
 CLOCK_DOUBT_SECONDS = 86400.0
 _ONLY_ADDED = (
@@ -38,21 +38,21 @@ _ONLY_ADDED = (
 )
 
 
-FORM = Form(
+FORM = FileForm(
     {
         "recommendations": {
             "id": TEXT, "action": TEXT, "about": TEXT, "source_config": TEXT, "target_config": TEXT,
             "saving_usd_per_month": OPTIONAL_NUMBER, "freed_gpu_hours_per_month": NUMBER, "realisation": TEXT,
             "risk": TEXT, "blocked": FLAG, "text": TEXT, "source": TEXT, "first_proposed": MOMENT,
-            "last_proposed": MOMENT, "ground": Column(str, optional=True, read=partial(from_json, Ground)),
+            "last_proposed": MOMENT, "ground": CellRule(str, optional=True, read=partial(from_json, PredictionSnapshot)),
         },
         "events": {
             "seq": WHOLE, "recommendation": TEXT, "act": TEXT, "at": MOMENT, "by": TEXT, "until": OPTIONAL_MOMENT,
-            "why": OPTIONAL_TEXT, "figures": Column(str, optional=True, read=partial(from_json, Figures)),
+            "why": OPTIONAL_TEXT, "figures": CellRule(str, optional=True, read=partial(from_json, Figures)),
         },
         "mailed": {
             "seq": WHOLE, "recipient": TEXT, "recommendation": TEXT, "at": MOMENT, "week": OPTIONAL_MOMENT,
-            "event": Column(int, optional=True),
+            "event": CellRule(int, optional=True),
         },
         **FLEETS_FORM,
     },
@@ -100,26 +100,26 @@ def _begin_mailed(db: Database) -> None:
     db.table("mailed").create(FORM.kinds("mailed"), pk="seq", not_null={"recipient", "recommendation", "at"})
 
 
-def _keeps_its_ground(old: Entry, new: Proposal, now: float) -> bool:
+def _keeps_its_ground(old: LedgerEntry, new: Proposal, now: float) -> bool:
     """What was accepted is measured against what was accepted; what is blocked by now rests on nothing new."""
     settled = old.decision(now).state in ("accepted", "done") and old.proposal.ground is not None
     return settled or new.ground is None
 
 
-def read_entries(file: Guarded) -> tuple[Entry, ...]:
-    histories: dict[str, list[Event]] = {}
+def read_entries(file: Guarded) -> tuple[LedgerEntry, ...]:
+    histories: dict[str, list[LedgerEvent]] = {}
     for row in file.rows("events", "ORDER BY seq"):
         values: dict[str, Any] = {name: row[name] for name in _EVENT} | {"figures": row["figures"] or NO_FIGURES}
-        histories.setdefault(row["recommendation"], []).append(Event(**values))
+        histories.setdefault(row["recommendation"], []).append(LedgerEvent(**values))
     found = []
     for row in file.rows("recommendations", "ORDER BY id"):
         values = {name: row[name] for name in _PROPOSAL} | {"blocked": bool(row["blocked"])}
         history = tuple(histories.get(row["id"], ()))
-        found.append(Entry(Proposal(**values), row["first_proposed"], row["last_proposed"], history))
+        found.append(LedgerEntry(Proposal(**values), row["first_proposed"], row["last_proposed"], history))
     return tuple(found)
 
 
-def row_of(proposal: Proposal, old: Entry | None, now: float, seen_until: float | None) -> dict[str, Any]:
+def row_of(proposal: Proposal, old: LedgerEntry | None, now: float, seen_until: float | None) -> dict[str, Any]:
     """What is proposed at `now`, over what was before (None: it is new)."""
     values = {name: getattr(proposal, name) for name in _PROPOSAL}
     ground = proposal.ground
@@ -138,7 +138,7 @@ def is_behind(now: float, seen_until: float | None) -> bool:
     return seen_until is not None and seen_until > now + CLOCK_DOUBT_SECONDS
 
 
-def is_over(entry: Entry, now: float, seen_until: float | None) -> bool:
+def is_over(entry: LedgerEntry, now: float, seen_until: float | None) -> bool:
     """Whether it is expired by the clock, and by what telemetry tells of the time since, as far as it does."""
     if entry.decision(now).state != "expired":
         return False
@@ -158,7 +158,7 @@ def is_later(regressed: tuple[int, float], mailed: dict[str, Any]) -> bool:
     return at > mailed["at"] if mailed["event"] is None else seq > mailed["event"]
 
 
-def add_events(db: Database, events: Iterable[tuple[str, Event]]) -> None:
+def add_events(db: Database, events: Iterable[tuple[str, LedgerEvent]]) -> None:
     """Add events, each to the recommendation it is of."""
     db.table("events").insert_all(
         {

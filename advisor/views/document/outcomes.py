@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from ...core import formatting as words
 from ...core.timestamps import day
-from ...ledger.outcomes import Outcome
+from ...ledger.outcomes import MoveOutcome
 from .model import Aside, Bullets, Figures, Section, section
 from .truncate import Lengths
 
 
-def accepted(outcomes: Sequence[Outcome], lengths: Lengths) -> Section:
+def accepted(outcomes: Sequence[MoveOutcome], lengths: Lengths) -> Section:
     title = "What was accepted, and what it saved"
     if not outcomes:
         return section(title, "No accepted or completed recommendation is on record.")
@@ -25,7 +25,7 @@ def accepted(outcomes: Sequence[Outcome], lengths: Lengths) -> Section:
     )
 
 
-def _card(number: int, o: Outcome, lengths: Lengths) -> Section:
+def _card(number: int, o: MoveOutcome, lengths: Lengths) -> Section:
     when = o.done_at if o.done_at is not None else o.accepted_at
     return section(
         f"{number}. {lengths.sentence(o.about, 80)}: {o.state}{f', {day(when)}' if when is not None else ''}",
@@ -42,7 +42,7 @@ def _card(number: int, o: Outcome, lengths: Lengths) -> Section:
     )
 
 
-def _saved(outcomes: Sequence[Outcome]) -> str:
+def _saved(outcomes: Sequence[MoveOutcome]) -> str:
     """What is saved today by what was measured: moves that went back save nothing any more."""
     done = [o for o in outcomes if o.state == "done" and o.realised_saving_usd_per_month is not None]
     if not done:
@@ -55,7 +55,7 @@ def _saved(outcomes: Sequence[Outcome]) -> str:
     return f"{moves}: {words.usd(real)} a month saved{of}"
 
 
-def _predicted(o: Outcome) -> str:
+def _predicted(o: MoveOutcome) -> str:
     saving, ratio = o.predicted_saving_usd_per_month, o.predicted_time_ratio
     told = _figures(
         saving.p50 if saving else None, o.predicted_freed_gpu_hours_per_month or None, ratio.p50 if ratio else None
@@ -63,7 +63,7 @@ def _predicted(o: Outcome) -> str:
     return told or words.NONE
 
 
-def _realised(o: Outcome, lengths: Lengths) -> str:
+def _realised(o: MoveOutcome, lengths: Lengths) -> str:
     told = _figures(o.realised_saving_usd_per_month, o.realised_freed_gpu_hours_per_month, o.realised_time_ratio)
     return told or lengths.sentence(o.reason_missing or words.NONE, 160)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...core.advice_types import Advice, Interval
-from ...ledger.outcomes import Outcome
+from ...ledger.outcomes import MoveOutcome
 from ..aggregates import (
     NOT_OBSERVED,
     FabricSum,
@@ -80,7 +80,7 @@ class Story:
     fabrics: tuple[FabricSum, ...]
     observed: float | None
     blind_spots: tuple[MissingMetric, ...]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[MoveOutcome, ...]
     teams: tuple[TeamRow, ...]
 
     @property
@@ -97,7 +97,7 @@ class Story:
 def story_of(
     advice: Advice,
     before: Advice | None,
-    outcomes: Sequence[Outcome] = (),
+    outcomes: Sequence[MoveOutcome] = (),
     *,
     team: str | None = None,
     teams: Mapping[str | None, Advice] | None = None,
