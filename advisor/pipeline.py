@@ -30,6 +30,7 @@ from .moves.predict.calibration import NO_SITE, Site
 from .moves.recommender import all_recommendations, decided, order, recoverable_cash
 from .moves.waste.too_many_gpus import RULE as SIZING
 from .moves.waste_rules import excused, find_custom, find_waste, wasted
+from .verdicts.accounting.gpu_hour_accounting import hours_by_use
 from .verdicts.judge import judge
 from .verdicts.types import Verdicts
 
@@ -138,6 +139,7 @@ def advise_on(
             judged_gpu_count=enough.count,
             judged_from=enough.ready,
             floor_hours=scene.floor_hours,
+            gpu_hours_by_use=hours_by_use(verdicts.occupancy),
         ),
         prices=tuple(p for p in unique(named) if p.id in used | fleet),
         workloads=with_costs(verdicts, book),

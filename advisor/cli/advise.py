@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...rules.base.errors import EXIT_DONE
 from ...rules.base.output import say
 from ..advise import no_garbage_collection, read_and_advise
-from ..render import FORMATS
+from ..render import format_names
 from ..telemetry.source import source_arguments, source_of
 from .options import add_ledger, add_source, ledger_beside
 from .output import cores, print_advice
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options of advise."""
     add_source(parser)
-    parser.add_argument("--format", choices=FORMATS, default="table", help="what to print (default: table)")
+    parser.add_argument("--format", choices=format_names(), default="table", help="what to print (default: table)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to stdout, all or nothing")
     parser.add_argument("--market", action="store_true", help="also show other providers, apart and in no sum")
     add_ledger(parser)

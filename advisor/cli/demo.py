@@ -14,8 +14,9 @@ from ...rules.base.output import say, write_stdout, write_whole
 from ..advise import read_and_advise
 from ..moves.waste.idle_fabric import RULE as FOUNDING
 from ..render import render
-from ..render.text import render_overview, render_story
+from ..render.text import document_text, sections_text
 from ..simulate.simulator import simulate
+from ..views.document.advice_document import case_sections, overview_document
 from .output import terminal_width, wants_color
 
 # A node's own GPUs are sampled this long; enough to see that it works, far too short for advice.
@@ -50,8 +51,8 @@ def run(options: argparse.Namespace) -> int:
     _, advice = read_and_advise([fleet], now=now)
     width, color = terminal_width(), wants_color()
     write_whole(report, render(advice, "markdown"))
-    write_stdout(render_overview(advice, width=width, color=color))
-    write_stdout(render_story(advice, FOUNDING.id, width=width, color=color))
+    write_stdout(document_text(overview_document(advice), width=width, color=color))
+    write_stdout(sections_text(case_sections(advice, FOUNDING.id), width=width, color=color))
     write_stdout(_next(fleet, report, own))
     return EXIT_DONE
 

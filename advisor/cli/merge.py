@@ -8,14 +8,14 @@ from pathlib import Path
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.policy.thresholds import load_bottleneck_thresholds
 from ..core.dominant_label import DOMINANT
-from ..render import FORMATS
+from ..render import format_names
 from ..shards.advice_parser import Allowance, read_advice
 from ..shards.merge import merge_advice
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("advice", nargs="+", type=Path, metavar="ADVICE.json", help="what advise --format json wrote")
-    parser.add_argument("--format", choices=FORMATS, default="json", help="what to print (default: json)")
+    parser.add_argument("--format", choices=format_names(), default="json", help="what to print (default: json)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to stdout, all or nothing")
 
 

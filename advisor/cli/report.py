@@ -20,9 +20,9 @@ from ..mail.mime import NOBODY, Envelope, compose, file_names, inlined, message_
 from ..mail.outbox import Outbox, default_outbox
 from ..mail.routes import Routes, load_routes
 from ..mail.settings import ReportSettings, load_settings
-from ..report.index import INDEX_FILE, preview_index
+from ..report.letters import preview_index
 from ..report.run import Job
-from ..report.send import Time, send
+from ..report.send import Clocks, send
 from ..report.weeks import NotOverError, Week, reported_week
 from ..telemetry.source import Source, add_source_choice, source_of
 from .options import add_ledger, ledger_beside
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 def _send(job: Job, outbox: Outbox, environ: Mapping[str, str]) -> int:
     """Send the week; where it is not over by the telemetry, the last one that is, and raise NotOverError: the next run
     tries this one again."""
-    clocks = Time(_clocks, time.sleep)
+    clocks = Clocks(_clocks, time.sleep)
     try:
         return send(job, outbox, environ, clocks)
     except NotOverError as early:
@@ -130,7 +130,7 @@ def _preview(job: Job, folder: Path) -> int:
             path = folder / f"{names[report.team.name]}{ending}"
             write_whole(path, text, into_devices=False)
             write_stdout(f"{path}\n")
-    index = folder / INDEX_FILE
+    index = folder / "index.csv"
     write_whole(index, preview_index(teams, [names[team] for team in teams]), into_devices=False)
     write_stdout(f"{index}\n")
     return EXIT_DONE

@@ -395,7 +395,8 @@ class Summary:
 
     `gpu_count`: physical GPUs known to exist, `unobserved` those among them of which nothing was observed.
     `observed_hours`: hours of the window in which telemetry of any GPU exists, of `window_hours`; `observed_gpu_hours`:
-    of `gpu_hours`, what was observed. `judged_gpu_count`: GPUs observed long enough to judge waste, which takes
+    of `gpu_hours`, what was observed. `gpu_hours_by_use`: where all of them went, each once: the reconciliation in
+    GPU-hours, of nodes without a price too. `judged_gpu_count`: GPUs observed long enough to judge waste, which takes
     `floor_hours` of each; where it is 0, `wasted_usd` and `recoverable_usd_per_month` are None and not 0.
     `judged_from`: when more can be judged (Unix seconds); None: nothing is waiting, or only another window tells more.
     None: not told (advice of an earlier version).
@@ -415,6 +416,7 @@ class Summary:
     judged_gpu_count: int | None = None
     judged_from: Moment | None = None
     floor_hours: Amount | None = None
+    gpu_hours_by_use: Reconciliation | None = None
 
     @property
     def unobserved_gpu_count(self) -> int:

@@ -31,7 +31,7 @@ def nobodys(_: str) -> None:
     """No team owns a node by itself."""
 
 
-def share_out(
+def split_by_team(
     advice: Advice, whose: Whose, whose_node: WhoseNode = nobodys, *, teams: Iterable[str] = ()
 ) -> Mapping[str | None, Advice]:
     """The advice of every team that has something in it, of each of `teams` even where it has nothing, and of None:

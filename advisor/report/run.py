@@ -19,7 +19,7 @@ from ..mail.routes import Routes, Team
 from ..mail.settings import ReportSettings
 from ..pipeline import WINDOW_NOTES
 from ..telemetry.source import Source
-from .weekly import FLEET, Making, Report
+from .weekly import FLEET, Report, WeeklyReports
 from .weeks import WEEK_SECONDS, Week, check_over
 
 
@@ -80,7 +80,7 @@ class Job:
             own = self._quiet(advice.fleet)  # it may have been begun just now
         if noting:
             advice = _marked(advice, own.decisions(self.now))
-        making = Making(
+        making = WeeklyReports(
             advice, before, move_outcomes(own.entries(), self.now), self.routes, lambda team: self._was_told(own, team),
             with_empty=self.settings.no_data == "short",
         )  # fmt: skip

@@ -128,15 +128,14 @@ def _twice(sets: Sequence[set[str]]) -> frozenset[str]:
 def _summary(parts: Sequence[Summary]) -> Summary:
     """Sums: no node stands in two shards, so no dollar does. What is not known of any shard stays unknown."""
     intervals = [s.recoverable_interval_usd_per_month for s in parts]
+    uses = [s.gpu_hours_by_use for s in parts if s.gpu_hours_by_use is not None]
     return Summary(
         gpu_count=sum(s.gpu_count for s in parts),
         gpu_hours=added(s.gpu_hours for s in parts),
         cost_usd=_total(s.cost_usd for s in parts),
         wasted_usd=_total(s.wasted_usd for s in parts),
         recoverable_usd_per_month=_total(s.recoverable_usd_per_month for s in parts),
-        reconciliation=Reconciliation(
-            *(_total(column) for column in zip(*(astuple(s.reconciliation) for s in parts), strict=True))
-        ),
+        reconciliation=_reconciled([s.reconciliation for s in parts]),
         # The notes say what this sum of percentiles means (shards.py): there are no joint draws over shards.
         recoverable_interval_usd_per_month=added_intervals(i for i in intervals if i is not None),
         unobserved=tuple(sorted((u for s in parts for u in s.unobserved), key=lambda u: (u.node, u.gpus))),
@@ -147,7 +146,12 @@ def _summary(parts: Sequence[Summary]) -> Summary:
         judged_gpu_count=_judged(parts),
         judged_from=min((s.judged_from for s in parts if s.judged_from is not None), default=None),
         floor_hours=min((s.floor_hours for s in parts if s.floor_hours is not None), default=None),
+        gpu_hours_by_use=_reconciled(uses) if len(uses) == len(parts) else None,
     )
+
+
+def _reconciled(parts: Sequence[Reconciliation]) -> Reconciliation:
+    return Reconciliation(*(_total(column) for column in zip(*map(astuple, parts), strict=True)))
 
 
 def _judged(parts: Sequence[Summary]) -> int | None:

@@ -60,7 +60,7 @@ class Roof:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RooflinePoint:
     """What a workload reaches on one GPU. `busy`: over the time the engine was active; else over all its time."""
 
     flop_per_second: float
@@ -83,7 +83,7 @@ class Roofline:
     name: str
     kind: str
     bottleneck: str
-    place: Place | None
+    place: RooflinePoint | None
     source: Roof | None
     targets: tuple[Roof, ...]
     missing: tuple[str, ...]
@@ -166,7 +166,7 @@ def roofline(workload: WorkloadVerdict, sku: GpuSku | None, targets: Sequence[Gp
     )
 
 
-def _place(workload: WorkloadVerdict, source: Roof, missing: list[str]) -> Place | None:
+def _place(workload: WorkloadVerdict, source: Roof, missing: list[str]) -> RooflinePoint | None:
     compute, busy_compute = _share(workload, "c")
     memory, busy_memory = _share(workload, "m")
     for what, share, metric in (
@@ -185,7 +185,7 @@ def _place(workload: WorkloadVerdict, source: Roof, missing: list[str]) -> Place
         if not (_positive(compute) and _positive(memory)):
             missing.append("Compute and memory are not known over the same time.")
             return None
-    return Place(
+    return RooflinePoint(
         flop_per_second=compute * source.peak_flop_per_second,
         bytes_per_second=memory * source.peak_bytes_per_second,
         busy=busy_compute and busy_memory,
@@ -201,7 +201,7 @@ def _share(workload: WorkloadVerdict, name: str) -> tuple[float | None, bool]:
     return None, False
 
 
-def _limits(workload: WorkloadVerdict, sku: GpuSku | None, place: Place | None) -> tuple[str, ...]:
+def _limits(workload: WorkloadVerdict, sku: GpuSku | None, place: RooflinePoint | None) -> tuple[str, ...]:
     if place is None or sku is None:
         return ()
     found = []

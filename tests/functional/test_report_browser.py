@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from skuwise.advisor.ledger.outcomes import MoveOutcome
 from skuwise.advisor.render import render
-from skuwise.advisor.report.by_team import share_out
+from skuwise.advisor.report.by_team import split_by_team
 from skuwise.advisor.report.letters import letter_of
 from skuwise.advisor.views.document.report_content import story_of
 from skuwise.tests.engines import needed
@@ -53,7 +53,7 @@ def look(folder: Path, scheme: str) -> dict:
         "r-1", name("chat"), "move-sku", "8 x " + "x" * 70, "-", "done", END, END, None, 950.0, None, 1.0, "cash-now",
         name("Seen."), None,
     )  # fmt: skip
-    letter = letter_of(story_of(now, before, (outcome,), teams=share_out(now, by_namespace)))
+    letter = letter_of(story_of(now, before, (outcome,), teams=split_by_team(now, by_namespace)))
     mail = letter.html
     for image in letter.images:
         mail = mail.replace(f"cid:{image.name}", f"data:image/png;base64,{base64.b64encode(image.png).decode()}")

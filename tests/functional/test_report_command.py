@@ -20,7 +20,7 @@ from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.sync import LedgerSync
 from skuwise.advisor.mail.routes import Routes
 from skuwise.advisor.mail.settings import ReportSettings
-from skuwise.advisor.render.csv import cell
+from skuwise.advisor.render.formats.csv import cell
 from skuwise.advisor.report.run import Job
 from skuwise.advisor.report.weeks import Week
 from skuwise.advisor.simulate.simulator import simulate

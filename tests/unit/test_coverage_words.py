@@ -16,13 +16,13 @@ from skuwise.advisor.core.advice_types import Advice, Reconciliation, Summary, U
 from skuwise.advisor.core.timestamps import minute
 from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema
-from skuwise.advisor.report.by_team import share_out
+from skuwise.advisor.report.by_team import split_by_team
 from skuwise.advisor.report.letters import letter_of
 from skuwise.advisor.shards.advice_parser import parse_advice
 from skuwise.advisor.shards.merge import merge_advice
 from skuwise.advisor.telemetry.fleet_map import by_gpu
 from skuwise.advisor.views import coverage
-from skuwise.advisor.views.document.aggregates import NOT_OBSERVED, hours_by_kind
+from skuwise.advisor.views.aggregates import NOT_OBSERVED, hours_by_kind
 from skuwise.advisor.views.document.report_content import story_of
 from skuwise.tests.frames import HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.partly_observed import HOURS, advice, advised, azure, dark, short
@@ -133,7 +133,7 @@ def test_where_all_was_judged_the_words_are_plain() -> None:
 
 
 def test_a_team_keeps_honest_coverage() -> None:
-    parts = share_out(advice(), lambda w: w.owner.user, teams=("ann", "bob", "cyd"))
+    parts = split_by_team(advice(), lambda w: w.owner.user, teams=("ann", "bob", "cyd"))
     ann, bob, cyd = (parts[name].summary for name in ("ann", "bob", "cyd"))
     assert (ann.gpu_count, ann.unobserved_gpu_count, ann.judged_gpu_count) == (8, 2, 6)
     assert (bob.gpu_count, bob.unobserved_gpu_count, bob.judged_gpu_count) == (8, 0, 0)
@@ -143,14 +143,14 @@ def test_a_team_keeps_honest_coverage() -> None:
     assert bob.recoverable_usd_per_month is None
     assert cyd.wasted_usd == 0
     assert [one.node for one in parts[None].summary.unobserved] == ["n2"]
-    owned = share_out(advice(), lambda w: w.owner.user, lambda node: "dan" if node == "n2" else None)
+    owned = split_by_team(advice(), lambda w: w.owner.user, lambda node: "dan" if node == "n2" else None)
     assert owned["dan"].summary.unobserved_gpu_count == 8
     assert "8 of 8 GPUs not observed" in mailed(owned["dan"], "dan")[0]
     assert "Idleness was judged on 6 of 8 GPUs: none of these" in mailed(parts["ann"], "ann")[1]
 
 
 def test_every_unobserved_gpu_is_some_teams_or_nobodys() -> None:
-    parts = share_out(advice(), lambda w: w.owner.user)
+    parts = split_by_team(advice(), lambda w: w.owner.user)
     assert sum(part.summary.unobserved_gpu_count for part in parts.values()) == 10
 
 

@@ -188,17 +188,18 @@ LINE = (
 def test_without_any_price_costs_are_gpu_hours_and_one_line_says_how_to_get_dollars():
     advice = advice_of(hall(founding()))
     line = LINE.format(len(advice.nodes))
-    assert [n.text for n in advice.notes].count(line) == 1
+    assert [note.text for note in advice.notes].count(line) == 1
     table = render(advice, "table", width=160, color=False)
     assert line in " ".join(table.split())
     assert "cost (GPU-hours)" in table
     assert "GPU-hours so far" in table
-    head = [one for one in table.splitlines() if one.startswith("Cost in GPU-hours (no price known): ")]
+    head = [one for one in table.splitlines() if one.startswith("  Cost in GPU-hours  ")]
     assert len(head) == 1
     assert "$" not in table
     text = render(advice, "markdown", width=160, color=False)
     assert "US dollars" not in text
-    assert "unknown" not in text.partition("## Workloads")[2].partition("## Notes")[0].replace("are unknown", "")
+    for part in ("## Workloads", "## Prices"):
+        assert "unknown" not in text.partition(part)[2].partition("\n## ")[0].replace("are unknown", "")
     html = render(advice, "html", width=160, color=False)
     assert "cost (GPU-hours)" in html
     assert "Cost in GPU-hours" in html
@@ -210,7 +211,7 @@ def test_a_fleet_priced_in_part_has_units_in_its_cells():
     work = [workload("paid", ("n1",)), workload("lost", ("n2",), node_sku=None)]
     table = render(advice_of(verdicts(both, work)), "table", width=160, color=False)
     lost = next(one for one in table.splitlines() if one.startswith("lost "))
-    assert lost.count("2,688 GPU-hours") == 2  # held, and the cost
+    assert lost.endswith("2,688  2,688 GPU-hours")  # held, with its unit in the head, and the cost
     assert "No price for 1 of 2 nodes (H100-SXM5), whose hours are in no dollar figure" in " ".join(table.split())
 
 

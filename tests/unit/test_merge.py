@@ -35,7 +35,7 @@ from skuwise.advisor.core.advice_types import (
 )
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.pipeline import advise
-from skuwise.advisor.render import FORMATS, render
+from skuwise.advisor.render import format_names, render
 from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.shards.advice_parser import MAX_BYTES, Allowance, parse_advice
 from skuwise.advisor.shards.merge import merge_advice
@@ -160,7 +160,7 @@ def test_merged_advice_keeps_the_schema_and_reads_in_every_format(shards, tmp_pa
     paths = [tmp_path / f"{n}.json" for n in range(3)]
     for path, one in zip(paths, shards, strict=True):
         path.write_text(render(one, "json"))
-    for form in FORMATS:
+    for form in format_names():
         assert main(["merge", *map(str, reversed(paths)), "--format", form]) == 0
         shown = capsys.readouterr().out
         assert "idle-fabric" in shown
@@ -176,7 +176,7 @@ def test_merged_advice_keeps_the_schema_and_reads_in_every_format(shards, tmp_pa
 @pytest.mark.parametrize("odd", ["\x1b[31m`<b>", "two\n# lines", "\u202ex"])
 def test_names_in_a_file_do_nothing_in_any_format(path, odd):
     advice = parse_advice(changed(path, odd).encode(), "shard.json")
-    for form in FORMATS:
+    for form in format_names():
         shown = render(advice, form)
         assert not {"\x1b", "\u202e"} & set(shown), form
         assert "\n# lines" not in shown

@@ -19,7 +19,7 @@ from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Advice, Coverage, Owner
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.pipeline import advise_on
-from skuwise.advisor.render import FORMATS, render
+from skuwise.advisor.render import format_names, render
 from skuwise.advisor.render.explain import render_explained
 from skuwise.advisor.render.json import load_schema
 from skuwise.rules.catalog.price_files import load_prices
@@ -191,7 +191,7 @@ def test_the_documentation_shows_what_works(tmp_path):
 HOSTILE = "\u202e[red]x[/red]<script>alert(1)</script>|=cmd|' /C calc'!A0 {workload}"
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", format_names())
 def test_hostile_rules_have_no_effect_in_any_format(tmp_path, form):
     own = RULE.replace('"{workload}: CPUs {cpu} busy at {power_watts}."', json.dumps("=1+1 " + HOSTILE))
     told = advice(one(train()), tmp_path, {"custom/a.yaml": own})

@@ -9,7 +9,7 @@ import pytest
 from moves_builders import END, IB, PLAIN, START, advice_of, fabric, gpus_of, node, usage, verdicts, workload
 from skuwise.advisor.core.advice_types import Advice, BottleneckVerdict, Recommendation
 from skuwise.advisor.moves.kinds.schedule_off import off_hours
-from skuwise.advisor.render import FORMATS, render
+from skuwise.advisor.render import format_names, render
 from skuwise.rules.catalog.types import Price
 
 ETHERNET = fabric(util_p995=0.9, util_max=1.0, link_layer="Ethernet", line_rate_bytes_per_second=10e9)
@@ -182,5 +182,5 @@ def test_other_providers_are_shown_apart_and_in_no_sum():
     assert all(p in {q.id for q in beside.prices} for r in beside.market for p in r.prices)
     assert beside.recommendations == without.recommendations
     assert beside.summary == without.summary
-    for form in FORMATS:
+    for form in format_names():
         assert beside.market[0].target.node_sku.rpartition("/")[2] in render(beside, form)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from moves_builders import END, IB, PLAIN, advice_of, bare, catalog, founding, gpus_of, node, verdicts, workload
 from skuwise.advisor.core import formatting as words
 from skuwise.advisor.moves.base.pricing import PriceBook, cash_of, fabric_premium, prices_named
-from skuwise.advisor.render import FORMATS, render
+from skuwise.advisor.render import format_names, render
 from skuwise.advisor.shards.advice_parser import parse_advice
 from skuwise.agent.inventory.identity.identity import MARKED
 from skuwise.rules.base.errors import RulesError
@@ -119,7 +119,7 @@ def test_the_founding_case_without_a_region_states_its_dollars_and_claims_no_mor
     (note,) = [n for n in assumed.notes if n.code == "region-assumed"]
     assert "azure eastus" in note.text
     assert "topology.kubernetes.io/region" in note.text
-    for form in FORMATS:
+    for form in format_names():
         text = render(assumed, form, width=160, color=False)
         assert "region assumed" in text or '"region_assumed": true' in text or "price_region_assumed" in text, form
     back = parse_advice(render(assumed, "json", width=80, color=False).encode(), "advice.json")

@@ -37,7 +37,7 @@ class DecisionWanted(Message):
 
 
 class Moves(Page):
-    NAME = "moves"
+    NAME, LABEL = "moves", "Ways out"
     ABOUT: ClassVar[str] = (
         "What could be done, best first. Above: what saves cash, now or from a date. Below: what frees GPUs or saves "
         "energy, and what gains nothing today. a accepts, z snoozes, d dismisses with a reason, as 'skuwise ledger' "

@@ -20,10 +20,11 @@ from ...rules.base.errors import SkuwiseError
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, line, lines, spark
 from ..data.background_jobs import Tell
+from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.sparklines import Course, Sparks, short, top_of
 from ..widgets.table import Column, ItemTable
-from .base_page import Page, WorkloadWanted, WorkWanted
+from .base_page import Header, Page, WorkloadWanted, WorkWanted
 
 if TYPE_CHECKING:
     from ...advisor.telemetry.device_series import Device, Gauge, NodeSeries
@@ -44,9 +45,9 @@ class Node(Page):
     )
     BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "measure", "Measure")]
 
-    def __init__(self, source: str, node: str, gpu: str | None, clock: Callable[[], float]) -> None:
+    def __init__(self, header: Header, node: str, gpu: str | None, clock: Callable[[], float]) -> None:
         """`gpu`: the uuid of the GPU to begin with, None: the first. `clock` gives Unix seconds."""
-        super().__init__(source)
+        super().__init__(header)
         self._node, self._first, self._clock = node, gpu, clock
         self._sku = ""
         self._files: tuple[Path, ...] = ()
@@ -91,7 +92,7 @@ class Node(Page):
         node, source, live = self._node, loaded.frame.source, self._live and not self._lost
         files = tuple(Path(str(path)) for path in source.get("databases", ()))  # type: ignore[attr-defined] - a list
 
-        def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
             from ...advisor.telemetry.device_series import in_frame  # noqa: PLC0415 - it needs pandas: not at the start
             from ...advisor.telemetry.live import holding  # noqa: PLC0415
             from ...advisor.telemetry.resample import by_minute  # noqa: PLC0415
@@ -122,7 +123,7 @@ class Node(Page):
         before, now = self._series if self._live else None, self._clock()
         self._looking = True
 
-        def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001
+        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001
             from ...advisor.telemetry.live import read_live  # noqa: PLC0415
             from ...advisor.telemetry.sqlite.reading_process import Apart  # noqa: PLC0415
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
@@ -20,12 +20,14 @@ from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, line
 from ..content.whatif_text import answer_words, cost_change, knob_words, pairs_of
+from ..data.background_jobs import Tell
+from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.columns import Column
 from ..widgets.search_table import Finder
 from ..widgets.side_by_side import Beside
 from ..widgets.table import ItemTable
-from .base_page import Page, WorkWanted
+from .base_page import Header, Page, WorkWanted
 from .dialogs.input_dialog import Entry
 from .dialogs.picker import Choosing
 from .moves import DecisionWanted
@@ -34,22 +36,13 @@ from .workloads import workload_table
 if TYPE_CHECKING:
     from ...advisor.moves.whatif_result import WhatIfChoice, WhatIfResult
     from ...advisor.views.whatif_session import Workbench
-    from ..data.background_jobs import Tell
 
 _NAME_MAX = 40
 _CLOCK_STEP, _CLOCK_LOWEST = 5, 50  # percent; below half the clock nothing is known
 
 
-class BenchWanted(Message):
-    """The page wants a workload laid out for questions."""
-
-    def __init__(self, screen: WhatIf, loaded: Loaded, id_: str) -> None:
-        super().__init__()
-        self.screen, self.loaded, self.id = screen, loaded, id_
-
-
 class WhatIf(Page):
-    NAME = "whatif"
+    NAME, LABEL = "whatif", "What if"
     ABOUT: ClassVar[str] = (
         "What one workload would come to elsewhere or otherwise. Choose a node in the table (the first line is "
         "today's), then the count of GPUs, a MIG slice, the clock or a price: the answer is reckoned at once, by the "
@@ -69,9 +62,9 @@ class WhatIf(Page):
         Binding("a", "accept", "Accept"),
     ]
 
-    def __init__(self, source: str, id_: str | None = None, node: str | None = None) -> None:
+    def __init__(self, header: Header, id_: str | None = None, node: str | None = None) -> None:
         """`id_`: the workload, None: the one whose ways out come first. `node`: the node to begin with."""
-        super().__init__(source)
+        super().__init__(header)
         self._workload, self._node = id_, node
         self._subject = Content("")
         self._bench: Workbench | None = None
@@ -126,7 +119,12 @@ class WhatIf(Page):
             Content.styled(name, "bold"), f"  {w.kind.label}, {w.bottleneck.label}, {gpus}"
         )
         self.query_one("#subject", Static).update(self._subject)
-        self.post_message(BenchWanted(self, loaded, id_))
+
+        def work(loader: Loader, tell: Tell) -> Callable[[], None]:
+            bench = loader.bench(loaded, id_, tell)
+            return lambda: self.lay(bench)
+
+        self.post_message(WorkWanted("bench", work))
 
     def narrate(self, text: str) -> None:
         """Say what is being done before the question can be asked."""
@@ -181,7 +179,7 @@ class WhatIf(Page):
         if bench is None:
             return
 
-        def work(tell: Tell) -> Any:  # noqa: ANN401, ARG001 - what a job gives; it is soon done
+        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
             outcome = bench.ask(choice)
             return lambda: self.show(outcome)
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ...core.advice_types import Reconciliation
 from ...core.frame import Frame, parents
 from ..workloads.attribution import Attribution
 from ..workloads.inventory import Inventory
@@ -78,6 +79,13 @@ def occupancy(
         tables.append(pd.DataFrame(rest, columns=COLUMNS))
     filled = [part for part in tables if not part.empty]
     return pd.concat(filled, ignore_index=True)[COLUMNS] if filled else pd.DataFrame(columns=COLUMNS)
+
+
+def hours_by_use(occupancy: pd.DataFrame) -> Reconciliation:
+    """Where the GPU-hours of all nodes went; the parts sum to the total."""
+    hours = occupancy.groupby("class")["gpu_hours"].sum()
+    uses = ("workload", "shared", "allocated_idle", "unallocated", "drained", "unobserved")
+    return Reconciliation(*(float(hours.get(use, 0.0)) for use in uses), total=float(hours.sum()))
 
 
 def _unobserved(node: str, gpu_uuid: str, hours: float) -> dict[str, object]:

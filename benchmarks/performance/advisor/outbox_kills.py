@@ -32,7 +32,7 @@ from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.routes import Routes, Team
 from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.advisor.report.run import Job
-from skuwise.advisor.report.send import Time, send
+from skuwise.advisor.report.send import Clocks, send
 from skuwise.advisor.report.weekly import Report
 from skuwise.advisor.report.weeks import week_of
 from skuwise.advisor.telemetry.source import Databases
@@ -114,7 +114,7 @@ def work(path: Path, password: Path, port: int, ca_file: Path) -> None:
         None,
         lambda _: None,
     )
-    send(job, Outbox(path), {}, Time(SystemClock().now, lambda _: None))
+    send(job, Outbox(path), {}, Clocks(SystemClock().now, lambda _: None))
 
 
 def forked(job: Callable[[], None], kill_at: int) -> tuple[str, int]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ...core.advice_types import Advice
-from ...core.formatting import owner_words
-from ...core.totals import sum_if_all
-from ...moves.waste_rules import waste_of
-from ..coverage import unobserved_hours
+from ..core.advice_types import Advice
+from ..core.formatting import owner_words
+from ..core.totals import sum_if_all
+from ..moves.waste_rules import waste_of
 
-NO_WORKLOAD = "no workload"
-NOT_OBSERVED = "not observed"
+NO_WORKLOAD, DRAINED, NOT_OBSERVED = "no workload", "drained", "not observed"
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class IdleGpus:
     """GPUs of one owner that did nothing. `owner` None: no workload held them.
 
     `names`: the workloads, or the nodes. `cost_usd` None: a price is not known.
@@ -50,7 +49,7 @@ class FabricSum:
 
 
 @dataclass(frozen=True, slots=True)
-class Blind:
+class MissingMetric:
     """One thing that could not be seen, why, and for how many workloads."""
 
     what: str
@@ -59,24 +58,36 @@ class Blind:
 
 
 def hours_by_kind(advice: Advice) -> dict[str, float]:
-    """GPU-hours of the workloads by kind, and of no workload where none shared a GPU with another; hours that nobody
-    observed stand apart."""
-    hours: dict[str, float] = {}
-    for w in advice.workloads:
-        hours[w.kind.label] = hours.get(w.kind.label, 0.0) + w.gpu_hours
-    rest = advice.summary.gpu_hours - sum(hours.values())
-    # Below a thousandth it is what rounding leaves.
-    if rest > 0.001 * advice.summary.gpu_hours and not any(w.shared for w in advice.workloads):
-        dark = min(unobserved_hours(advice), rest)
-        if dark > 0.001 * advice.summary.gpu_hours:
-            hours[NOT_OBSERVED] = dark
-            rest -= dark
-        if rest > 0.001 * advice.summary.gpu_hours:
-            hours[NO_WORKLOAD] = rest
-    return hours
+    """GPU-hours of the workloads by kind, the most first, then those of no workload. GPUs that workloads share count
+    for each of them."""
+    return _summed(((w.kind.label, w.gpu_hours) for w in advice.workloads), advice)
 
 
-def holdings(advice: Advice) -> tuple[Holding, ...]:
+def hours_by_bottleneck(advice: Advice) -> dict[str, float]:
+    """GPU-hours by what held the work back, by the shares of each workload's time, then those of no workload."""
+    shares = ((w, w.bottleneck.time_shares or {w.bottleneck.label: 1.0}) for w in advice.workloads)
+    return _summed(((label, share * w.gpu_hours) for w, parts in shares for label, share in parts.items()), advice)
+
+
+def _summed(parts: Iterable[tuple[str, float]], advice: Advice) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for label, hours in parts:
+        sums[label] = sums.get(label, 0.0) + hours
+    return dict(sorted(sums.items(), key=lambda item: -item[1])) | hours_without_workload(advice)
+
+
+def hours_without_workload(advice: Advice) -> dict[str, float]:
+    """GPU-hours that nobody held, that were out of service, and that nobody observed, as the accounting of GPU-hours
+    has them; parts of nothing, or of what rounding leaves, are left out."""
+    uses = advice.summary.gpu_hours_by_use
+    if uses is None:  # advice of an earlier version, or one team's part
+        return {}
+    parts = {NO_WORKLOAD: uses.unallocated, DRAINED: uses.drained, NOT_OBSERVED: uses.unobserved}
+    least = 0.001 * advice.summary.gpu_hours
+    return {name: part for name, part in parts.items() if part is not None and part > least}
+
+
+def holdings(advice: Advice) -> tuple[IdleGpus, ...]:
     """What stood idle, by owner, the dearest first."""
     workloads = {w.id: w for w in advice.workloads}
     found: dict[str | None, list[tuple[str, int, float, float | None]]] = {}
@@ -88,7 +99,7 @@ def holdings(advice: Advice) -> tuple[Holding, ...]:
         name = w.name if w is not None else ", ".join(f.nodes)
         found.setdefault(owner, []).append((name, len(f.gpus), f.gpu_hours, f.cost_usd))
     rows = [
-        Holding(
+        IdleGpus(
             owner=owner,
             names=tuple(dict.fromkeys(name for name, *_ in rows)),
             gpus=sum(gpus for _, gpus, _, _ in rows),
@@ -140,12 +151,13 @@ def observed_share(advice: Advice) -> float | None:
     return min(hours / held, 1.0) if held > 0 else 0.0 if advice.workloads else None
 
 
-def blind_spots(advice: Advice) -> tuple[Blind, ...]:
+def blind_spots(advice: Advice) -> tuple[MissingMetric, ...]:
     """What the workloads' telemetry lacks, what concerns most of them first."""
     counts: dict[tuple[str, str], int] = {}
     for w in advice.workloads:
         for metric, reason in w.coverage.missing.items():
             counts[metric, reason] = counts.get((metric, reason), 0) + 1
     return tuple(
-        Blind(what, why, count) for (what, why), count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        MissingMetric(what, why, count)
+        for (what, why), count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     )

@@ -9,13 +9,15 @@ import csv
 import io
 import math
 import re
+from collections.abc import Iterable, Mapping, Sequence
 
-from ...rules.base.sanitize import clean
-from ...rules.catalog.types import Price
-from ..core import formatting as words
-from ..core.advice_types import Advice, Interval
-from ..core.timestamps import rfc3339
-from ..views import coverage
+from ....rules.base.sanitize import clean
+from ....rules.catalog.types import Price
+from ...core import formatting as words
+from ...core.advice_types import Advice, Interval
+from ...core.timestamps import rfc3339
+from ...views import coverage
+from ..format import Format
 
 COLUMNS = (
     "row", "id", "name", "workload", "node", "rule_or_action", "label", "bottleneck", "severity_or_risk", "confidence",
@@ -32,12 +34,12 @@ _STARTS = "=+\\-@＝＋－＠﹢﹣﹦﹫⁺⁻⁼₊₋₌−"
 _CELL_BEGINS = re.compile(rf"(^(?=[\s\"']*[{_STARTS}|%])|[,;|\t](?=[\s\"']*[{_STARTS}]))")
 
 
-def render_csv(advice: Advice) -> str:
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """Rows under their columns, safe to open in a spreadsheet; what a row does not have is empty."""
     out = io.StringIO(newline="")
-    writer: csv.DictWriter[str] = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\r\n")
+    writer: csv.DictWriter[str] = csv.DictWriter(out, columns, restval="", lineterminator="\r\n")
     writer.writeheader()
-    for row in _rows(advice):
-        writer.writerow({key: cell(value) for key, value in row.items()})
+    writer.writerows({key: cell(value) for key, value in row.items()} for row in rows)
     return out.getvalue()
 
 
@@ -117,3 +119,6 @@ def _price(price: Price | None) -> dict[str, object]:
 
 def _interval(name: str, interval: Interval | None) -> dict[str, object]:
     return {} if interval is None else {f"{name}_{q}": getattr(interval, q) for q in ("p10", "p50", "p90")}
+
+
+FORMAT = Format("text/csv", ".csv", lambda advice, _: csv_text(COLUMNS, _rows(advice)))

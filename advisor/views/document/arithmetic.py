@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...rules.catalog.loader import Catalog
-from ...rules.policy.thresholds import WasteRule
-from ..core import formatting as words
-from ..core.advice_types import Advice, Configuration, Finding, Recommendation
-from ..moves.base.workload_groups import HOURS_PER_MONTH
+from ....rules.catalog.loader import Catalog
+from ....rules.policy.thresholds import WasteRule
+from ...core import formatting as words
+from ...core.advice_types import Advice, Configuration, Finding, Recommendation
+from ...moves.base.workload_groups import HOURS_PER_MONTH
 
 # A product that differs by more from what was claimed is not how it was reckoned.
 _SAME = 0.005
