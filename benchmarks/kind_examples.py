@@ -33,11 +33,11 @@ _GROUPS: tuple[tuple[str, ...], ...] = (
     ("period_share", "period_strength", "period_seconds"),
     ("write_bursts",),
     ("mem_flat", "mem_cv", "mem_level"),
-    ("n", "nvlink_symmetry", "tensor_nvlink_correlation"),
-    ("cv1",),
-    ("swing", "drift", "diu", "day_level"),
+    ("nvlink_utilization", "nvlink_symmetry", "tensor_nvlink_correlation"),
+    ("sm_active_cv",),
+    ("swing", "drift", "diurnal_share", "diurnal_amplitude"),
     ("duty", "idle_run_hours"),
-    ("memory_over_compute", "u_m_busy_p95", "u_c_busy_p95"),
+    ("memory_over_compute", "hbm_of_sustained_busy_p95", "tensor_of_sustained_busy_p95"),
     ("chain_hours", "ended"),
 )
 

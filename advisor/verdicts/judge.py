@@ -246,7 +246,7 @@ def _judged(session: Session, mine: pd.DataFrame, context: _Context) -> Judgemen
     own_facts = [context.facts[node] for node in session.nodes if node in context.facts]
     peaks = [f.fabric.util_p995 for f in own_facts if f.fabric and f.fabric.util_p995 is not None]
     if peaks:
-        found["i_p995"] = max(peaks)
+        found["fabric_utilization_p995"] = max(peaks)
     kind = judge_kind(session, found, t, context.kind_model, _since_seen(session, mine, context))
     bottleneck = judge_bottleneck(
         context.labels, context.rows, mine, kind=kind.label, coverage=_fraction(session, mine),

@@ -51,7 +51,7 @@ def _first(scenario: str, bottleneck: str) -> WorkloadVerdict | None:
         fleet = Path(name) / "fleet.db"
         simulate(scenario, fleet, days=DAYS, seed=0, until=UNTIL)
         workloads = judge(read_frame([fleet]), load_catalog()).workloads
-    placed = {"c_per_engine", "m_per_engine"}
+    placed = {"tensor_per_engine", "hbm_per_engine"}
     fits = (w for w in workloads if w.bottleneck.label == bottleneck and placed <= w.features.keys())
     return max(fits, key=lambda w: (w.gpu_hours, w.id), default=None)
 

@@ -134,7 +134,7 @@ def evidence_of(group: Group) -> Iterator[tuple[str, tuple[Evidence, ...]]]:
                 Evidence("gpus_held", float(group.gpu_count), None, "GPUs"),
             ),
         )
-    if (compute := group.feature("u_c_p95")) is not None:
+    if (compute := group.feature("tensor_of_sustained_p95")) is not None:
         yield "over-tier", (Evidence("compute_use_p95", compute, None, "ratio"),)
 
 

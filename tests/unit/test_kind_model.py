@@ -166,8 +166,8 @@ def test_levels_are_shares_and_what_is_missing_speaks_for_nothing() -> None:
 
 
 def test_second_fine_shapes_are_silent_where_samples_are_coarse() -> None:
-    fine = levels({**PROBE, "period_share": 1.0, "cv1": 0.6})
-    coarse = levels({**PROBE, "period_share": 1.0, "cv1": 0.6, "resolution_seconds": 60.0})
+    fine = levels({**PROBE, "period_share": 1.0, "sm_active_cv": 0.6})
+    coarse = levels({**PROBE, "period_share": 1.0, "sm_active_cv": 0.6, "resolution_seconds": 60.0})
     second_fine = ("periodic", "uneven-seconds", "pauses", "links-with-compute")
     assert all(fine[name] > 0 for name in second_fine)
     assert all(coarse[name] == 0 for name in second_fine)

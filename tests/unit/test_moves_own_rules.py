@@ -174,7 +174,7 @@ def test_the_documentation_shows_what_works(tmp_path):
         "exceptions.yaml",
         "custom/slow-input.yaml",
     }
-    told = advice(one(train({"cpu": 0.9, "g": 0.4})), tmp_path, named)
+    told = advice(one(train({"cpu": 0.9, "engine_active": 0.4})), tmp_path, named)
     (finding,) = found(told, "custom/slow-input")
     assert (
         finding.text == "The training job job (ann) waits for its input: CPUs 90 % busy, GPUs at work 40 % of the time."
@@ -219,7 +219,7 @@ def test_what_may_need_its_fabric_is_not_moved_to_a_node_without_one(tmp_path):
 
 
 SMALL = {"u_c": 0.02, "u_m": 0.2, "u_n": 0.0}
-LOADED = {"mem_flat": 1.0, "cpu": 0.1, "u_c_p99": 0.05, "u_m_p99": 0.3}
+LOADED = {"mem_flat": 1.0, "cpu": 0.1, "tensor_of_sustained_p99": 0.05, "hbm_of_sustained_p99": 0.3}
 
 
 def counts(told: Advice) -> list[tuple[int, tuple[str, ...]]]:

@@ -121,7 +121,7 @@ def test_a_gpu_nobody_measured_has_a_label_and_no_use_for_money(catalog: Catalog
     assert verdict.bottleneck.label == "compute"
     assert any("assumed, for this label alone" in s for s in verdict.bottleneck.evidence)
     assert verdict.bottleneck.confidence <= 0.8
-    assert "u_c" not in verdict.features
+    assert "tensor_of_sustained" not in verdict.features
     assert "u_c" in verdict.coverage.missing
 
 

@@ -64,7 +64,7 @@ def test_training_and_compute(catalog: Catalog) -> None:
 def test_decode_follows_the_day_and_is_bound_by_memory(catalog: Catalog) -> None:
     verdict = _one(catalog, DECODE, hours=120, wave="tensor_active")
     assert (verdict.kind.label, verdict.bottleneck.label) == ("online-inference", "hbm-bandwidth")
-    assert verdict.features["diu"] > 0.8
+    assert verdict.features["diurnal_share"] > 0.8
     assert verdict.features["mem_flat"] == 1.0
 
 
@@ -147,7 +147,7 @@ def test_an_unknown_gpu_limits_the_advice_and_says_so(catalog: Catalog) -> None:
     assert verdict.gpu_sku is None
     assert "X9000" in verdict.coverage.missing["sku"]
     assert verdict.bottleneck.label == "unknown"
-    assert "u_c" not in verdict.features
+    assert "tensor_of_sustained" not in verdict.features
     assert any("X9000" in note for note in verdicts.notes)
 
 
@@ -175,7 +175,7 @@ def test_without_profiling_counters_nothing_is_invented(catalog: Catalog) -> Non
     assert "no reason was left" in verdict.coverage.missing["dram_active"]
     assert verdict.bottleneck.label == "unknown"
     assert any("This GPU has no GPM." in sentence for sentence in verdict.bottleneck.evidence)
-    assert "u_m" not in verdict.features
+    assert "hbm_of_sustained" not in verdict.features
 
 
 def test_all_measures_missing_is_unknown_not_idle(catalog: Catalog) -> None:

@@ -48,8 +48,8 @@ def _of_groups(scope: Scope, rule: WasteRule, groups: list[Group]) -> Found:
         scope, rule, group,
         evidence=(
             Evidence("contradiction", share, rule.value("share_min"), "ratio of observed time"),
-            Evidence("engine_active", group.feature("g"), None, "ratio"),
-            Evidence("tensor_active", group.feature("c"), None, "ratio"),
+            Evidence("engine_active", group.feature("engine_active"), None, "ratio"),
+            Evidence("tensor_active", group.feature("tensor_utilization"), None, "ratio"),
             Evidence("power_over_idle", group.feature("power_over_idle"), None, "ratio"),
             *_signals(doubts),
         ),

@@ -22,6 +22,14 @@ Features = Mapping[str, float]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
+# Feature -> the measure (`utilization.measures`) whose mean it is.
+_MEANS = {
+    "engine_active": "g", "sm_active": "sm", "sm_occupancy": "o", "tensor_utilization": "c", "vector_utilization": "v",
+    "hbm_utilization": "m", "nvlink_utilization": "n", "fabric_utilization": "i", "fabric_wait_ticks_per_second": "q",
+    "pcie_utilization": "p", "tensor_of_sustained": "u_c", "hbm_of_sustained": "u_m", "nvlink_of_sustained": "u_n",
+    "pcie_of_sustained": "u_p", "duty": "duty", "throttled": "throttled", "power_watts": "power",
+    "power_over_idle": "power_over_idle",
+}  # fmt: skip
 # A daily shape needs so many days: below it a trend looks like one.
 DIURNAL_DAYS_MIN = 3.0
 # What may show a daily wave, each as an hourly mean over the workload's GPUs.
@@ -97,14 +105,12 @@ def features(
     out["gpus"], out["nodes"] = float(len(session.gpus)), float(len(session.nodes))
     if not len(rows) or weights.sum() <= 0:
         return out
-    for name in ("g", "sm", "o", "c", "v", "m", "n", "i", "q", "p", "u_c", "u_m", "u_n", "u_p", "duty", "throttled"):
-        _put(out, name, _mean(rows[name], weights))
-    if "i" in out:
-        out["u_i"] = out["i"]
-    _put(out, "g_max", _max(rows["g_max"]))
-    _put(out, "g_hour_p95", _p95(rows["g"]))
-    _put(out, "power_watts", _mean(rows["power"], weights))
-    _put(out, "power_over_idle", _mean(rows["power_over_idle"], weights))
+    for name, measure in _MEANS.items():
+        _put(out, name, _mean(rows[measure], weights))
+    if "fabric_utilization" in out:
+        out["fabric_of_sustained"] = out["fabric_utilization"]
+    _put(out, "engine_active_max", _max(rows["g_max"]))
+    _put(out, "engine_active_row_p95", _p95(rows["g"]))
     out["idle_share"] = float(np.average(rows["idle"], weights=weights))
     out["fault_share"] = float(np.average(rows["fault"], weights=weights))
     samples = gpu["gpu_util_n"][at]
@@ -130,23 +136,23 @@ def features(
 def _busy_features(out: dict[str, float], busy: _Rows, weights: Floats) -> None:
     if not len(busy) or weights.sum() <= 0:
         return
-    for name in ("u_c", "u_m"):
-        _put(out, f"{name}_busy_p95", _p95(busy[name]))
+    for name, measure in (("tensor", "u_c"), ("hbm", "u_m")):
+        _put(out, f"{name}_of_sustained_busy_p95", _p95(busy[measure]))
     u_c, u_m = _mean(busy["u_c"], weights), _mean(busy["u_m"], weights)
     if not math.isnan(u_c + u_m):
         out["memory_over_compute"] = u_m / max(u_c, 0.01)
     engine, sm = _mean(busy["g"], weights), _mean(busy["sm"], weights)
-    for name, part in (("c_per_engine", "c"), ("m_per_engine", "m")):
+    for name, part in (("tensor_per_engine", "c"), ("hbm_per_engine", "m")):
         # No second holds more than all of it, whatever a utilization that was read once a minute missed.
         _put(out, name, min(_mean(busy[part], weights) / max(sm if math.isnan(engine) else engine, 0.01), 1.0))
-    _put(out, "c_per_sm", _mean(busy["c"], weights) / max(sm, 0.01))
+    _put(out, "tensor_per_sm", _mean(busy["c"], weights) / max(sm, 0.01))
     if out.get("resolution_seconds", 1.0) <= PERIOD_INTERVAL_MAX_SECONDS:
         found = ~np.isnan(busy["period_strength"])
         out["period_share"] = float(weights[found].sum() / weights.sum())
         _put(out, "period_seconds", _median(busy["period_seconds"]))
         _put(out, "period_strength", _median(busy["period_strength"]))
     for name in (
-        "cv1", "nvlink_symmetry", "fabric_symmetry", "tensor_fabric_correlation", "tensor_nvlink_correlation",
+        "sm_active_cv", "nvlink_symmetry", "fabric_symmetry", "tensor_fabric_correlation", "tensor_nvlink_correlation",
     ):  # fmt: skip
         _put(out, name, _median(busy[name]))
     for name in ("cpu", "io_wait", "clock_ratio"):
@@ -159,10 +165,10 @@ def _busy_features(out: dict[str, float], busy: _Rows, weights: Floats) -> None:
 
 def _bin_features(out: dict[str, float], frame: Frame, index: npt.NDArray[np.intp], etas: tuple[float, float]) -> None:
     for column, names, eta in (
-        ("tensor_active_bins", {"u_c_p95": 0.95, "u_c_p99": 0.99}, etas[0]),
-        ("dram_active_bins", {"u_m_p95": 0.95, "u_m_p99": 0.99}, etas[1]),
-        ("sm_active_bins", {"sm_p99": 0.99}, 1.0),
-        ("nvlink_bins", {"n_p995": 0.995}, 1.0),
+        ("tensor_active_bins", {"tensor_of_sustained_p95": 0.95, "tensor_of_sustained_p99": 0.99}, etas[0]),
+        ("dram_active_bins", {"hbm_of_sustained_p95": 0.95, "hbm_of_sustained_p99": 0.99}, etas[1]),
+        ("sm_active_bins", {"sm_active_p99": 0.99}, 1.0),
+        ("nvlink_bins", {"nvlink_utilization_p995": 0.995}, 1.0),
     ):
         matrix, have = stacked_bins(frame.gpu[column].iloc[index])
         total = matrix[have].sum(axis=0)
@@ -223,7 +229,7 @@ def _time_features(out: dict[str, float], gpu: Columns, shape: _Rows, index: npt
             share, wave = _daily_share(hours[known], values)
             if share * wave / level > best:
                 best = share * wave / level
-                out["diu"], out["day_level"] = share, wave / level
+                out["diurnal_share"], out["diurnal_amplitude"] = share, wave / level
     if out["gpus"] >= 2:
         activity = next((v for v in (shape["c"], shape["sm"]) if not np.isnan(v).all()), shape["g"])
         _put(out, "sync", _sync(activity, hour, len(hours), gpu["gpu_uuid"][index]))

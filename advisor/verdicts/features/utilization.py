@@ -108,7 +108,7 @@ def measures(
         "tensor_fabric_correlation",
     ):  # fmt: skip
         out[name] = gpu[name]
-    out["cv1"], out["throttled"] = gpu["sm_active_cv"], gpu["throttled_fraction"]
+    out["sm_active_cv"], out["throttled"] = gpu["sm_active_cv"], gpu["throttled_fraction"]
     out["mem"] = gpu["mem_used_bytes_mean"] / gpu["mem_total_bytes"]
     out["mem_max"] = gpu["mem_used_bytes_max"] / gpu["mem_total_bytes"]
     out["power"] = gpu["power_watts_mean"]

@@ -61,7 +61,7 @@ def judge_kind(
     names = tuple(metadata_clues(session))
     clues = list(names)
     ceiling = _ceiling(features, named=bool(names))
-    measured = any(name in features for name in ("g", "sm", "m"))
+    measured = any(name in features for name in ("engine_active", "sm_active", "hbm_utilization"))
     if not measured and not clues:
         return KindVerdict("unknown", 0.0, ("Nothing of its activity was measured.",))
     scores: dict[KindLabel, float] = dict.fromkeys(LABELS, 0.0)
