@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from accuracy import coarse, hidden
+from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
-from skuwise.rules.catalog.loader import load_catalog
 
 UNTIL = 1_790_000_000.0 - 1_790_000_000.0 % 3600  # a fixed moment (2026-09-21): the same fleets every time
 HOUR = 3600.0
@@ -102,7 +102,7 @@ VIEWS: Mapping[str, Callable[[Frame], Frame]] = {
 
 def examples_of(fleet: Fleet, views: Iterable[str] = VIEWS) -> list[Example]:
     """Every workload of a fleet, in every window and view in which anything of it was seen."""
-    catalog = load_catalog()
+    book = load_rulebook(None, None, UNTIL)
     out: list[Example] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fleet.db"
@@ -111,7 +111,7 @@ def examples_of(fleet: Fleet, views: Iterable[str] = VIEWS) -> list[Example]:
         for begin, end in fleet.windows:
             frame = hidden(read_frame([path], Window(UNTIL - begin * HOUR, UNTIL - end * HOUR)))
             for view in views:
-                for workload in judge(VIEWS[view](frame), catalog).workloads:
+                for workload in judge(VIEWS[view](frame), book).workloads:
                     truth = truths[workload.id]
                     if workload.features.get("hours", 0.0) > 0:
                         group = f"{fleet.scenario}/{fleet.seed}"

@@ -27,6 +27,7 @@ from typing import Any
 
 import skuwise.advisor.mail
 import skuwise.advisor.report
+from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.ledger.sync import Beside
 from skuwise.advisor.mail.letter import Letter
 from skuwise.advisor.mail.outbox import Outbox
@@ -104,7 +105,15 @@ def work(path: Path, password: Path, port: int, ca_file: Path) -> None:
     routes = Routes(teams=tuple(Team(address.partition("@")[0], (address,)) for address in ADDRESSES[1:]))
     week = week_of(0.0)
     job = Written(
-        settings, routes, Databases(()), None, None, Beside(None, False, print), week, week.end, None, lambda _: None
+        settings,
+        routes,
+        Databases(()),
+        load_rulebook(None, None, week.end),
+        Beside(None, False, print),
+        week,
+        week.end,
+        None,
+        lambda _: None,
     )
     send(job, Outbox(path), {}, Time(SystemClock().now, lambda _: None))
 

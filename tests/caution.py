@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
+from rulebooks import rulebook
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.histogram_array import BinsArray
-from skuwise.advisor.pipeline import advise
+from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.views.whatif_session import of_nodes
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.policy.thresholds import load_waste_rules
@@ -45,7 +46,7 @@ CATALOG, RULES = load_catalog(), load_waste_rules()
 def advice_of(frame: Frame) -> Advice:
     """The advice over a frame, the same for the same frame."""
     at = frame.window.end
-    return advise(frame, CATALOG, RULES, generated_at=at, rng=np.random.default_rng(20))
+    return advise(frame, rulebook(), AdviseOptions(at), np.random.default_rng(20))
 
 
 def violations(whole: Advice, part: Advice) -> list[str]:

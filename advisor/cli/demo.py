@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from ...rules.base.errors import EXIT_DONE, UsageError
-from ..advise import read_and_advise
+from ..advise import load_rulebook, read_and_advise
 from ..render import render
 from ..render.text import render_overview, render_story
 from ..simulate.simulator import simulate
@@ -47,7 +47,7 @@ def run_demo(options: argparse.Namespace) -> int:
     )
     own = _sample_own_gpus(folder)
     say("3/3  reading it and weighing every way out")
-    _, advice = read_and_advise([fleet], now=now)
+    _, advice = read_and_advise([fleet], load_rulebook(None, None, now), now=now)
     width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
     color = sys.stdout.isatty()
     write_whole(report, render(advice, "markdown"))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ...rules.base.errors import NothingToDo, StoreError
-from ...rules.catalog.hour_prices import SaidPrices
 from ..advise import no_garbage_collection, read_and_advise
 from ..core.advice_types import Advice, Decision, Fleet
 from ..core.timestamps import minute
@@ -17,6 +15,7 @@ from ..ledger.sync import Beside
 from ..mail.routes import Routes, Team
 from ..mail.settings import ReportSettings
 from ..pipeline import WINDOW_IS, about_window
+from ..rulebook import Rulebook
 from ..telemetry.source import Source
 from .weekly import FLEET, Making, Report
 from .weeks import WEEK_SECONDS, Week, check_over
@@ -24,20 +23,18 @@ from .weeks import WEEK_SECONDS, Week, check_over
 
 @dataclass(frozen=True)
 class Job:
-    """`only`: one team's name; None: all. `now`: Unix seconds; `beside`: the ledger. `hourly`: prices by the hour, as
-    somebody wrote them. `named`: somebody asked for this week; else it is the last one by the clock."""
+    """`only`: one team's name; None: all. `now`: Unix seconds; `beside`: the ledger. `named`: somebody asked for
+    this week; else it is the last one by the clock."""
 
     settings: ReportSettings
     routes: Routes
     source: Source
-    rules: Path | None
-    prices: Path | None
+    book: Rulebook
     beside: Beside
     week: Week
     now: float
     only: str | None
     say: Callable[[str], None]
-    hourly: SaidPrices | None = None
     named: bool = True
 
     @property
@@ -100,8 +97,7 @@ class Job:
         until = min(week.end, self.now)
         with no_garbage_collection():
             return read_and_advise(
-                self.source, since=until - week.start, until=until, rules_dir=self.rules, prices=self.prices,
-                hourly=self.hourly, now=self.now, ledger=beside,
+                self.source, self.book, since=until - week.start, until=until, now=self.now, ledger=beside,
             )[1]  # fmt: skip
 
     def _before(self, own: Beside) -> Advice | None:

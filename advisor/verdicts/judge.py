@@ -11,12 +11,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...rules.models.kind_model import KindModel
-from ...rules.policy.thresholds import Threshold, load_bottleneck_thresholds, load_kind_thresholds
+from ...rules.policy.thresholds import Threshold
 from ..core.advice_types import INFERRED, BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
 from ..core.frame import Frame, parents
 from ..core.records import records
 from ..core.timestamps import minute, span
 from ..core.unobservable import blind_nodes
+from ..rulebook import Rulebook
 from .accounting.gpu_hour_accounting import occupancy
 from .accounting.instances import instances
 from .accounting.nodes import bare_gpus, node_facts
@@ -24,13 +25,12 @@ from .bottlenecks.bottleneck_verdict import judge_bottleneck
 from .bottlenecks.bottlenecks import label_rows
 from .bottlenecks.kv_cache import capacity_of, tokens_of, with_capacity
 from .bottlenecks.links import WireRule, links_of
-from .features.assumed_efficiency import assumed
 from .features.features import Columns, FlatRule, columns_of, features
 from .features.inferred import inferred
 from .features.resting_power import power_doubts
 from .features.soundness import examine
-from .features.utilization import MeasureRule, measures
-from .kinds.kinds import judge_kind, shipped_model
+from .features.utilization import measures
+from .kinds.kinds import judge_kind
 from .phases.change_points import turns
 from .phases.phase_verdicts import DEMANDED, Ask, Judgement, judge_phases
 from .phases.series import series_hours, with_series
@@ -38,12 +38,10 @@ from .types import BareGpu, FabricFacts, NodeFacts, Verdicts
 from .workloads.attribution import Attribution, Session, attribute
 from .workloads.inventory import inventory_of
 from .workloads.mig import row_parts
-from .workloads.sku_lookup import GpuCatalog, GpuIndex, index_gpus
+from .workloads.sku_lookup import GpuIndex, index_gpus
 
 __all__ = ["BareGpu", "FabricFacts", "NodeFacts", "Verdicts", "judge"]
 
-# Hours of data below which no waste is claimed (the product's floor; rules/waste states the same).
-WASTE_FLOOR_HOURS = 30.0
 _USAGE = (
     "c", "m", "n", "i", "p", "u_c", "u_m", "u_n", "u_p", "g", "sm", "o", "duty", "i_share", "n_share", "p_share",
     "tensor_nvlink_correlation", "tensor_fabric_correlation", "power", "clock_ratio", "idle",
@@ -82,27 +80,15 @@ class _Context:
     instances: frozenset[tuple[str, str]]
 
 
-def judge(
-    frame: Frame,
-    catalog: GpuCatalog,
-    kinds: Mapping[str, Threshold] | None = None,
-    bottlenecks: Mapping[str, Threshold] | None = None,
-    *,
-    floor_hours: float = WASTE_FLOOR_HOURS,
-) -> Verdicts:
-    """Everything the frame says about its workloads, nodes and GPUs.
-
-    `kinds`, `bottlenecks`: thresholds (rules/kinds.yaml, rules/bottlenecks.yaml; the packaged ones where None).
-    Linear in the rows of the frame.
-    """
-    kinds = kinds if kinds is not None else load_kind_thresholds()
-    bottlenecks = bottlenecks if bottlenecks is not None else load_bottleneck_thresholds()
+def judge(frame: Frame, book: Rulebook) -> Verdicts:
+    """Everything the frame says about its workloads, nodes and GPUs. Linear in the rows of the frame."""
+    catalog, kinds, bottlenecks, floor_hours = book.catalog, book.kinds, book.bottlenecks, book.floor_hours
     examined = examine(frame)
     frame, contradicted = examined.frame, examined.contradicted
     # What was not believed was not observed either.
     inventory = inventory_of(frame, catalog.node_gpu_count)
     index = index_gpus(frame, catalog)
-    rows = measures(frame, index, _measure_rule(bottlenecks), assumed(catalog.gpus.values()), contradicted)
+    rows = measures(frame, index, book, contradicted)
     doubts = (*examined.doubts, *power_doubts(frame, rows, contradicted))
     attribution = attribute(frame)
     links = links_of(frame, index, rows, attribution, catalog, _wire_rule(bottlenecks))
@@ -115,7 +101,7 @@ def judge(
     ends = frame.gpu["ts"].to_numpy(float)[attribution.mine["row"].to_numpy(int)]
     observed = series_hours(attribution.sessions, attribution.mine, ends)
     context = _Context(
-        frame, index, rows, columns_of(frame.gpu), columns_of(rows), labels, kinds, shipped_model(),
+        frame, index, rows, columns_of(frame.gpu), columns_of(rows), labels, kinds, book.kind_model,
         {fact.node: fact for fact in facts}, floor_hours, dominant,
         bottlenecks["capacity_kv_p95_min"].value, observed, _shared_rows(frame, attribution),
         parts, frozenset(parents(frame)),
@@ -154,18 +140,6 @@ def judge(
         instances=instances(frame, attribution, index.sku),
         doubts=doubts,
     )
-
-
-def _measure_rule(bottlenecks: Mapping[str, Threshold]) -> MeasureRule:
-    names = (
-        "idle_engine_max",
-        "idle_dram_max",
-        "idle_power_over_idle_max",
-        "fault_power_share_min",
-        "network_util",
-        "pcie_util",
-    )
-    return MeasureRule(*(bottlenecks[name].value for name in names))
 
 
 def _wire_rule(bottlenecks: Mapping[str, Threshold]) -> WireRule:

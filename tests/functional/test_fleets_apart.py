@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rulebooks import rulebook
 from skuwise.__main__ import main
 from skuwise.advisor.advise import read_and_advise
 from skuwise.advisor.core.advice_types import Fleet
@@ -332,7 +333,7 @@ def old_ledger(home: Path, *databases: tuple[Path, str]) -> dict[str, list[str]]
     """What older versions kept for all fleets: advice on several databases, one proposal of each dismissed."""
     ids: dict[str, list[str]] = {}
     for database, prefix in databases:
-        _, told = read_and_advise([database], now=UNTIL)
+        _, told = read_and_advise([database], rulebook(), now=UNTIL)
         found = proposals(told)
         named = [replace(p, id=f"{prefix}{p.id}") for p in found]
         Ledger(home).propose(named, UNTIL)

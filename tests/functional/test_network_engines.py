@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rulebooks import rulebook
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
@@ -69,7 +70,7 @@ def read(url: str) -> Frame:
 
 def labels(frame: Frame) -> dict[str, set[str]]:
     out: dict[str, set[str]] = {}
-    for one in judge(frame, CATALOG).workloads:
+    for one in judge(frame, rulebook(CATALOG)).workloads:
         name = one.name.replace("job 31", "eth").replace("job 32", "pcie").split("-", maxsplit=1)[0]
         out.setdefault(name, set()).add(one.bottleneck.label)
     return out

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rulebooks import rulebook
 from skuwise.advisor.simulate.simulator import SimulationReport, simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import Verdicts, judge
-from skuwise.rules.catalog.loader import load_catalog
 
 UNTIL = 1_790_000_000.0
 
 
 def _made(path: Path, scenario: str, days: float, seed: int) -> tuple[SimulationReport, Verdicts]:
     report = simulate(scenario, path, days=days, seed=seed, until=UNTIL)
-    return report, judge(read_frame([path]), load_catalog())
+    return report, judge(read_frame([path]), rulebook())
 
 
 @pytest.mark.slow

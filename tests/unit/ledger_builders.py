@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 from moves_builders import END, IB, PLAIN, START, catalog, node, usage, verdicts, workload
+from rulebooks import rulebook
 from skuwise.advisor.core.advice_types import Advice, Configuration, Interval, NodeStanding, WorkloadVerdict, Yardstick
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.ledger.entries import Entry
@@ -16,8 +17,7 @@ from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.observation import Seen
 from skuwise.advisor.ledger.records import Ground, Measure
 from skuwise.advisor.ledger.sync import Beside
-from skuwise.advisor.pipeline import advise_on
-from skuwise.rules.policy.thresholds import load_waste_rules
+from skuwise.advisor.pipeline import AdviseOptions, advise_on
 
 DAY = 86400.0
 MOVED = END + 3 * DAY  # the service went to nodes without the fabric then
@@ -45,9 +45,9 @@ def fleet(days: float, moved: float = MOVED, back: float = math.inf, kept: bool 
             nodes += [node(name, sku, **seen, **({} if sku == IB else {"fabric": None})) for name in names]
     given_ = verdicts(nodes, runs, uses=[usage(w, u_n=0.2) for w in runs if w.end - w.start >= 3600])
     return advise_on(
-        replace(given_, window=Window(start, end)), catalog(), load_waste_rules(), (), generated_at=end,
-        rng=np.random.default_rng(1), source={"kind": "sqlite", "databases": ["fleet.db"]},
-        decisions=beside.decisions(end) if beside else {},
+        replace(given_, window=Window(start, end)), rulebook(catalog()),
+        AdviseOptions(end, decisions=beside.decisions(end) if beside else {}), np.random.default_rng(1),
+        source={"kind": "sqlite", "databases": ["fleet.db"]},
     )  # fmt: skip
 
 

@@ -11,8 +11,9 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from rulebooks import rulebook
 from skuwise.advisor.verdicts.kinds.kind_signals import PROBE, SHAPES, fingerprint, levels
-from skuwise.advisor.verdicts.kinds.kinds import WORKING, shipped_model
+from skuwise.advisor.verdicts.kinds.kinds import WORKING
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.base.yaml_loader import packaged_rules
 from skuwise.rules.models.kind_model import FILE, load_kind_model
@@ -32,7 +33,7 @@ def trainer() -> Iterator[ModuleType]:
 
 
 def test_the_model_that_ships_is_for_these_shapes_and_comes_of_what_is_declared(trainer: ModuleType) -> None:
-    model = shipped_model()
+    model = rulebook().kind_model
     assert model.labels == WORKING
     assert set(model.weights) == set(NAMES)
     assert model.inputs == trainer.inputs()
@@ -90,8 +91,10 @@ def test_a_shape_without_weights_is_refused(tmp_path: Path) -> None:
 
 
 def test_judging_needs_no_scikit_learn() -> None:
-    code = "import sys, skuwise.advisor.pipeline; from skuwise.advisor.verdicts.kinds.kinds import shipped_model; "
-    code += "shipped_model(); print(sorted(set(sys.modules) & {'sklearn', 'scipy', 'joblib', 'pickle5'}))"
+    code = "import sys, skuwise.advisor.pipeline; from skuwise.advisor.advise import load_rulebook; "
+    code += (
+        "load_rulebook(None, None, 0.0); print(sorted(set(sys.modules) & {'sklearn', 'scipy', 'joblib', 'pickle5'}))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -15,6 +15,7 @@ import jsonschema
 import numpy as np
 import pytest
 from moves_builders import advice_of, catalog, founding
+from rulebooks import rulebook
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Advice, Configuration, Decision, Interval, Recommendation
 from skuwise.advisor.ledger.entries import EXPIRES_AFTER_SECONDS, Event, Proposal, stands
@@ -23,11 +24,10 @@ from skuwise.advisor.ledger.file.store import APPLICATION_ID, Ledger
 from skuwise.advisor.ledger.sync import Beside, proposals
 from skuwise.advisor.moves.context.move_context import Option
 from skuwise.advisor.moves.recommender import recoverable
-from skuwise.advisor.pipeline import advise_on
+from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema, to_dict
 from skuwise.rules.base.errors import NothingToDo, StoreError
-from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.rights import bound_by_modes
 
 NOW = 1_790_000_000.0
@@ -275,8 +275,8 @@ def test_the_default_place_follows_the_state_folder_of_the_user() -> None:
 
 def decided(decisions: Mapping[str, Decision]) -> Advice:
     return advise_on(
-        founding(), catalog(), load_waste_rules(), (), generated_at=NOW, rng=np.random.default_rng(1),
-        source={"kind": "sqlite", "databases": ["fleet.db"]}, decisions=decisions,
+        founding(), rulebook(catalog()), AdviseOptions(NOW, decisions), np.random.default_rng(1),
+        source={"kind": "sqlite", "databases": ["fleet.db"]},
     )  # fmt: skip
 
 

@@ -16,15 +16,13 @@ import numpy as np
 import pytest
 from moves_builders import END, catalog, fabric, node, usage, verdicts, workload
 from skuwise.__main__ import main
+from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.advice_types import Advice, Coverage, Owner
-from skuwise.advisor.pipeline import advise_on
+from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.render import FORMATS, render
 from skuwise.advisor.render.explain import render_explained
 from skuwise.advisor.render.json import load_schema
 from skuwise.rules.catalog.price_files import load_prices
-from skuwise.rules.policy.custom import load_custom_rules
-from skuwise.rules.policy.exceptions import load_exceptions
-from skuwise.rules.policy.thresholds import load_waste_rules
 
 RULE = """id: slow-input
 severity: medium
@@ -44,11 +42,8 @@ def advice(given, root: Path, files: dict[str, str] | None = None) -> Advice:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    rules, custom = load_waste_rules(root), load_custom_rules(root)
-    return advise_on(
-        given, catalog(), rules, (), generated_at=END, rng=np.random.default_rng(1), source={"kind": "sqlite"},
-        custom=custom, exceptions=load_exceptions(root, known_rules=(*rules, *custom.ids)),
-    )  # fmt: skip
+    book = replace(load_rulebook(root, None, END), catalog=catalog())
+    return advise_on(given, book, AdviseOptions(END), np.random.default_rng(1), source={"kind": "sqlite"})
 
 
 def found(told: Advice, rule: str) -> list:

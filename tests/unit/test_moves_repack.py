@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rulebooks import rulebook
 from skuwise.advisor.core.advice_types import Unobserved
 from skuwise.advisor.moves.kinds.repack import fits, pack, repacked
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.types import MigInstance
-from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.frames import DECODE, FrameBuilder
 
 SLICES = {
@@ -86,7 +86,7 @@ def halves(hours: int = 48) -> FrameBuilder:
 
 
 def test_nothing_is_packed_where_something_is_not_observed() -> None:
-    verdicts = judge(halves().frame(), load_catalog())
+    verdicts = judge(halves().frame(), rulebook())
     (option,) = repacked(verdicts)
     found = option.recommendation
     assert (found.action, found.realisation, found.saving_usd_per_month) == ("consolidate", "capacity-freed", None)
@@ -95,4 +95,4 @@ def test_nothing_is_packed_where_something_is_not_observed() -> None:
     node = verdicts.inventory.nodes["n1"]
     gone = replace(node, unobserved=(Unobserved("n1", ("GPU-x",), "why", "not-named"),))
     assert repacked(replace(verdicts, inventory=replace(verdicts.inventory, nodes={"n1": gone}))) == []
-    assert repacked(judge(halves(hours=20).frame(), load_catalog())) == []
+    assert repacked(judge(halves(hours=20).frame(), rulebook())) == []

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from rulebooks import rulebook
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.workloads.inventory import Inventory, inventory_of
@@ -93,7 +94,7 @@ def test_a_node_that_was_renamed_counts_its_gpus_once_and_ends_where_the_other_n
     found = counted(b.frame())
     assert found.gpu_count == 2
     assert (found.nodes["old"].moved_to, found.nodes["old"].end) == ("new", START + 24 * HOUR)
-    verdicts = judge(b.frame(), CATALOG)
+    verdicts = judge(b.frame(), rulebook(CATALOG))
     assert verdicts.occupancy["gpu_hours"].sum() == pytest.approx(80)
     assert {one.node for one in verdicts.bare} == {"new"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from rulebooks import rulebook
 from skuwise.advisor.core.advice_types import Scheduled, WorkloadVerdict
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.kinds.kind_metadata import metadata_clues
@@ -31,7 +32,7 @@ def _judged(
     for uuid in uuids:
         b.use(values, uuid=uuid, **extra)  # type: ignore[arg-type]
     b.work("w", [("n1", uuid) for uuid in uuids], **(work or {}))  # type: ignore[arg-type]
-    return judge(b.frame(), catalog).workloads[0]
+    return judge(b.frame(), rulebook(catalog)).workloads[0]
 
 
 def _confident(verdict: WorkloadVerdict, label: str) -> float:
@@ -92,12 +93,12 @@ def test_one_sample_reaches_no_verdict_without_a_name(catalog: Catalog) -> None:
     b.use(DECODE, end=1, interval=10.0, observed=1.0)
     b.gpu_rows = b.gpu_rows[:1]
     b.work("w", [("n1", uuid)], end=10 / 3600)
-    shape = judge(b.frame(), catalog).workloads[0]
+    shape = judge(b.frame(), rulebook(catalog)).workloads[0]
     assert shape.kind.label == "unknown"
     assert shape.kind.alternatives
     assert any("Only 0 minutes" in sentence for sentence in shape.kind.evidence)
     b.workloads[0] |= {"framework": "vllm", "command": "vllm serve m"}
-    assert judge(b.frame(), catalog).workloads[0].kind.confidence <= 0.65
+    assert judge(b.frame(), rulebook(catalog)).workloads[0].kind.confidence <= 0.65
 
 
 def test_thin_coverage_caps_confidence(catalog: Catalog) -> None:

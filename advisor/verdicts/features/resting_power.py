@@ -11,13 +11,12 @@ that nobody holds) are three that fail apart from one another; two of them must 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ....rules.models.resting_power import RestingPowers, load_resting_power
+from ....rules.models.resting_power import RestingPowers
 from ...core.frame import Frame, parents
 from .soundness import POWER, TRACE, Doubt, by_gpu, percent, told
 
@@ -38,12 +37,6 @@ REST_MARGIN = 1.25
 FAULT_SECONDS_MIN = 3600.0
 # With one source of activity alone, power must be that of a GPU that keeps its clocks down.
 SURE_MARGIN = 1.25
-
-
-@cache
-def shipped_resting_power() -> RestingPowers:
-    """The table that ships, read once."""
-    return load_resting_power()
 
 
 def at_rest(

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 
-from ....rules.models.kind_model import KindModel, load_kind_model
+from ....rules.models.kind_model import KindModel
 from ....rules.policy.labels import KindLabel
 from ....rules.policy.thresholds import Threshold
 from ...core.advice_types import Alternative, KindVerdict
@@ -20,7 +19,7 @@ from ..features.features import Features
 from ..workloads.attribution import Session
 from .clue import Clue
 from .kind_metadata import metadata_clues
-from .kind_signals import FINE_SECONDS, SHAPES, fingerprint
+from .kind_signals import FINE_SECONDS, SHAPES
 
 # What the model tells apart. Idleness is no matter of likeness: it is counted.
 WORKING: tuple[KindLabel, ...] = ("training", "fine-tuning", "online-inference", "batch-inference", "interactive")
@@ -38,12 +37,6 @@ _RUNS_ON = ("training", "fine-tuning", "batch-inference")
 _NAMED = 1.0
 _SHOWN = 0.3
 _TELLING = ("periodic", "collectives", "fabric-busy")
-
-
-@cache
-def shipped_model() -> KindModel:
-    """The model that ships, read once as the move model is. Raises RulesError where it is not for these shapes."""
-    return load_kind_model(WORKING, [shape.name for shape in SHAPES], fingerprint(SHAPES))
 
 
 def judge_kind(
