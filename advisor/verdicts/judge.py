@@ -14,7 +14,7 @@ from ...rules.models.kind_model import KindModel
 from ...rules.policy.thresholds import Threshold
 from ..core.advice_types import INFERRED, BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
 from ..core.coded_text import CodedText, coded
-from ..core.frame import Frame, parents
+from ..core.frame import Frame
 from ..core.records import records
 from ..core.timestamps import minute, span
 from ..core.unobservable import blind_nodes
@@ -25,7 +25,7 @@ from .accounting.nodes import bare_gpus, node_facts
 from .bottlenecks.bottleneck_verdict import judge_bottleneck
 from .bottlenecks.bottlenecks import label_rows
 from .bottlenecks.kv_cache import capacity_of, tokens_of, with_capacity
-from .bottlenecks.links import WireRule, links_of
+from .bottlenecks.links import links_of
 from .features.features import Columns, FlatRule, columns_of, features
 from .features.inferred import inferred
 from .features.resting_power import power_doubts
@@ -92,7 +92,7 @@ def judge(frame: Frame, book: Rulebook) -> Verdicts:
     rows = measures(frame, index, book, contradicted)
     doubts = (*examined.doubts, *power_doubts(frame, rows, contradicted))
     attribution = attribute(frame)
-    links = links_of(frame, index, rows, attribution, catalog, _wire_rule(bottlenecks))
+    links = links_of(frame, index, rows, attribution, book)
     labels, rows = label_rows(frame.gpu, rows, attribution.mine, links, bottlenecks)
     rows = rows.copy()  # in one block a type: every workload takes its rows from it
     facts = node_facts(frame, inventory, index, attribution)
@@ -105,7 +105,7 @@ def judge(frame: Frame, book: Rulebook) -> Verdicts:
         frame, index, rows, columns_of(frame.gpu), columns_of(rows), labels, kinds, book.kind_model,
         {fact.node: fact for fact in facts}, floor_hours, dominant,
         bottlenecks["capacity_kv_p95_min"].value, observed, _shared_rows(frame, attribution),
-        parts, frozenset(parents(frame)),
+        parts, frozenset(frame.parents),
     )  # fmt: skip
     groups = {str(k): v for k, v in attribution.mine.groupby("workload_id", sort=False)}
     empty = attribution.mine.iloc[:0]
@@ -149,14 +149,6 @@ def judge(frame: Frame, book: Rulebook) -> Verdicts:
         instances=instances(frame, attribution, index.sku),
         doubts=doubts,
     )
-
-
-def _wire_rule(bottlenecks: Mapping[str, Threshold]) -> WireRule:
-    names = (
-        "network_quiet_max", "network_quiet_bytes_per_second_max", "network_tcp_bytes_per_second_max",
-        "network_used_min",
-    )  # fmt: skip
-    return WireRule(*(bottlenecks[name].value for name in names))
 
 
 def _workload(session: Session, mine: pd.DataFrame, context: _Context) -> WorkloadVerdict:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...core.frame import Frame, parents
+from ...core.frame import Frame
 from ..workloads.attribution import Attribution
 from ..workloads.inventory import Inventory
 from ..workloads.mig import whole_gpus
@@ -104,7 +104,7 @@ def _observed(
             "gpu_hours": places["seconds"].to_numpy(float) * parts[at] / 3600,
         }
     )
-    parent_of = parents(frame)
+    parent_of = frame.parents
     if parent_of:
         keys = zip(table["node"], table["gpu_uuid"], strict=True)
         table["gpu_uuid"] = [parent_of.get((str(n), str(u)), (n, u))[1] for n, u in keys]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ....rules.catalog.mig import slices_of
 from ....rules.catalog.types import GpuSku
-from ...core.frame import Frame, parents
+from ...core.frame import Frame
 from ..types import MigInstance
 from ..workloads.attribution import Attribution
 from ..workloads.mig import profiles
@@ -19,7 +19,7 @@ def instances(
     frame: Frame, attribution: Attribution, sku_of: Callable[[str, str], GpuSku | None]
 ) -> tuple[MigInstance, ...]:
     """By node, GPU and id. `sku_of`: of a node's GPU, None where it is not known."""
-    parent_of = parents(frame)
+    parent_of = frame.parents
     if not parent_of or frame.gpu.empty:
         return ()
     end = frame.window.end - PRESENT_SECONDS

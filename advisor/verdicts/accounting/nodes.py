@@ -11,10 +11,10 @@ import pandas as pd
 
 from ....agent.model import BIN_EDGES
 from ...core.advice_types import INFERRED
-from ...core.frame import Frame, parents
+from ...core.frame import Frame
+from ...core.histogram_array import bins_quantile, stacked_bins
 from ...core.records import records, text
 from ..features.soundness import CONTRADICTIONS, Doubt
-from ..features.utilization import bins_quantile, stacked_bins
 from ..types import BareGpu, FabricFacts, NodeFacts
 from ..workloads.attribution import Attribution
 from ..workloads.inventory import Inventory
@@ -94,7 +94,7 @@ def bare_gpus(
     nobody = nobody[~nobody["shared"].astype(bool) & ~nobody["drained"].astype(bool)]
     if nobody.empty:
         return ()
-    parent_of, named = parents(frame), profiles(frame)
+    parent_of, named = frame.parents, profiles(frame)
     cut = ~_of_whole_gpus(frame, nobody)
     # What is left of a GPU beside its instances has no counters: nothing is said of it.
     nobody = nobody[cut | (parts[nobody["row"].to_numpy(int)] >= 1.0)]

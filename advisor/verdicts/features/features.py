@@ -14,9 +14,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...core.frame import Frame
-from ...core.histogram_array import BinsArray
+from ...core.histogram_array import BinsArray, bins_quantile, stacked_bins
 from ..workloads.attribution import Session
-from .utilization import bins_quantile, stacked_bins
 
 Features = Mapping[str, float]
 Floats = npt.NDArray[np.float64]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ....rules.models.resting_power import RestingPowers
-from ...core.frame import Frame, parents
+from ...core.frame import Frame
 from .soundness import POWER, TRACE, Doubt, by_gpu, percent, told
 
 Floats = npt.NDArray[np.float64]
@@ -115,7 +115,7 @@ class _Rows:
 
     def __init__(self, frame: Frame, out: pd.DataFrame, quiet: Mask) -> None:
         table = frame.gpu
-        parent_of = parents(frame)
+        parent_of = frame.parents
         uuid = table["gpu_uuid"].to_numpy(object)
         node = table["node"].to_numpy(object)
         physical = uuid

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...core.frame import Frame, parents
+from ...core.frame import Frame
 from ...core.histogram_array import BinsArray
 from ...core.timestamps import minute, span
 
@@ -191,7 +191,7 @@ class _Table:
 
     def of_instances(self, at: Mask) -> Mask:
         """The rows of instances at the moments in which these are rows of their GPUs."""
-        of, out = parents(self._frame), np.zeros(len(at), dtype=np.bool_)
+        of, out = self._frame.parents, np.zeros(len(at), dtype=np.bool_)
         node, uuid, ts = (self.gpu[name].to_numpy() for name in ("node", "gpu_uuid", "ts"))
         moments = {(node[n], uuid[n], ts[n]) for n in np.nonzero(at)[0]} if of else ()
         for n in np.nonzero(self.instance)[0] if moments else ():

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ....agent.model import BIN_EDGES
 from ...core.frame import Frame
-from ...core.histogram_array import BinsArray
+from ...core.histogram_array import stacked_bins
 from ...rulebook import Rulebook
 from ..workloads.sku_lookup import GpuIndex
 from .assumed_efficiency import assumed
@@ -47,7 +47,7 @@ def measures(frame: Frame, index: GpuIndex, book: Rulebook, contradicted: npt.ND
     sustained = assumed(book.catalog.gpus.values())
     gpu = frame.gpu
     out = pd.DataFrame(index=gpu.index)
-    sku = index.per_row(gpu)
+    sku = index.rows
     out["seconds"] = gpu["observed_seconds"].fillna(0.0)
     engine = gpu["gpu_util_mean"].fillna(gpu["sm_active_mean"])
     out["g"] = engine.clip(0, 1)
@@ -116,23 +116,6 @@ def _p95_at_most(gpu: pd.DataFrame, name: str) -> pd.Series:
     twentieth of which it would be if all other seconds were at rest. NaN: neither is known."""
     bound = np.fmin(gpu[f"{name}_max"].to_numpy(float), gpu[f"{name}_mean"].to_numpy(float) / P95_REST)
     return gpu[f"{name}_p95"].fillna(pd.Series(bound, index=gpu.index))
-
-
-def stacked_bins(column: pd.Series) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Bins as one matrix (rows x bins, 0 where there are none) and which rows have any; wrong lengths count as none."""
-    bins = column.array if isinstance(column.array, BinsArray) else BinsArray.of(column)
-    have = ~bins.isna()
-    return np.where(have[:, None], bins.matrix, 0.0).astype(float), have
-
-
-def bins_quantile(total: Floats, share: float) -> float | None:
-    """Upper edge of the bin that holds this quantile of the seconds: an upper bound. The last bin ends at 1."""
-    seconds = float(total.sum())
-    if seconds <= 0:
-        return None
-    position = int(np.searchsorted(np.cumsum(total), share * seconds - 1e-9))
-    edges = (*BIN_EDGES[1:], 1.0)
-    return float(edges[min(position, len(edges) - 1)])
 
 
 def _share_above(column: pd.Series, level: pd.Series) -> pd.Series:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...core.advice_types import Scheduled
-from ...core.frame import Frame, Window, parents
+from ...core.frame import Frame, Window
 from ...core.records import records, text
 
 Floats = npt.NDArray[np.float64]
@@ -106,7 +106,7 @@ def attribute(frame: Frame) -> Attribution:
     held: dict[str, float] = dict.fromkeys(ids, 0.0)
     shared_ids: set[str] = set()
     drained = _drained_by_gpu(frame)
-    parent_of = parents(frame)
+    parent_of = frame.parents
     rows_of: dict[object, Ints] = {}
     if not frame.gpu.empty:
         grouped = frame.gpu.groupby(["node", "gpu_uuid"], sort=False).indices

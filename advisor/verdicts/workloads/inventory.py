@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...core.advice_types import Unobserved
-from ...core.frame import Frame, parents
+from ...core.frame import Frame
 from ...core.intervals import most_at_once, peak
 from ...core.records import records, text
 from ...core.unobservable import blind_nodes
@@ -121,7 +121,7 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None]) -> Inve
     """Count before judging. `gpus_of_sku`: GPUs of a node SKU; None where the catalog lacks it."""
     seen = _coverage(frame)
     named: dict[str, dict[str, None]] = {}
-    parent_of = parents(frame)
+    parent_of = frame.parents
     for node, uuid in zip(frame.gpus["node"], frame.gpus["gpu_uuid"], strict=True):
         key = (str(node), str(uuid))
         named.setdefault(key[0], {})[parent_of.get(key, key)[1]] = None
@@ -326,7 +326,7 @@ def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
     gpu = frame.gpu
     if gpu.empty:
         return {}
-    parent_of = parents(frame)
+    parent_of = frame.parents
     observed = gpu["observed_seconds"].to_numpy(dtype=float)
     seconds = _rounded(np.where(np.isfinite(observed), observed, 0.0), gpu["interval_seconds"].to_numpy(dtype=float))
     table = pd.DataFrame(

@@ -15,7 +15,7 @@ import pandas as pd
 
 from ....rules.catalog.mig import Slices, slices_of
 from ....rules.catalog.types import GpuSku
-from ...core.frame import Frame, parents
+from ...core.frame import Frame
 
 Key = tuple[str, str]  # node, gpu_uuid
 Floats = npt.NDArray[np.float64]
@@ -42,7 +42,7 @@ def row_parts(frame: Frame, sku_of: Callable[[str, str], GpuSku | None]) -> Floa
     a row share it. The GPU itself is what its instances leave. `sku_of`: of a node's GPU, None where it is not known.
     """
     out = np.ones(len(frame.gpu))
-    parent_of = parents(frame)
+    parent_of = frame.parents
     if frame.gpu.empty or not parent_of:
         return out
     gpu = frame.gpu
