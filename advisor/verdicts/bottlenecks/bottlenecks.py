@@ -38,10 +38,11 @@ _LOOSE = ("idle", "unknown")
 
 def label_rows(
     gpu: pd.DataFrame, measures: pd.DataFrame, mine: pd.DataFrame, links: Links, thresholds: Mapping[str, Threshold]
-) -> tuple[pd.Series, pd.DataFrame]:
-    """The bottleneck of every row of the frame's `gpu`, ``unknown`` where too little is measured.
+) -> pd.DataFrame:
+    """The measures with the bottleneck of every row of the frame's `gpu` as `label`, ``unknown`` where too little is
+    measured.
 
-    With it the measures, and what the judge of a workload needs beside them: `late`, `waiting` (flags) and `lost`
+    With it what the judge of a workload needs beside them: `late`, `waiting` (flags) and `lost`
     (share of time) of its rank beside the others, `starved` (an engine that rests although no link is in use),
     `hostless` (the label were it not for the host), `coarse` (samples too long for correlations), `wire`, `wire_bytes`
     (of the node's busiest port), `exchange` (`i`, of Ethernet where the job uses that), `lacks` (what is unknown of its
@@ -65,13 +66,13 @@ def label_rows(
     rest = [(mask, name) for mask, name in zip(masks, names, strict=True) if name != "host-input"]
     hostless = np.select([mask for mask, _ in rest], [name for _, name in rest], default="unknown").astype(object)
     about = {
-        "late": ranks.late, "waiting": ranks.waiting, "lost": ranks.lost, "hostless": hostless,
+        "label": label, "late": ranks.late, "waiting": ranks.waiting, "lost": ranks.lost, "hostless": hostless,
         "starved": _starved(r, t, links), "wire": links.wire, "wire_bytes": links.wire_bytes, "exchange": r["i"],
         "lacks": np.where(_works_thinly(r, t) & (label == "unknown") & ~fault, links.lacks, ""),
         "coarse": r["sample_seconds"] > t["correlation_sample_max"],
         **{name: gpu[name].to_numpy() for name in ("node", "gpu_uuid", "gpu_index")},
     }  # fmt: skip
-    return pd.Series(label, index=measures.index), measures.assign(**about)
+    return measures.assign(**about)
 
 
 def _leaving(t: Mapping[str, float]) -> dict[str, float]:

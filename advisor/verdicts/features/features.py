@@ -6,16 +6,19 @@ A feature that cannot be told is absent. Means are weighted by observed seconds;
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ....rules.policy.thresholds import Threshold
 from ...core.frame import Frame
 from ...core.histogram_array import BinsArray, bins_quantile, stacked_bins
+from ..types import NodeFacts
 from ..workloads.attribution import Session
+from ..workloads.sku_lookup import GpuIndex
 
 Features = Mapping[str, float]
 Floats = npt.NDArray[np.float64]
@@ -39,15 +42,6 @@ SYNC_ROWS_MIN = 6
 DRIFT_HOURS_MIN = 8
 # An autocorrelation peak is looked for only where the samples are fine enough (agent/statistics/signal_stats.py: 1 s).
 PERIOD_INTERVAL_MAX_SECONDS = 1.5
-
-
-@dataclass(frozen=True, slots=True)
-class FlatRule:
-    """When memory in use counts as a preallocated pool (rules/kinds.yaml, ratios)."""
-
-    cv_max: float
-    level_min: float
-    level_max: float
 
 
 Columns = Mapping[str, npt.NDArray]
@@ -76,21 +70,35 @@ class _Rows:
         return _Rows(self.table, self.at[mask])
 
 
-def features(
+def features(  # noqa: PLR0917
     session: Session,
+    mine: pd.DataFrame,
     frame: Frame,
     gpu: Columns,
     measures: Columns,
-    mine: pd.DataFrame,
-    *,
-    etas: tuple[float, float],
-    flat: FlatRule,
+    index: GpuIndex,
+    nodes: Iterable[NodeFacts],
+    kinds: Mapping[str, Threshold],
 ) -> dict[str, float]:
     """All features of one workload that can be told.
 
-    `gpu`, `measures`: the frame's GPU rows and what was measured of each, by column; `mine`: its rows of
-    `Attribution.mine`; `etas`: (eta_c, eta_m), NaN where nobody measured them.
+    `mine`: its rows of `Attribution.mine`; `gpu`, `measures`: the frame's GPU rows and what was measured of each, by
+    column; `nodes`: those it is on; `kinds`: thresholds, of which some say when memory is a preallocated pool.
     """
+    out = _features(session, mine, frame, gpu, measures, index, kinds)
+    peaks = [one.fabric.util_p995 for one in nodes if one.fabric and one.fabric.util_p995 is not None]
+    return {**out, "fabric_utilization_p995": max(peaks)} if peaks else out
+
+
+def _features(  # noqa: PLR0917
+    session: Session,
+    mine: pd.DataFrame,
+    frame: Frame,
+    gpu: Columns,
+    measures: Columns,
+    index: GpuIndex,
+    kinds: Mapping[str, Threshold],
+) -> dict[str, float]:
     out: dict[str, float] = {}
     weights = mine["seconds"].to_numpy(float)
     at = mine["row"].to_numpy(int)
@@ -120,16 +128,23 @@ def features(
     if not whole.any():
         whole = mine["whole"].to_numpy(bool)
     if whole.any():
-        shape, w, index = rows.where(whole), weights[whole], at[whole]
+        shape, w, at = rows.where(whole), weights[whole], at[whole]
         idle = shape["idle"]
         busy = ~idle & ~shape["fault"]
         _busy_features(out, shape.where(busy), w[busy])
-        _bin_features(out, frame, index, etas)
-        _memory_features(out, gpu["gpu_uuid"], shape, index, flat)
+        _bin_features(out, frame, at, _sustained(session, index))
+        _memory_features(out, gpu["gpu_uuid"], shape, at, kinds)
         _put(out, "idle_run_hours", _mean(shape["idle_run_seconds"], w) / 3600)
-        _put(out, "idle_stretch_hours", _idle_stretch_hours(gpu["gpu_uuid"][index], idle, w))
-        _time_features(out, gpu, shape, index)
+        _put(out, "idle_stretch_hours", _idle_stretch_hours(gpu["gpu_uuid"][at], idle, w))
+        _time_features(out, gpu, shape, at)
     return out
+
+
+def _sustained(session: Session, index: GpuIndex) -> tuple[float, float]:
+    """What its GPUs sustain of their peaks, of compute and of memory; NaN where they differ or nobody measured it."""
+    skus = {sku.name: sku for key in session.gpus if (sku := index.sku(*key)) is not None}
+    achieved = next(iter(skus.values())).achieved if len(skus) == 1 else None
+    return (achieved.bf16_gemm or math.nan, achieved.mem or math.nan) if achieved is not None else (math.nan, math.nan)
 
 
 def _busy_features(out: dict[str, float], busy: _Rows, weights: Floats) -> None:
@@ -178,7 +193,11 @@ def _bin_features(out: dict[str, float], frame: Frame, index: npt.NDArray[np.int
 
 
 def _memory_features(
-    out: dict[str, float], uuid: npt.NDArray[np.object_], shape: _Rows, index: npt.NDArray[np.intp], flat: FlatRule
+    out: dict[str, float],
+    uuid: npt.NDArray[np.object_],
+    shape: _Rows,
+    index: npt.NDArray[np.intp],
+    kinds: Mapping[str, Threshold],
 ) -> None:
     memory = shape["mem"]
     if np.isnan(memory).all():
@@ -201,7 +220,8 @@ def _memory_features(
             spreads.append(float(inner.std() / inner.mean()))
     if spreads:
         out["mem_cv"] = float(np.median(spreads))
-        out["mem_flat"] = float(out["mem_cv"] <= flat.cv_max and flat.level_min <= out["mem_level"] <= flat.level_max)
+        cv_max, low, high = (kinds[f"mem_flat_{name}"].value for name in ("cv_max", "level_min", "level_max"))
+        out["mem_flat"] = float(out["mem_cv"] <= cv_max and low <= out["mem_level"] <= high)
 
 
 def _time_features(out: dict[str, float], gpu: Columns, shape: _Rows, index: npt.NDArray[np.intp]) -> None:
