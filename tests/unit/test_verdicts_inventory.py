@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from rulebooks import rulebook
 from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.unobservable import blind_nodes
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.workloads.inventory import Inventory, inventory_of
 from skuwise.rules.catalog.loader import load_catalog
@@ -17,7 +18,7 @@ CATALOG = load_catalog()
 
 
 def counted(frame: Frame) -> Inventory:
-    return inventory_of(frame, CATALOG.node_gpu_count)
+    return inventory_of(frame, CATALOG.node_gpu_count, blind_nodes(frame.absences))
 
 
 def test_gpus_that_the_sku_has_and_no_series_names_are_unobserved() -> None:

@@ -9,6 +9,7 @@ from rulebooks import rulebook
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.workloads.attribution import attribute
 from skuwise.advisor.verdicts.workloads.mig import row_parts
+from skuwise.advisor.verdicts.workloads.sku_lookup import index_gpus
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.draws import examples
 from skuwise.tests.frames import DECODE, FREE, HOUR, FrameBuilder
@@ -116,7 +117,7 @@ def test_whoever_was_given_the_whole_gpu_keeps_it(catalog: Catalog) -> None:
 )
 def test_instances_that_divide_a_gpu_wholly_are_all_of_it(cut: list[str], parts: list[float], catalog: Catalog) -> None:
     b = divided([(profile, 0, 4) for profile in cut], hours=4)
-    found = row_parts(b.frame(), lambda _node, _uuid: catalog.gpu("H100-SXM5"))
+    found = row_parts(b.frame(), index_gpus(b.frame(), catalog))
     rows = dict(zip(b.frame().gpu["gpu_uuid"], found, strict=True))
     assert [rows[f"MIG-n1-{n + 1}"] for n in range(len(cut))] == pytest.approx(parts)
     assert rows[PARENT] == pytest.approx(1 - sum(parts), abs=1e-9)
@@ -145,7 +146,7 @@ def test_the_parts_of_a_gpu_never_add_up_to_more_or_less_than_it(
 ) -> None:
     b = divided([*((p, 0, split) for p in one), *((p, split, 4) for p in other)], hours=4, observed=observed)
     frame = b.frame()
-    parts = row_parts(frame, lambda _node, _uuid: CATALOG.gpu("H100-SXM5"))
+    parts = row_parts(frame, index_gpus(frame, CATALOG))
     assert ((parts >= 0) & (parts <= 1)).all()
     seconds = frame.gpu["observed_seconds"].to_numpy(float) * parts
     assert seconds.sum() == pytest.approx(4 * HOUR)

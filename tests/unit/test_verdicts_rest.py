@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rulebooks import rulebook
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.verdicts.features.resting_power import power_doubts
+from skuwise.advisor.verdicts.features.resting_power import at_rest, power_doubts
 from skuwise.advisor.verdicts.features.soundness import CONTRADICTIONS, FROZEN, POWER, examine
 from skuwise.advisor.verdicts.features.utilization import measures
 from skuwise.advisor.verdicts.judge import judge
@@ -33,7 +33,8 @@ BLANK = 9223372036854775794.0
 def measured(frame: Frame) -> pd.DataFrame:
     found = examine(frame)
     index = index_gpus(found.frame, CATALOG)
-    return measures(found.frame, index, rulebook(CATALOG), found.contradicted)
+    rows = measures(found.frame, index, rulebook(CATALOG))
+    return at_rest(found.frame, index, rows, rulebook(CATALOG), found.contradicted)[0]
 
 
 def replaced(frame: Frame, metric: str, how: str) -> Frame:

@@ -12,6 +12,7 @@ from ...core.coded_text import coded
 from ...core.frame import Frame
 from ...rulebook import Rulebook
 from ..features.features import Columns, columns_of, features
+from ..kinds.kind_metadata import metadata_clues
 from ..kinds.kinds import judge_kind
 from ..types import NodeFacts
 from ..workloads.attribution import Attribution, Session
@@ -103,7 +104,7 @@ def _judged(piece: Piece, evidence: Evidence) -> Judgement:
     )
     judged: Judgement | None = None
     for own in (_nameless(session), session) if piece.by_shape else (session,):
-        kind = judge_kind(own, told, book.kinds, book.kind_model, since_seen)
+        kind = judge_kind(tuple(metadata_clues(own)), told, book.kinds, book.kind_model, since_seen)
         bottleneck = judge_bottleneck(
             evidence.rows, mine, kind=kind.label, coverage=piece.observed_share,
             dominant=book.bottlenecks["dominant_share_min"].value,

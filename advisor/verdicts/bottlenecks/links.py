@@ -70,11 +70,6 @@ class Links:
         only may span nodes needs no more than its own."""
         return (~self.inside | ~np.isnan(self.within)) & (~self.apart | self.wire_known)
 
-    def quiet(self, within_max: float) -> Mask:
-        """Whether everything that its work could wait for is known and next to unused."""
-        inside = ~self.inside | (self.within < within_max)
-        return inside & (~self.spans | self.wire_quiet)
-
 
 def links_of(frame: Frame, index: GpuIndex, rows: pd.DataFrame, attribution: Attribution, book: Rulebook) -> Links:
     """`rows`: the frame's measures. Linear in the rows of the frame."""

@@ -18,6 +18,8 @@ import pandas as pd
 
 from ....rules.models.resting_power import RestingPowers
 from ...core.frame import Frame
+from ...rulebook import Rulebook
+from ..workloads.sku_lookup import GpuIndex
 from .soundness import POWER, TRACE, Doubt, by_gpu, percent, told
 
 Floats = npt.NDArray[np.float64]
@@ -40,24 +42,19 @@ SURE_MARGIN = 1.25
 
 
 def at_rest(
-    frame: Frame,
-    out: pd.DataFrame,
-    sku: pd.DataFrame,
-    *,
-    quiet: pd.Series,
-    contradicted: Mask,
-    work_power_share: float,
-    resting: RestingPowers,
-) -> pd.DataFrame:
-    """``idle, fault, rest_power, rest_free_power, rest_watts, fault_watts`` for every row of the frame's `gpu`.
+    frame: Frame, index: GpuIndex, out: pd.DataFrame, book: Rulebook, contradicted: Mask
+) -> tuple[pd.DataFrame, list[Doubt]]:
+    """The measures with ``idle, free, fault, rest_power, rest_free_power, rest_watts, fault_watts``, and what of power
+    was not believed.
 
-    `out`: its measures so far; `quiet`: rows in which no known counter shows work; `contradicted`: rows whose counters
-    contradict one another; `work_power_share`: of the power limit, what only work draws.
+    `out`: the measures of every row of the frame's `gpu`; `contradicted`: rows whose counters contradict one another.
     `rest_power`, `rest_free_power`: the GPU's own level with memory held and without (NaN: it never rested so);
-    `rest_watts`: the most that rest explains; `fault_watts`: from which on only work does.
+    `rest_watts`: the most that rest explains; `fault_watts`: from which on only work does. `free`: at rest, and its
+    power says that nobody holds it.
     """
-    gpu = frame.gpu
-    rows = _Rows(frame, out, quiet.to_numpy(bool))
+    sku, resting = index.rows, book.resting_power
+    work_power_share = book.bottlenecks["fault_power_share_min"].value
+    rows = _Rows(frame, out, out["quiet"].to_numpy(bool))
     bounds = _bounds(sku, resting)
     free = out["mem"].to_numpy(float) < FREE_MEM_RATIO
     resting_rows = rows.all_quiet & rows.known & ~contradicted
@@ -79,13 +76,12 @@ def at_rest(
     # The parent's power is the work of any of its instances.
     explained |= rows.instance & rows.others_work
     idle = resting_rows & rows.engine_known & witnessed & explained & ~fault
-    return pd.DataFrame(
-        {
-            "idle": idle, "fault": fault, "rest_power": own_held, "rest_free_power": own_free,
-            "rest_watts": rest_watts, "fault_watts": fault_watts,
-        },
-        index=gpu.index,
+    free_power = book.bottlenecks["idle_power_over_idle_max"].value
+    rested = out.assign(
+        idle=idle, free=idle & (out["power_over_idle"].to_numpy(float) <= free_power), fault=fault, rest_power=own_held,
+        rest_free_power=own_free, rest_watts=rest_watts, fault_watts=fault_watts,
     )  # fmt: skip
+    return rested, power_doubts(frame, rested, contradicted)
 
 
 def power_doubts(frame: Frame, rows: pd.DataFrame, contradicted: Mask) -> list[Doubt]:

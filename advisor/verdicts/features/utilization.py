@@ -18,7 +18,7 @@ from ...core.histogram_array import stacked_bins
 from ...rulebook import Rulebook
 from ..workloads.sku_lookup import GpuIndex
 from .assumed_efficiency import assumed
-from .resting_power import FREE_MEM_RATIO, at_rest
+from .resting_power import FREE_MEM_RATIO
 
 Floats = npt.NDArray[np.float64]
 
@@ -35,10 +35,11 @@ P95_REST = 0.05
 SWING_P95_MIN = 0.05
 
 
-def measures(frame: Frame, index: GpuIndex, book: Rulebook, contradicted: npt.NDArray[np.bool_]) -> pd.DataFrame:
+def measures(frame: Frame, index: GpuIndex, book: Rulebook) -> pd.DataFrame:
     """One row per row of the frame's `gpu`, in the same order.
 
-    `contradicted`: rows whose counters contradict one another (`soundness.examine`). Where the catalog knows a GPU but
+    `quiet`: rows in which no known counter shows work; whether they are at rest is told by power (`resting_power`).
+    Where the catalog knows a GPU but
     nobody measured what it sustains, the middle of the others is assumed. A second counts as busy (`i_share`,
     `n_share`, `p_share`) from a share of the network's or PCIe's rate, or of what NVLink sustains, on.
     """
@@ -102,12 +103,7 @@ def measures(frame: Frame, index: GpuIndex, book: Rulebook, contradicted: npt.ND
     busy |= (out["c"] >= engine_max) | (out["v"] >= engine_max)
     # A mean hides bursts: where a twentieth of the seconds worked, the GPU was in use.
     busy |= _p95_at_most(gpu, "gpu_util").fillna(_p95_at_most(gpu, "sm_active")) >= engine_max
-    rest = at_rest(
-        frame, out, sku, quiet=~busy, contradicted=contradicted, work_power_share=level["fault_power_share_min"],
-        resting=book.resting_power,
-    )  # fmt: skip
-    out = pd.concat([out, rest], axis=1)
-    out["free"] = out["idle"] & (out["power_over_idle"] <= level["idle_power_over_idle_max"])
+    out["quiet"] = ~busy
     return pd.concat([out, _fabric(frame, link_busy), _host(frame)], axis=1)
 
 

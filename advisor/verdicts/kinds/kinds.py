@@ -17,9 +17,7 @@ from ....rules.policy.thresholds import Threshold
 from ...core.advice_types import Alternative, KindVerdict
 from ...core.coded_text import CodedText, coded
 from ..features.features import Features
-from ..workloads.attribution import Session
 from .clue import Clue
-from .kind_metadata import metadata_clues
 from .kind_signals import FINE_SECONDS, SHAPES
 
 # What the model tells apart. Idleness is no matter of likeness: it is counted.
@@ -41,7 +39,7 @@ _TELLING = ("periodic", "collectives", "fabric-busy")
 
 
 def judge_kind(
-    session: Session,
+    names: Sequence[Clue],
     features: Features,
     thresholds: Mapping[str, Threshold],
     model: KindModel,
@@ -49,10 +47,9 @@ def judge_kind(
 ) -> KindVerdict:
     """The kind of one workload, its confidence, and the reasons, the strongest first.
 
-    `observed`: share of its time that was observed. What rested whenever it was looked at is idle only where little of
-    its time went unobserved.
+    `names`: what people and schedulers say of it. `observed`: share of its time that was observed. What rested whenever
+    it was looked at is idle only where little of its time went unobserved.
     """
-    names = tuple(metadata_clues(session))
     clues = list(names)
     ceiling = _ceiling(features, named=bool(names))
     measured = any(name in features for name in ("engine_active", "sm_active", "hbm_utilization"))
