@@ -9,7 +9,7 @@ from rulebooks import rulebook
 from skuwise.advisor.core.advice_types import Scheduled, WorkloadVerdict
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.kinds.kind_metadata import metadata_clues
-from skuwise.advisor.verdicts.workloads.attribution import Session
+from skuwise.advisor.verdicts.workloads.session import Session
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.frames import DECODE, FREE, GIB, TRAINING, FrameBuilder
 

@@ -10,7 +10,8 @@ from ...core.advice_types import Evidence, Finding, WorkloadVerdict
 from ...core.coded_text import CodedText
 from ...core.ids import stable_id
 from ...core.timestamps import rfc3339
-from ...verdicts.features.soundness import CONTRADICTIONS, Doubt
+from ...verdicts.doubts import Doubt
+from ...verdicts.features.soundness import CONTRADICTIONS
 from ...verdicts.types import BareGpu, NodeFacts, Verdicts
 from ..base.workload_groups import Group
 from ..context.finding_context import Found, certainty

@@ -10,7 +10,8 @@ import pandas as pd
 
 from ...core.advice_types import INFERRED
 from ...core.frame import Frame
-from ..features.soundness import CONTRADICTIONS, Doubt
+from ..doubts import Doubt
+from ..features.soundness import CONTRADICTIONS
 from ..types import BareGpu
 from ..workloads.attribution import Attribution
 from ..workloads.sku_lookup import GpuIndex

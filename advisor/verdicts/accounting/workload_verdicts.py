@@ -16,7 +16,7 @@ from ...core.records import records
 from ...core.timestamps import minute, span
 from ..bottlenecks.judgement import Evidence, Judgement, Piece
 from ..bottlenecks.kv_cache import capacity_of, tokens_of, with_capacity
-from ..workloads.attribution import Session
+from ..workloads.session import Session
 
 _USAGE = (
     "c", "m", "n", "i", "p", "u_c", "u_m", "u_n", "u_p", "g", "sm", "o", "duty", "i_share", "n_share", "p_share",

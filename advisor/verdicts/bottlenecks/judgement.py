@@ -15,7 +15,8 @@ from ..features.features import Columns, columns_of, features
 from ..kinds.kind_metadata import metadata_clues
 from ..kinds.kinds import judge_kind
 from ..types import NodeFacts
-from ..workloads.attribution import Attribution, Session
+from ..workloads.attribution import Attribution
+from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex
 from .bottleneck_verdict import judge_bottleneck
 

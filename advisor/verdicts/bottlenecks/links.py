@@ -23,8 +23,9 @@ from ...core.coded_text import coded
 from ...core.frame import Frame
 from ...rulebook import Rulebook
 from ..features.utilization import at_rows
-from ..workloads.attribution import Attribution, Session
+from ..workloads.attribution import Attribution
 from ..workloads.mig import whole_gpus
+from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex
 
 Mask = npt.NDArray[np.bool_]

@@ -17,7 +17,7 @@ from ....rules.policy.thresholds import Threshold
 from ...core.frame import Frame
 from ...core.histogram_array import BinsArray, bins_quantile, stacked_bins
 from ..types import NodeFacts
-from ..workloads.attribution import Session
+from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex
 
 Features = Mapping[str, float]

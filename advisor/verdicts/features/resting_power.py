@@ -19,8 +19,9 @@ import pandas as pd
 from ....rules.models.resting_power import RestingPowers
 from ...core.frame import Frame
 from ...rulebook import Rulebook
+from ..doubts import Doubt, by_gpu, doubts_of, percent
 from ..workloads.sku_lookup import GpuIndex
-from .soundness import POWER, TRACE, Doubt, by_gpu, percent, told
+from .soundness import POWER, TRACE
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -95,7 +96,7 @@ def power_doubts(frame: Frame, rows: pd.DataFrame, contradicted: Mask) -> list[D
         )
         for first, own in by_gpu(frame.gpu, at).items()
     }
-    return told(frame.gpu, at, metric="power_watts", code=POWER, sentences=sentences)
+    return doubts_of(frame.gpu, at, metric="power_watts", code=POWER, sentences=sentences)
 
 
 def silent_words(rows: pd.DataFrame, at: Ints) -> str:

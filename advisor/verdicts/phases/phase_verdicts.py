@@ -18,7 +18,7 @@ import pandas as pd
 from ...core.advice_types import KindVerdict, Phase
 from ...core.coded_text import coded
 from ..bottlenecks.judgement import Evidence, Judgement, Piece
-from ..workloads.attribution import Session
+from ..workloads.session import Session
 from .change_points import HOUR, PHASE_HOURS_MIN, Behaviour, Turn, behaviour_of, turns
 
 # Memory against compute, in the mean of a behaviour: where it is so many times that of another, something else runs.
