@@ -53,8 +53,10 @@ JUSTIFIED: dict[str, dict[str, str]] = {
         '"ethernet": (rate / line).fillna(use).where(plain).clip(upper=1.0), "rdma": use.where(~plain),': "likewise",
         'expected = pd.Series(node.map(count.to_dict()), index=out.index).fillna(0.0)': "a count of ports",
     },
-    "verdicts/features/soundness.py": {
+    "verdicts/doubts.py": {
         'seconds = rows["observed_seconds"].fillna(rows["interval_seconds"]).to_numpy(float)': "hours of a doubt",
+    },
+    "verdicts/features/soundness.py": {
         "samples = np.nan_to_num(np.fmax.reduce(counts))  # without a count nothing is called frozen": "no samples",
     },
     "verdicts/workloads/inventory.py": {
