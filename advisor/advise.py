@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from .telemetry.source import Databases, Source
 
 if TYPE_CHECKING:
-    from ..rules.catalog.hour_prices import SaidPrices
+    from ..rules.catalog.hour_prices import StatedPrices
     from .core.advice_types import Advice
     from .core.frame import Frame
-    from .ledger.sync import Beside
+    from .ledger.sync import LedgerSync
     from .rulebook import Rulebook
 
 # One seed for all runs: the same data give the same intervals.
@@ -24,14 +24,14 @@ SEED = 20
 
 
 def load_rulebook(
-    rules_dir: Path | None, prices: Path | None, now: float, hourly: SaidPrices | None = None
+    rules_dir: Path | None, prices: Path | None, now: float, hourly: StatedPrices | None = None
 ) -> Rulebook:
     """Read what telemetry is judged by: what ships, a site's own rules and its prices over it.
 
     `now`: Unix seconds; a price of a later day is refused. `hourly`: prices by the hour as somebody wrote them. Raises
     RulesError with file, line and remedy, and UsageError for a price by the hour that cannot be.
     """
-    from ..rules.catalog.hour_prices import SaidPrices, resolve  # noqa: PLC0415
+    from ..rules.catalog.hour_prices import StatedPrices, resolve_prices  # noqa: PLC0415
     from ..rules.catalog.loader import load_catalog  # noqa: PLC0415
     from ..rules.catalog.price_files import TeamPrices, load_prices  # noqa: PLC0415
     from ..rules.models.kind_model import load_kind_model  # noqa: PLC0415
@@ -58,7 +58,7 @@ def load_rulebook(
         resting_power=load_resting_power(),
         move_model=load_move_model(),
         own=load_prices(prices, catalog.nodes.keys(), today=today) if prices is not None else TeamPrices(),
-        hourly=resolve(hourly or SaidPrices(), catalog, today),
+        hourly=resolve_prices(hourly or StatedPrices(), catalog, today),
     )
 
 
@@ -69,7 +69,7 @@ def read_and_advise(
     now: float,
     since: float = 14 * 86400.0,
     until: float | None = None,
-    ledger: Beside | None = None,
+    ledger: LedgerSync | None = None,
     with_market: bool = False,
     read: Callable[[], None] = lambda: None,
 ) -> tuple[Frame, Advice]:

@@ -28,7 +28,7 @@ from typing import Any
 import skuwise.advisor.mail
 import skuwise.advisor.report
 from skuwise.advisor.advise import load_rulebook
-from skuwise.advisor.ledger.sync import Beside
+from skuwise.advisor.ledger.sync import LedgerSync
 from skuwise.advisor.mail.letter import Letter
 from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.routes import Routes, Team
@@ -109,7 +109,7 @@ def work(path: Path, password: Path, port: int, ca_file: Path) -> None:
         routes,
         Databases(()),
         load_rulebook(None, None, week.end),
-        Beside(None, False, print),
+        LedgerSync(None, False, print),
         week,
         week.end,
         None,

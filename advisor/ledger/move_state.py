@@ -10,8 +10,8 @@ from typing import Literal
 from ..core.advice_types import Configuration, WorkloadVerdict
 from ..core.formatting import listed
 from ..core.timestamps import minute
-from .observation import Seen, hours, since_last, spans
-from .records import Ground
+from .observation import ObservedWindow, joined_spans, observed_hours, since_last
+from .records import PredictionSnapshot
 
 Place = Literal["source", "target", "between"]
 # Nights in a row that a service must have been off: one may be an outage, two a week-end.
@@ -32,7 +32,7 @@ class Stand:
     told: str
 
 
-def whereabouts(id_: str, action: str, ground: Ground, seen: Seen) -> Stand | None:
+def whereabouts(id_: str, action: str, ground: PredictionSnapshot, seen: ObservedWindow) -> Stand | None:
     """Where it stands at the end of what was seen. None: the telemetry does not tell."""
     if action in ("move-sku", "swap-placement"):
         if ground.target.node_sku is None or ground.target.node_sku == ground.source.node_sku:
@@ -55,7 +55,7 @@ def whereabouts(id_: str, action: str, ground: Ground, seen: Seen) -> Stand | No
     return None
 
 
-def fits_target(action: str, ground: Ground) -> Fits | None:
+def fits_target(action: str, ground: PredictionSnapshot) -> Fits | None:
     """Tells whether a run stands where the move leads; None: the move leads no single run anywhere."""
     if action == "move-sku" and ground.target.node_sku is not None:
         return _on(ground.target)
@@ -71,22 +71,22 @@ def _sliced(w: WorkloadVerdict) -> bool:
     return bool(w.gpus) and all(gpu.startswith("MIG-") for gpu in w.gpus)
 
 
-def _by_runs(ground: Ground, seen: Seen, there: Fits, here: Fits, name: str) -> Stand | None:
+def _by_runs(ground: PredictionSnapshot, seen: ObservedWindow, there: Fits, here: Fits, name: str) -> Stand | None:
     now, runs = seen.now(ground.series_id), seen.series(ground.series_id)
     if not now:
         return None
     arrived = [w for w in now if there(w)]
     if len(arrived) == len(now):
         since, own = since_last(runs, there, seen.start)
-        return Stand("target", since, hours(own, since), f"It runs on {name} alone since {minute(since)}.")
+        return Stand("target", since, observed_hours(own, since), f"It runs on {name} alone since {minute(since)}.")
     if all(here(w) for w in now):
         since, own = since_last(runs, here, seen.start)
-        return Stand("source", since, hours(own, since), f"It runs where it ran before since {minute(since)}.")
+        return Stand("source", since, observed_hours(own, since), f"It runs where it ran before since {minute(since)}.")
     since = min((w.start for w in arrived), default=seen.end)
-    return Stand("between", since, hours(arrived), f"{len(arrived)} of its {len(now)} runs are on {name}.")
+    return Stand("between", since, observed_hours(arrived), f"{len(arrived)} of its {len(now)} runs are on {name}.")
 
 
-def _by_count(ground: Ground, seen: Seen) -> Stand | None:
+def _by_count(ground: PredictionSnapshot, seen: ObservedWindow) -> Stand | None:
     now, runs = seen.now(ground.series_id), seen.series(ground.series_id)
     if not now or not all(_on(ground.source)(w) for w in now):
         return None  # on other hardware its count says nothing
@@ -100,7 +100,7 @@ def _by_count(ground: Ground, seen: Seen) -> Stand | None:
         if held > least if fewer else 0 < held < most:
             since = max(since, end)
     told = f"It holds {count} GPUs, where it held {most}, since {minute(since)}."
-    return Stand("target" if fewer else "source", since, hours(runs, since), told)
+    return Stand("target" if fewer else "source", since, observed_hours(runs, since), told)
 
 
 def _counts(runs: Sequence[WorkloadVerdict]) -> Iterator[tuple[float, int]]:
@@ -114,11 +114,13 @@ def _counts(runs: Sequence[WorkloadVerdict]) -> Iterator[tuple[float, int]]:
             held[gpu] += by
 
 
-def _let_go(ground: Ground, seen: Seen) -> Stand | None:
+def _let_go(ground: PredictionSnapshot, seen: ObservedWindow) -> Stand | None:
     now = seen.now(ground.series_id)
     if now:
         since = max(min(w.start for w in now), seen.start)
-        return Stand("source", since, hours(now, since), f"It holds {len({g for w in now for g in w.gpus})} GPUs.")
+        return Stand(
+            "source", since, observed_hours(now, since), f"It holds {len({g for w in now for g in w.gpus})} GPUs."
+        )
     left = max((w.end for w in seen.series(ground.series_id)), default=seen.start)
     # Whether it let go or the agent fell silent: the nodes must have told since, or be gone for good.
     known = [n for n in ground.yardstick.nodes if n in seen.nodes and not seen.gone(n)]
@@ -128,7 +130,7 @@ def _let_go(ground: Ground, seen: Seen) -> Stand | None:
     return Stand("target", left, (seen.end - left) / 3600, f"It holds no GPU since {minute(left)}; {what}.")
 
 
-def _freed(ground: Ground, seen: Seen) -> Stand | None:
+def _freed(ground: PredictionSnapshot, seen: ObservedWindow) -> Stand | None:
     """Nodes given back or emptied (consolidate), or given back or put to use (release of nodes without work)."""
     nodes, fewer = ground.yardstick.nodes, ground.source.gpu_count - ground.target.gpu_count
     if not nodes:
@@ -154,11 +156,11 @@ def _freed(ground: Ground, seen: Seen) -> Stand | None:
     return Stand("target", since, (seen.end - since) / 3600, told)
 
 
-def _filled(node: str, seen: Seen) -> bool:
+def _filled(node: str, seen: ObservedWindow) -> bool:
     return len({g for w in seen.holders(node) for g in w.gpus}) >= seen.nodes[node].gpu_count
 
 
-def _off(ground: Ground, seen: Seen) -> Stand | None:
+def _off(ground: PredictionSnapshot, seen: ObservedWindow) -> Stand | None:
     quiet, runs = ground.yardstick.off_hours, seen.series(ground.series_id)
     if quiet is None or not seen.now(ground.series_id):
         return None
@@ -169,7 +171,7 @@ def _off(ground: Ground, seen: Seen) -> Stand | None:
         begin -= DAY_SECONDS
     latest = begin
     while begin >= seen.start:
-        held = sum(b - a for a, b in spans(runs, begin, begin + length)) / length
+        held = sum(b - a for a, b in joined_spans(runs, begin, begin + length)) / length
         off = held <= OFF_SHARE_MAX
         if (off and kept) or (not off and nights):
             break
@@ -184,7 +186,7 @@ def _off(ground: Ground, seen: Seen) -> Stand | None:
     return Stand("between", seen.end, 0.0, "Its nights differ.")
 
 
-def _clocked(ground: Ground, seen: Seen) -> Stand | None:
+def _clocked(ground: PredictionSnapshot, seen: ObservedWindow) -> Stand | None:
     """By the clock at work: past half of the way down is done. Figures are of whole runs, so this lags."""
     share, before = ground.yardstick.clock_share, ground.before
     now = seen.now(ground.series_id)
@@ -194,13 +196,13 @@ def _clocked(ground: Ground, seen: Seen) -> Stand | None:
     ratio = sum(told) / len(told)
     place: Place = "target" if ratio <= before.clock_ratio * (1 + share) / 2 else "source"
     words = f"Its SM clock at work is {ratio / before.clock_ratio:.2f} of what it was."
-    return Stand(place, seen.end, hours(now), words)
+    return Stand(place, seen.end, observed_hours(now), words)
 
 
-def _mended(id_: str, ground: Ground, seen: Seen) -> Stand | None:
+def _mended(id_: str, ground: PredictionSnapshot, seen: ObservedWindow) -> Stand | None:
     now = seen.now(ground.series_id)
     if not now:
         return None
     if id_ in seen.proposed:
-        return Stand("source", seen.start, hours(now), "What was to be mended is still found.")
-    return Stand("target", seen.end, hours(now), "What was to be mended is not found any more.")
+        return Stand("source", seen.start, observed_hours(now), "What was to be mended is still found.")
+    return Stand("target", seen.end, observed_hours(now), "What was to be mended is not found any more.")

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ..core.advice_types import Advice, NodeStanding, WorkloadVerdict
 from ..moves.base.workload_groups import AVAILABLE, CURRENT_SECONDS, HOURS_PER_MONTH, holding_now
-from .records import Measure
+from .records import SeriesMeasure
 
 # Steps are taken for told where so much of the busy time has a period.
 PERIOD_SHARE_MIN = 0.5
@@ -20,7 +20,7 @@ SILENT_SECONDS = 2 * 3600.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedWindow:
     """A window of telemetry and what was advised on it. `start`, `end`: Unix seconds; `source`: where it lay.
 
     `proposed`: ids of everything that was recommended; `open`: of what nothing blocks.
@@ -78,8 +78,8 @@ class Seen:
         return known.last_seen if known is not None else self.start
 
 
-def seen_in(advice: Advice) -> Seen:
-    return Seen(
+def observed_window(advice: Advice) -> ObservedWindow:
+    return ObservedWindow(
         start=advice.start,
         end=advice.end,
         source=source_words(advice),
@@ -96,7 +96,7 @@ def source_words(advice: Advice) -> str:
     return ", ".join(str(name) for name in databases) or str(advice.source.get("url", ""))  # type: ignore[union-attr]
 
 
-def spans(
+def joined_spans(
     runs: Iterable[WorkloadVerdict], start: float = -math.inf, end: float = math.inf
 ) -> list[tuple[float, float]]:
     """When any of these runs was there, from `start` to `end`: joined where they touch."""
@@ -111,23 +111,23 @@ def spans(
     return found
 
 
-def hours(runs: Iterable[WorkloadVerdict], start: float = -math.inf, end: float = math.inf) -> float:
+def observed_hours(runs: Iterable[WorkloadVerdict], start: float = -math.inf, end: float = math.inf) -> float:
     """Hours in which any of these runs was there."""
-    return sum(b - a for a, b in spans(runs, start, end)) / 3600
+    return sum(b - a for a, b in joined_spans(runs, start, end)) / 3600
 
 
-def measure(runs: Sequence[WorkloadVerdict], start: float, end: float) -> Measure | None:
+def measure_series(runs: Sequence[WorkloadVerdict], start: float, end: float) -> SeriesMeasure | None:
     """What runs of one series held and did between two moments; None: nothing. Their figures are of whole runs."""
-    held = sum(len(w.gpus) * (b - a) / 3600 for w in runs for a, b in spans((w,), start, end))
-    there = hours(runs, start, end)
+    held = sum(len(w.gpus) * (b - a) / 3600 for w in runs for a, b in joined_spans((w,), start, end))
+    there = observed_hours(runs, start, end)
     if held <= 0 or end <= start:
         return None
     steady = [w for w in runs if w.features.get("period_share", 0.0) >= PERIOD_SHARE_MIN]
     telling = [w for w in runs if w.features.get("generated_tokens", 0.0) > 0 and "engine_active" in w.features]
     tokens = sum(w.features["generated_tokens"] for w in telling)
     busy_seconds = sum(w.features["engine_active"] * w.gpu_hours * 3600 for w in telling)
-    elapsed = sum(b - a for a, b in spans(telling))
-    return Measure(
+    elapsed = sum(b - a for a, b in joined_spans(telling))
+    return SeriesMeasure(
         gpus=held / there,
         gpu_hours_per_month=held / ((end - start) / 3600) * HOURS_PER_MONTH,
         busy=_mean(runs, "engine_active"),

@@ -12,8 +12,8 @@ from ..core.advice_types import WorkloadVerdict
 from ..core.formatting import listed
 from ..moves.base.workload_groups import HOURS_PER_MONTH
 from .move_state import Stand
-from .observation import GONE_SECONDS, Seen, hours, measure, serves
-from .records import Ground, Measure, Realised
+from .observation import GONE_SECONDS, ObservedWindow, measure_series, observed_hours, serves
+from .records import PredictionSnapshot, Realised, SeriesMeasure
 
 # A change of load beyond this is said; assumed: less is what one week differs from the next without any cause.
 LOAD_CHANGED = 0.25
@@ -33,17 +33,17 @@ class _Cost:
     said: tuple[str, ...] = ()
 
 
-def realised(action: str, ground: Ground, stand: Stand, seen: Seen) -> Realised:
+def realised(action: str, ground: PredictionSnapshot, stand: Stand, seen: ObservedWindow) -> Realised:
     """A move that stands at its target, measured from there on."""
     runs = [w for w in seen.series(ground.series_id) if w.end > stand.since]
     own = [w for w in runs if w.start >= stand.since - SLACK_SECONDS or seen.start >= stand.since - SLACK_SECONDS]
-    after = measure(own, max(stand.since, seen.start), seen.end)
+    after = measure_series(own, max(stand.since, seen.start), seen.end)
     cost = _cost(action, ground, stand, seen, runs)
     before = ground.yardstick.usd_per_month
     saving = before - cost.usd if before is not None and cost.usd is not None else None
     ratio, why = _time(ground, after)
     load = _load(ground, after)
-    held = measure(runs, max(stand.since, seen.start), seen.end)
+    held = measure_series(runs, max(stand.since, seen.start), seen.end)
     told = [*cost.said]
     if load is not None and abs(load - 1) > LOAD_CHANGED:
         told.append(f"The work asked of it is x{load:.2f} of what it was, so time and cost are not the move's alone.")
@@ -66,7 +66,9 @@ def realised(action: str, ground: Ground, stand: Stand, seen: Seen) -> Realised:
     )
 
 
-def _cost(action: str, ground: Ground, stand: Stand, seen: Seen, runs: list[WorkloadVerdict]) -> _Cost:
+def _cost(
+    action: str, ground: PredictionSnapshot, stand: Stand, seen: ObservedWindow, runs: list[WorkloadVerdict]
+) -> _Cost:
     if ground.yardstick.usd_per_month is None:
         return _Cost(None, "no dollars were predicted: nodes are rented whole, and none was to fall free")
     if action in _ENERGY:
@@ -78,7 +80,7 @@ def _cost(action: str, ground: Ground, stand: Stand, seen: Seen, runs: list[Work
     return _held(ground, stand, seen, runs)
 
 
-def _held(ground: Ground, stand: Stand, seen: Seen, runs: list[WorkloadVerdict]) -> _Cost:
+def _held(ground: PredictionSnapshot, stand: Stand, seen: ObservedWindow, runs: list[WorkloadVerdict]) -> _Cost:
     """What the series' nodes cost now, and those of before that are still there and paid for."""
     begin = max(stand.since, seen.start)
     now = {node for w in seen.now(ground.series_id) for node in w.nodes}
@@ -93,7 +95,7 @@ def _held(ground: Ground, stand: Stand, seen: Seen, runs: list[WorkloadVerdict])
         if price is None:
             return _Cost(None, f"no price is known for {name}")
         there = [w for w in runs if name in w.nodes]
-        share = 1.0 if always else hours(there, begin, seen.end) * 3600 / (seen.end - begin)
+        share = 1.0 if always else observed_hours(there, begin, seen.end) * 3600 / (seen.end - begin)
         others = {w.name for w in seen.holders(name) if w.series_id != ground.series_id}
         if others:
             mine = sum(len(w.gpus) / len(w.nodes) for w in seen.holders(name) if w.series_id == ground.series_id)
@@ -109,7 +111,7 @@ def _held(ground: Ground, stand: Stand, seen: Seen, runs: list[WorkloadVerdict])
     return _Cost(usd + left, None, tuple(said))
 
 
-def _still_paid(ground: Ground, seen: Seen, now: set[str]) -> tuple[float, list[str]]:
+def _still_paid(ground: PredictionSnapshot, seen: ObservedWindow, now: set[str]) -> tuple[float, list[str]]:
     """US dollars a month of nodes that it left and that are still there: of those that the prediction counted alone."""
     price = ground.usd_per_hour.get(ground.source.node_sku or "")
     if price is None or ground.yardstick.usd_per_month is None:
@@ -120,7 +122,7 @@ def _still_paid(ground: Ground, seen: Seen, now: set[str]) -> tuple[float, list[
     return len(kept) * price * HOURS_PER_MONTH, kept
 
 
-def _nodes_left(ground: Ground, seen: Seen) -> _Cost:
+def _nodes_left(ground: PredictionSnapshot, seen: ObservedWindow) -> _Cost:
     """What the nodes that were to fall free cost as long as they are there."""
     still = [n for n in ground.yardstick.nodes if not seen.gone(n)]
     unsure = [n for n in still if seen.silent(n)]
@@ -143,7 +145,7 @@ def _unsure(nodes: list[str]) -> str:
     return f"{listed(nodes)} fell silent a short while ago; after {days} without a word a node counts as given back"
 
 
-def _paid_part(ground: Ground, stand: Stand, seen: Seen) -> _Cost:
+def _paid_part(ground: PredictionSnapshot, stand: Stand, seen: ObservedWindow) -> _Cost:
     if seen.start < stand.since - SLACK_SECONDS:
         return _Cost(None, "the window still holds days from before the move")
     known = [seen.nodes[n] for n in ground.nodes if n in seen.nodes]
@@ -156,10 +158,10 @@ def _paid_part(ground: Ground, stand: Stand, seen: Seen) -> _Cost:
     return _Cost(min(usd * HOURS_PER_MONTH, ground.yardstick.usd_per_month or usd * HOURS_PER_MONTH))
 
 
-def _energy(ground: Ground, stand: Stand, seen: Seen) -> _Cost:
+def _energy(ground: PredictionSnapshot, stand: Stand, seen: ObservedWindow) -> _Cost:
     if seen.start < stand.since - SLACK_SECONDS:
         return _Cost(None, "the window still holds days from before the move")
-    after = measure(seen.series(ground.series_id), seen.start, seen.end)
+    after = measure_series(seen.series(ground.series_id), seen.start, seen.end)
     before, price, paid = ground.before, ground.yardstick.usd_per_kwh, ground.yardstick.usd_per_month
     if price is None or paid is None or before is None or before.watts is None or after is None or after.watts is None:
         return _Cost(None, "its power was not measured")
@@ -167,7 +169,7 @@ def _energy(ground: Ground, stand: Stand, seen: Seen) -> _Cost:
     return _Cost(paid - kwh * price)
 
 
-def _price(ground: Ground, seen: Seen, node: str) -> float | None:
+def _price(ground: PredictionSnapshot, seen: ObservedWindow, node: str) -> float | None:
     """Of a node per hour: as it stood in the proposal, else as it stands today."""
     known = seen.nodes.get(node)
     if known is None:
@@ -175,7 +177,7 @@ def _price(ground: Ground, seen: Seen, node: str) -> float | None:
     return ground.usd_per_hour.get(known.node_sku or "", known.usd_per_hour)
 
 
-def _time(ground: Ground, after: Measure | None) -> tuple[float | None, str | None]:
+def _time(ground: PredictionSnapshot, after: SeriesMeasure | None) -> tuple[float | None, str | None]:
     """Time for the same work, after over before; None with the reason."""
     if ground.time_ratio is None:
         return None, "no time was predicted"
@@ -187,7 +189,7 @@ def _time(ground: Ground, after: Measure | None) -> tuple[float | None, str | No
     return None, "no server told its tokens" if ground.serving else "no steps were seen in its load"
 
 
-def rate_ratio(after: Measure, before: Measure, *, serving: bool) -> tuple[float, str] | None:
+def rate_ratio(after: SeriesMeasure, before: SeriesMeasure, *, serving: bool) -> tuple[float, str] | None:
     """Time for the same work, one over the other, and what it was measured by; None: nothing of both tells it.
 
     A service: GPU-seconds at work for each token. A job: the length of its steps, on as many GPUs.
@@ -203,7 +205,7 @@ def rate_ratio(after: Measure, before: Measure, *, serving: bool) -> tuple[float
     return None
 
 
-def _load(ground: Ground, after: Measure | None) -> float | None:
+def _load(ground: PredictionSnapshot, after: SeriesMeasure | None) -> float | None:
     """Work asked of it over what was asked before; None: nothing tells it."""
     before = ground.before
     if after is None or before is None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ..core.advice_types import Configuration, Interval, Yardstick
-from .guard import MOMENT, read_json
+from ..core.advice_types import Configuration, Interval, SavingsBaseline
+from .guard import MOMENT, bounded_json
 
 # Hours that a replica on trial and the rest must have run side by side: a whole day of load.
 TRIAL_HOURS = 24.0
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class SeriesMeasure:
     """What a series held and did over a span. None: not measured.
 
     `gpus`: mean number held; `gpu_hours_per_month`: at that rate. `busy`: share of the time in which their engines
@@ -42,7 +42,7 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class PredictionSnapshot:
     """What a prediction rested on, kept so that the move can be recognised in later telemetry and measured.
 
     `series_id`: None for a move of nodes; `serving`: whether people or requests wait for it. `nodes`: held by it then.
@@ -57,8 +57,8 @@ class Ground:
     target: Configuration
     saving_usd_per_month: Interval | None
     time_ratio: Interval | None
-    yardstick: Yardstick
-    before: Measure | None
+    yardstick: SavingsBaseline
+    before: SeriesMeasure | None
     usd_per_hour: Mapping[str, float]
     prices: str
     seen_until: float
@@ -100,7 +100,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TrialResult:
     """What a trial came to: time there over time on the source, in the same hours. `by`: what it was measured by."""
 
     verdict: Verdict
@@ -115,7 +115,7 @@ class Figures:
 
     realised: Realised | None = None
     trial: Trial | None = None
-    tried: Tried | None = None
+    tried: TrialResult | None = None
 
 
 NO_FIGURES = Figures()
@@ -128,7 +128,7 @@ def to_json(value: Any) -> str:  # noqa: ANN401
 
 def from_json(kind: type[T], text: str) -> T:
     """The value back. Raises ValueError for what `to_json` cannot have written."""
-    return _reader(kind)(read_json(text))
+    return _reader(kind)(bounded_json(text))
 
 
 def _bare(value: Any) -> Any:  # noqa: ANN401

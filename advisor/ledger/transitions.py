@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..core.formatting import spread, usd
-from .entries import BY_ITSELF, Entry, Event
+from .entries import BY_ITSELF, LedgerEntry, LedgerEvent
 from .move_state import Stand, whereabouts
-from .observation import Seen
+from .observation import ObservedWindow
 from .realised_savings import realised
-from .records import Figures, Ground, Realised
-from .trial import tried
+from .records import Figures, PredictionSnapshot, Realised
+from .trial import trial_result
 
 # Hours at the target after which a move is done, and at the source after which it is undone: a whole day, since load
 # and count follow the day.
@@ -38,23 +38,25 @@ SAME_FLEET_SHARE = 0.8
 _NEVER_UNASKED = ("fix-first",)  # a fault that went away by itself is nobody's move
 
 
-def happenings(entries: Iterable[Entry], seen: Seen, now: float) -> list[tuple[str, Event]]:
+def ledger_events(entries: Iterable[LedgerEntry], seen: ObservedWindow, now: float) -> list[tuple[str, LedgerEvent]]:
     """The events that a window of telemetry adds to a ledger at `now` (Unix seconds), by recommendation."""
-    found: list[tuple[str, Event]] = []
+    found: list[tuple[str, LedgerEvent]] = []
     for entry in entries:
         ground = entry.proposal.ground
         if ground is None or seen.end < ground.seen_until - _DAY:
             continue  # an older window than the proposal rests on
-        trial = tried(entry, ground, seen, now)
+        trial = trial_result(entry, ground, seen, now)
         if trial is not None:
-            found.append((entry.proposal.id, Event("tried", now, BY_ITSELF, None, trial[0], Figures(tried=trial[1]))))
+            found.append(
+                (entry.proposal.id, LedgerEvent("tried", now, BY_ITSELF, None, trial[0], Figures(tried=trial[1])))
+            )
         event = _event(entry, ground, seen, now)
         if event is not None:
             found.append((entry.proposal.id, event))
     return found
 
 
-def _event(entry: Entry, ground: Ground, seen: Seen, now: float) -> Event | None:
+def _event(entry: LedgerEntry, ground: PredictionSnapshot, seen: ObservedWindow, now: float) -> LedgerEvent | None:
     p, state = entry.proposal, entry.decision(now).state
     if state == "expired":
         return None
@@ -68,7 +70,7 @@ def _event(entry: Entry, ground: Ground, seen: Seen, now: float) -> Event | None
     return _done(entry, ground, stand, seen, now)
 
 
-def _looks_there(source: str, ground: Ground, seen: Seen) -> bool:
+def _looks_there(source: str, ground: PredictionSnapshot, seen: ObservedWindow) -> bool:
     """Whether a window shows the fleet of a proposal: what another source, or a part, does not show is not gone."""
     if not set(source.split(", ")) & set(seen.source.split(", ")):
         return False
@@ -76,7 +78,9 @@ def _looks_there(source: str, ground: Ground, seen: Seen) -> bool:
     return len(set(seen.nodes).difference(ground.yardstick.nodes)) >= SAME_FLEET_SHARE * staying
 
 
-def _done(entry: Entry, ground: Ground, stand: Stand, seen: Seen, now: float) -> Event | None:
+def _done(
+    entry: LedgerEntry, ground: PredictionSnapshot, stand: Stand, seen: ObservedWindow, now: float
+) -> LedgerEvent | None:
     p, state = entry.proposal, entry.decision(now).state
     asked = state == "accepted"
     if not asked and p.action in _NEVER_UNASKED:
@@ -93,10 +97,14 @@ def _done(entry: Entry, ground: Ground, stand: Stand, seen: Seen, now: float) ->
     if undone is not None and stand.since <= _seen_until(undone) and not _is_well(told):
         return None
     how = "" if asked else "Done unasked. "
-    return Event("done", now, BY_ITSELF, None, f"{how}{stand.told} {measured_words(told)}", Figures(realised=told))
+    return LedgerEvent(
+        "done", now, BY_ITSELF, None, f"{how}{stand.told} {measured_words(told)}", Figures(realised=told)
+    )
 
 
-def _after(entry: Entry, ground: Ground, stand: Stand, seen: Seen, now: float) -> Event | None:
+def _after(
+    entry: LedgerEntry, ground: PredictionSnapshot, stand: Stand, seen: ObservedWindow, now: float
+) -> LedgerEvent | None:
     """Of what is done: undone, gone wrong, proposed anew, or measured once more."""
     p, last = entry.proposal, entry.realised
     done = entry.last("done")
@@ -114,22 +122,22 @@ def _after(entry: Entry, ground: Ground, stand: Stand, seen: Seen, now: float) -
     if why is not None:
         return _regressed(told, why, now)
     if p.id in seen.open and seen.start >= last.since:
-        return Event("proposed", now, BY_ITSELF, None, "Telemetry since it was done asks for more of the same.")
+        return LedgerEvent("proposed", now, BY_ITSELF, None, "Telemetry since it was done asks for more of the same.")
     noted = entry.last("done", "measured")
     first = last.saving_usd_per_month is None and told.saving_usd_per_month is not None
     # By what telemetry tells of the time: a clock that once ran ahead would put the next one off.
     if first or noted is None or seen.end - _seen_until(noted) >= MEASURE_SECONDS:
-        return Event("measured", now, BY_ITSELF, None, measured_words(told), Figures(realised=told))
+        return LedgerEvent("measured", now, BY_ITSELF, None, measured_words(told), Figures(realised=told))
     return None
 
 
-def _seen_until(event: Event) -> float:
+def _seen_until(event: LedgerEvent) -> float:
     """The end of the telemetry that an event rests on (Unix seconds)."""
     return event.figures.realised.until if event.figures.realised is not None else event.at
 
 
-def _regressed(told: Realised, why: str, now: float) -> Event:
-    return Event("regressed", now, BY_ITSELF, None, why, Figures(realised=told))
+def _regressed(told: Realised, why: str, now: float) -> LedgerEvent:
+    return LedgerEvent("regressed", now, BY_ITSELF, None, why, Figures(realised=told))
 
 
 def _wrong(told: Realised) -> str | None:

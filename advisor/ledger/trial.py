@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.advice_types import Interval, WorkloadVerdict
-from .entries import Entry
+from .entries import LedgerEntry
 from .move_state import fits_target
-from .observation import Seen, hours, measure, spans
+from .observation import ObservedWindow, joined_spans, measure_series, observed_hours
 from .realised_savings import rate_ratio
-from .records import TRIAL_HOURS, Ground, Measure, Tried, Verdict
+from .records import TRIAL_HOURS, PredictionSnapshot, SeriesMeasure, TrialResult, Verdict
 
 # What two replicas of the same service on the same GPU differ by, for want of a published figure (assumed): a
 # prediction narrower than that is not held to be wrong by less.
@@ -18,7 +18,9 @@ TOLERANCE = 0.05
 BUSY_MAX = 0.9
 
 
-def tried(entry: Entry, ground: Ground, seen: Seen, now: float) -> tuple[str, Tried] | None:
+def trial_result(
+    entry: LedgerEntry, ground: PredictionSnapshot, seen: ObservedWindow, now: float
+) -> tuple[str, TrialResult] | None:
     """What an open trial came to by `now` (Unix seconds), and the sentence that says it. None: there is none, or not
     yet."""
     begun = entry.last("trial", "tried")
@@ -34,7 +36,7 @@ def tried(entry: Entry, ground: Ground, seen: Seen, now: float) -> tuple[str, Tr
     together = _together(on_trial, rest)
     if together < TRIAL_HOURS:
         return None
-    there, here = (measure(own, seen.start, seen.end) for own in (on_trial, rest))
+    there, here = (measure_series(own, seen.start, seen.end) for own in (on_trial, rest))
     if there is None or here is None:
         return None
     found = rate_ratio(there, here, serving=ground.serving) or _by_load(
@@ -43,17 +45,17 @@ def tried(entry: Entry, ground: Ground, seen: Seen, now: float) -> tuple[str, Tr
     if found is None:
         return None
     ratio, by = found
-    verdict = judged(ratio, ground.time_ratio)
+    verdict = trial_verdict(ratio, ground.time_ratio)
     p = ground.time_ratio
     went = verdict if verdict == "as predicted" else f"{verdict} than predicted"
     why = (
         f"The trial went {went}: x{ratio:.2f} the time by {by} (predicted: x{p.p50:.2f}, {p.p10:.2f} to {p.p90:.2f}), "
         f"over {together:.0f} h beside the others."
     )
-    return why, Tried(verdict, ratio, together, by)
+    return why, TrialResult(verdict, ratio, together, by)
 
 
-def judged(ratio: float, predicted: Interval) -> Verdict:
+def trial_verdict(ratio: float, predicted: Interval) -> Verdict:
     """A measured time against the predicted one, with what two replicas differ by anyway."""
     if ratio > predicted.p90 * (1 + TOLERANCE):
         return "worse"
@@ -62,16 +64,18 @@ def judged(ratio: float, predicted: Interval) -> Verdict:
 
 def _together(one: Sequence[WorkloadVerdict], other: Sequence[WorkloadVerdict]) -> float:
     """Hours in which runs of both were there."""
-    return sum(hours(other, a, b) for a, b in spans(one))
+    return sum(observed_hours(other, a, b) for a, b in joined_spans(one))
 
 
-def _each(measured: Measure, runs: Sequence[WorkloadVerdict]) -> float | None:
+def _each(measured: SeriesMeasure, runs: Sequence[WorkloadVerdict]) -> float | None:
     """GPUs' worth of work that one replica does at a time; None: not measured."""
     replicas = measured.gpus / (sum(len(w.gpus) for w in runs) / len(runs)) if runs else 0.0
     return measured.busy * measured.gpus / replicas if measured.busy is not None and replicas > 0 else None
 
 
-def _by_load(there: float | None, here: float | None, one: Measure, other: Measure) -> tuple[float, str] | None:
+def _by_load(
+    there: float | None, here: float | None, one: SeriesMeasure, other: SeriesMeasure
+) -> tuple[float, str] | None:
     """Replicas behind one balancer get the same requests, so the times they are busy compare their speeds."""
     if there is None or not here or max(one.busy or 1.0, other.busy or 1.0) > BUSY_MAX:
         return None

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from ledger_builders import DAY, fleet, ground, the_move
 from moves_builders import END
 from skuwise.advisor.core.advice_types import Interval
-from skuwise.advisor.ledger.entries import Event, Proposal, stands
+from skuwise.advisor.ledger.entries import LedgerEvent, Proposal, decision_from
 from skuwise.advisor.ledger.file.store import APPLICATION_ID, VERSION, Ledger
-from skuwise.advisor.ledger.outcomes import outcomes
-from skuwise.advisor.ledger.records import Figures, Ground, Measure, from_json, to_json
+from skuwise.advisor.ledger.outcomes import move_outcomes
+from skuwise.advisor.ledger.records import Figures, PredictionSnapshot, SeriesMeasure, from_json, to_json
 from skuwise.advisor.ledger.sync import proposals
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.draws import examples
@@ -48,7 +48,7 @@ MOVE = Proposal(
     ],
 )
 def test_what_telemetry_tells_is_a_state_like_a_decision(acts, after_days, state) -> None:
-    assert stands([Event(act, END, "skuwise") for act in acts], END, END + after_days * DAY).state == state
+    assert decision_from([LedgerEvent(act, END, "skuwise") for act in acts], END, END + after_days * DAY).state == state
 
 
 def any_of(kind, name: str = "") -> st.SearchStrategy:
@@ -71,15 +71,15 @@ def any_of(kind, name: str = "") -> st.SearchStrategy:
     return st.from_type(kind)
 
 
-@given(any_of(Ground) | any_of(Figures))
+@given(any_of(PredictionSnapshot) | any_of(Figures))
 @settings(max_examples=examples(60))
-def test_what_is_kept_comes_back_as_it_was(value: Ground | Figures) -> None:
+def test_what_is_kept_comes_back_as_it_was(value: PredictionSnapshot | Figures) -> None:
     assert from_json(type(value), to_json(value)) == value
 
 
 def test_what_is_no_number_is_kept_as_missing() -> None:
     first = fleet(0)
-    assert from_json(Measure, to_json(Measure(1.0, 2.0, busy=math.nan))) == Measure(1.0, 2.0)
+    assert from_json(SeriesMeasure, to_json(SeriesMeasure(1.0, 2.0, busy=math.nan))) == SeriesMeasure(1.0, 2.0)
     broken = replace(the_move(first), saving_usd_per_month=Interval(0.0, math.nan, math.inf))
     (proposal,) = proposals(replace(first, recommendations=(broken,)))
     assert proposal.ground.saving_usd_per_month is None
@@ -119,7 +119,7 @@ def test_a_ledger_of_the_first_version_is_read_and_brought_up_when_written(tmp_p
     (old,) = ledger.entries()
     assert (old.proposal.ground, old.decision(3.0).state) == (None, "accepted")
     assert ledger.mailed_since("a", 0.0) == frozenset()
-    (outcome,) = outcomes([old], 3.0)
+    (outcome,) = move_outcomes([old], 3.0)
     assert outcome.predicted_saving_usd_per_month == Interval(10.0, 10.0, 10.0)
     assert "older skuwise" in outcome.reason_missing
     ledger.note_mailed("a", ["r-1"], 5.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...core.advice_types import Recommendation, Yardstick
+from ...core.advice_types import Recommendation, SavingsBaseline
 from ...core.coded_text import coded
 from ...core.formatting import spread, usd
 from ...core.ids import stable_id
@@ -67,7 +67,7 @@ def slower_clock(scene: Scene, base: Baseline, found: Found) -> Option | None:
             ),
             prices=(),
             text=text,
-            yardstick=Yardstick(
+            yardstick=SavingsBaseline(
                 usd_per_month=paid,
                 clock_share=move.clock_share,
                 usd_per_kwh=price.usd_per_kwh if price is not None else None,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...core.advice_types import Configuration, Recommendation, WorkloadVerdict, Yardstick
+from ...core.advice_types import Configuration, Recommendation, SavingsBaseline, WorkloadVerdict
 from ...core.coded_text import CodedText, all_of, coded
 from ...core.ids import stable_id
 from ...verdicts.types import NodeFacts
@@ -144,7 +144,7 @@ def _option(
             prices=(price.id,) if price is not None and saving is not None else (),
             text=text,
             available_from=date if saving is not None else None,
-            yardstick=Yardstick(
+            yardstick=SavingsBaseline(
                 usd_per_month=count * price.usd_per_hour * HOURS_PER_MONTH if price and saving is not None else None,
                 nodes=tuple(sorted(n.node for n in nodes)),
             ),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....rules.catalog.types import GpuSku
-from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected, Yardstick
+from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected, SavingsBaseline
 from ...core.coded_text import CodedText, all_of, coded
 from ...core.ids import stable_id
 from ..base.constraints import GPUS_SHARED, WHICH_NODES, fewer_gpus_gates
@@ -104,7 +104,7 @@ def mig_slice(scene: Scene, base: Baseline, findings: tuple[str, ...]) -> Option
             prices=(base.price.id,) if base.price is not None and saving is not None else (),
             text=text.strip(),
             available_from=date if saving is not None else None,
-            yardstick=Yardstick(usd_per_month=base.month_usd(base.right_nodes) if saving is not None else None),
+            yardstick=SavingsBaseline(usd_per_month=base.month_usd(base.right_nodes) if saving is not None else None),
         ),
         draws,
         exclusive=f"place:{group.series_id}",

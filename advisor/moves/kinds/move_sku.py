@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from ....rules.catalog.types import GpuSku, NodeSku, Price
-from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected, Yardstick
+from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected, SavingsBaseline
 from ...core.coded_text import CodedText, all_of, coded
 from ...core.formatting import usd
 from ...core.ids import stable_id
@@ -245,7 +245,9 @@ def move_option(
             text=text,
             break_even=break_even(scene, base, best),
             available_from=date if claims else None,
-            yardstick=Yardstick(usd_per_month=_paid(scene, base) if claims else None, site_factor=scene.site.factor),
+            yardstick=SavingsBaseline(
+                usd_per_month=_paid(scene, base) if claims else None, site_factor=scene.site.factor
+            ),
         ),
         best.draws if claims else None,
         exclusive=f"place:{group.series_id}",

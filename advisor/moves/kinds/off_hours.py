@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ...core.advice_types import Recommendation, Risk, Yardstick
+from ...core.advice_types import Recommendation, Risk, SavingsBaseline
 from ...core.coded_text import coded
 from ...core.ids import stable_id
 from ...verdicts.types import Verdicts
@@ -129,7 +129,7 @@ def schedule_off(scene: Scene, base: Baseline, verdicts: Verdicts, findings: tup
             prices=(base.price.id,) if base.price is not None and saving is not None else (),
             text=text,
             available_from=date if saving is not None else None,
-            yardstick=Yardstick(
+            yardstick=SavingsBaseline(
                 usd_per_month=base.month_usd(base.right_nodes) if saving is not None else None,
                 off_hours=(quiet.begin, quiet.end),
             ),

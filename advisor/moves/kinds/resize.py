@@ -9,7 +9,7 @@ import numpy as np
 
 from ....rules.catalog.fabric_premium import twins_without_fabric
 from ....rules.catalog.types import NodeSku, Price
-from ...core.advice_types import Configuration, Recommendation, Risk, Yardstick
+from ...core.advice_types import Configuration, Recommendation, Risk, SavingsBaseline
 from ...core.coded_text import CodedText, all_of, coded
 from ...core.formatting import usd
 from ...core.ids import stable_id
@@ -81,7 +81,7 @@ def reduce_gpus(scene: Scene, base: Baseline, findings: tuple[str, ...]) -> Opti
             text=text.strip(),
             break_even=None if blocked else _growth_limit(scene, base),
             available_from=date if draws is not None else None,
-            yardstick=Yardstick(usd_per_month=base.month_usd(base.nodes) if draws is not None else None),
+            yardstick=SavingsBaseline(usd_per_month=base.month_usd(base.nodes) if draws is not None else None),
         ),
         draws,
         exclusive=f"count:{group.series_id}",
@@ -139,7 +139,7 @@ def without_fabric(scene: Scene, base: Baseline, found: Found, findings: tuple[s
             text=text,
             break_even=None if blocked else "saves at any demand",
             available_from=date if saving is not None else None,
-            yardstick=Yardstick(usd_per_month=base.month_usd(base.right_nodes) if saving is not None else None),
+            yardstick=SavingsBaseline(usd_per_month=base.month_usd(base.right_nodes) if saving is not None else None),
         ),
         draws,
         exclusive=f"place:{group.series_id}",
@@ -246,7 +246,7 @@ def _release(
             prices=(price.id,) if price is not None and saving is not None else (),
             text=text,
             available_from=date,
-            yardstick=Yardstick(
+            yardstick=SavingsBaseline(
                 usd_per_month=whole * price.usd_per_hour * HOURS_PER_MONTH if price and saving is not None else None,
                 nodes=tuple(sorted(n.node for n in nodes)),
             ),
