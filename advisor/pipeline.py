@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..rules.catalog.hour_prices import HourPrices
-from ..rules.catalog.loader import Catalog
-from ..rules.catalog.types import PowerPrice, Price
-from ..rules.policy.custom import CustomRules
-from ..rules.policy.exceptions import Exceptions, load_exceptions
-from ..rules.policy.thresholds import Threshold, WasteRule, load_bottleneck_thresholds
 from .core.advice_types import INFERRED, Advice, Decision, Summary
 from .core.coded_text import CodedText
 from .core.dominant_label import DOMINANT
@@ -30,6 +24,7 @@ from .moves.predict.calibration import NO_SITE, Site
 from .moves.recommender import all_recommendations, decided, order, recoverable_cash
 from .moves.waste.too_many_gpus import RULE as SIZING
 from .moves.waste_rules import excused, find_custom, find_waste, wasted
+from .rulebook import Rulebook
 from .verdicts.accounting.gpu_hour_accounting import hours_by_use
 from .verdicts.judge import judge
 from .verdicts.types import Verdicts
@@ -38,84 +33,54 @@ from .verdicts.types import Verdicts
 WINDOW_NOTES = frozenset({"telemetry-begins-late", "week-not-over"})
 
 
-def advise(
-    frame: Frame,
-    catalog: Catalog,
-    rules: Mapping[str, WasteRule],
-    prices: Sequence[Price] = (),
-    *,
-    generated_at: float,
-    rng: np.random.Generator,
-    kinds: Mapping[str, Threshold] | None = None,
-    bottlenecks: Mapping[str, Threshold] | None = None,
-    power: Sequence[PowerPrice] = (),
-    hourly: HourPrices | None = None,
-    decisions: Mapping[str, Decision] | None = None,
-    custom: CustomRules | None = None,
-    exceptions: Exceptions | None = None,
-    with_market: bool = False,
-    site: Site | None = None,
-) -> Advice:
-    """Everything there is to say about a frame. `prices` are a team's own, before the catalog's list prices; `power`
-    is what it pays for electricity, `hourly` what it says of GPU-hours and node-hours in its settings.
+@dataclass(frozen=True, slots=True)
+class AdviseOptions:
+    """What an advice depends on beside telemetry and rules. `generated_at`: now, Unix seconds. `decisions`: what people
+    decided on recommendations (the ledger), by id: what they dismissed or snoozed is marked and not counted. `site`:
+    what moves that were done here say of predictions. `with_market`: whether other providers are looked at, too."""
 
-    `generated_at`: Unix seconds; `rng` draws the intervals, so a seed makes the advice repeatable.
-    `kinds`, `bottlenecks`: thresholds of the verdicts; the packaged ones where None. `decisions`: what people decided
-    on recommendations (the ledger), by id: what they dismissed or snoozed is marked and not counted. `custom`: a site's
-    own rules (None: none); `exceptions`: whose work a rule does not speak of (None: the packaged ones). `with_market`:
-    whether other providers are looked at, too. `site`: what moves that were done here say of predictions.
-    """
-    bottlenecks = bottlenecks if bottlenecks is not None else load_bottleneck_thresholds()
-    verdicts = judge(frame, catalog, kinds, bottlenecks, floor_hours=_floor_hours(rules))
-    advice = advise_on(
-        verdicts, catalog, rules, prices, generated_at=generated_at, rng=rng, source=frame.source, power=power,
-        hourly=hourly, decisions=decisions, custom=custom, exceptions=exceptions, with_market=with_market, site=site,
-    )  # fmt: skip
-    return replace(advice, thresholds={DOMINANT: bottlenecks[DOMINANT].value})
+    generated_at: float
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
+    site: Site = NO_SITE
+    with_market: bool = False
+
+
+def advise(frame: Frame, book: Rulebook, options: AdviseOptions, rng: np.random.Generator) -> Advice:
+    """Everything there is to say about a frame. `rng` draws the intervals: a seed makes the advice repeatable."""
+    return advise_on(judge(frame, book), book, options, rng, source=frame.source)
 
 
 def advise_on(
     verdicts: Verdicts,
-    catalog: Catalog,
-    rules: Mapping[str, WasteRule],
-    prices: Sequence[Price],
-    *,
-    generated_at: float,
+    rulebook: Rulebook,
+    options: AdviseOptions,
     rng: np.random.Generator,
+    *,
     source: Mapping[str, object],
-    power: Sequence[PowerPrice] = (),
-    hourly: HourPrices | None = None,
-    decisions: Mapping[str, Decision] | None = None,
-    custom: CustomRules | None = None,
-    exceptions: Exceptions | None = None,
-    with_market: bool = False,
-    site: Site | None = None,
 ) -> Advice:
     """The moves and the money of verdicts that are already given."""
-    book = PriceBook(catalog, tuple(prices), tuple(power), hourly or HourPrices())
-    window = verdicts.window
-    if exceptions is None:
-        exceptions = load_exceptions(known_rules=rules)
+    window, rules, exceptions, generated_at = verdicts.window, rulebook.rules, rulebook.exceptions, options.generated_at
+    scene = move_context_of(window, rulebook, generated_at, rng, site=options.site)
+    book = scene.book
     groups = excused(groups_of(verdicts), exceptions, generated_at)
     scope = RuleContext(verdicts, groups, rules, book, generated_at)
     found, waste_notes = find_waste(scope, exceptions)
-    own, own_notes = find_custom(scope, custom or CustomRules({}), exceptions)
-    scene = move_context_of(window, book, rules, generated_at, rng, site=site)
-    options, over = all_recommendations(scene, verdicts, groups, found)
-    options = decided(options, decisions or {})
+    own, own_notes = find_custom(scope, rulebook.custom, exceptions)
+    ways, over = all_recommendations(scene, verdicts, groups, found)
+    ways = decided(ways, options.decisions)
     reconciliation, money_notes = reconcile(verdicts, book)
-    cash, interval = recoverable_cash(options)
-    recommendations = order(options)
+    cash, interval = recoverable_cash(ways)
+    recommendations = order(ways)
     # After everything that counts: its draws must not change those of what is recommended.
-    elsewhere = market(scene, verdicts, groups) if with_market else None
+    elsewhere = market(scene, verdicts, groups) if options.with_market else None
     used = {p for r in (*recommendations, *(elsewhere or ())) for p in r.prices} | {f.finding.price for f in found}
     named = prices_named(book, verdicts.nodes, {r.target.node_sku for r in recommendations})
     if elsewhere:
-        named += [p for n in catalog.nodes.values() for p in n.prices]
+        named += [p for n in rulebook.catalog.nodes.values() for p in n.prices]
     fleet = {p.id for p in unique(book.of(n) for n in verdicts.nodes)}
     priced = reconciliation.total is not None
     unowned = _unowned(verdicts)
-    short = (*_beginning(verdicts), *_too_little(verdicts, rules, generated_at))
+    short = (*_beginning(verdicts), *_too_little(verdicts, rulebook.floor_hours, generated_at))
     enough = judged_gpus(verdicts, scene.floor_hours, generated_at)
     waste = wasted((f.finding, f.group and f.group.series_id) for f in found)
     return Advice(
@@ -150,24 +115,20 @@ def advise_on(
         nodes=tuple(sorted(n.node for n in verdicts.nodes)),
         fabrics=fabric_uses(verdicts.nodes, book),
         standings=standings(verdicts.nodes, book, enough.gpus),
+        thresholds={DOMINANT: rulebook.bottlenecks[DOMINANT].value},
     )
 
 
 def move_context_of(
-    window: Window,
-    book: PriceBook,
-    rules: Mapping[str, WasteRule],
-    generated_at: float,
-    rng: np.random.Generator,
-    *,
-    site: Site | None = None,
+    window: Window, rulebook: Rulebook, generated_at: float, rng: np.random.Generator, *, site: Site = NO_SITE
 ) -> MoveContext:
     """What the moves of a window are weighed with. `generated_at`: Unix seconds; `site`: what moves done here say."""
-    sizing = rules[SIZING.id]
+    sizing, own = rulebook.rules[SIZING.id], rulebook.own
+    book = PriceBook(rulebook.catalog, tuple(own.prices), tuple(own.power), rulebook.hourly)
     return MoveContext(
-        catalog=book.catalog, book=book, headroom=sizing.value("headroom"), sizing=sizing,
-        at=max(generated_at, window.end), window_hours=window.hours, seed=int(rng.integers(2**63)),
-        site=site or NO_SITE, floor_hours=_floor_hours(rules),
+        catalog=rulebook.catalog, book=book, model=rulebook.move_model, headroom=sizing.value("headroom"),
+        sizing=sizing, at=max(generated_at, window.end), window_hours=window.hours, seed=int(rng.integers(2**63)),
+        site=site, floor_hours=rulebook.floor_hours,
     )  # fmt: skip
 
 
@@ -201,15 +162,8 @@ def _unowned(verdicts: Verdicts) -> tuple[CodedText, ...]:
     return (CodedText("owners-unknown", text, fields),)
 
 
-def _floor_hours(rules: Mapping[str, WasteRule]) -> float:
-    """Hours per GPU below which no rule gives a verdict."""
-    floors = (rule.thresholds.get("coverage_hours") for rule in rules.values())
-    return min(floor.value for floor in floors if floor is not None)
-
-
-def _too_little(verdicts: Verdicts, rules: Mapping[str, WasteRule], at: float) -> tuple[CodedText, ...]:
-    """Where the window holds less data than any verdict on waste needs: what it takes to have one."""
-    floor = _floor_hours(rules)
+def _too_little(verdicts: Verdicts, floor: float, at: float) -> tuple[CodedText, ...]:
+    """Where the window holds less data than any verdict on waste needs (`floor` hours): what it takes to have one."""
     # Nodes of which nothing was observed stand among the unobserved, with their reason.
     short = [n for n in verdicts.nodes if 0 < n.hours_observed < floor]
     if not short:

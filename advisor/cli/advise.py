@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from ..render import format_names
 from ..telemetry.source import source_arguments, source_of
 from .options import add_ledger, add_source, ledger_beside
 from .output import cores, print_advice
-from .price_options import said_prices
+from .price_options import rulebook_of
 
 if TYPE_CHECKING:
     from ..core.advice_types import Advice
@@ -38,9 +37,8 @@ def run(options: argparse.Namespace) -> int:
     say("reading telemetry ...")
     with no_garbage_collection():
         frame, advice = read_and_advise(
-            source_of(options, say, cores()), since=options.since, until=options.until, rules_dir=options.rules,
-            prices=options.prices, hourly=said_prices(options, os.environ), now=now, ledger=ledger,
-            with_market=options.market,
+            source_of(options, say, cores()), rulebook_of(options, now), since=options.since, until=options.until,
+            now=now, ledger=ledger, with_market=options.market,
         )  # fmt: skip
     print_advice(advice, options)
     _say_coverage(frame, advice, options)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say, write_stdout, write_whole
-from ..advise import read_and_advise
+from ..advise import load_rulebook, read_and_advise
 from ..moves.waste.idle_fabric import RULE as FOUNDING
 from ..render import render
 from ..render.text import document_text, sections_text
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     )
     own = _sample_own_gpus(folder)
     say("3/3  reading it and weighing every way out")
-    _, advice = read_and_advise([fleet], now=now)
+    _, advice = read_and_advise([fleet], load_rulebook(None, None, now), now=now)
     width, color = terminal_width(), wants_color()
     write_whole(report, render(advice, "markdown"))
     write_stdout(document_text(overview_document(advice), width=width, color=color))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from ...rules.base.output import say, write_stdout
 from ..telemetry.source import Databases, Source, source_of
 from .options import add_source
 from .output import terminal_width, wants_color
-from .price_options import said_prices
+from .price_options import rulebook_of
 
 if TYPE_CHECKING:
     from ..doctor.facts import Told
@@ -30,10 +29,9 @@ def run(options: argparse.Namespace) -> int:
     """Ask the source, diagnose, print. Raises NothingToDo, after printing what is known, where no GPU is observed."""
     from ..doctor.json import render_json  # noqa: PLC0415
     from ..doctor.text import render_text  # noqa: PLC0415
-    from ..rulebook import load_rulebook  # noqa: PLC0415
 
     now = time.time()
-    book = load_rulebook(options.rules, options.prices, now, said_prices(options, os.environ))
+    book = rulebook_of(options, now)
     say("examining the source ...")
     told = examine_source(source_of(options, say), book, since=options.since, until=options.until, now=now)
     found = diagnose_source(told, book, now)
@@ -74,11 +72,8 @@ def diagnose_source(told: Told, book: Rulebook, now: float) -> Diagnosis:
     from ..doctor.diagnose import diagnose  # noqa: PLC0415
     from ..moves.base.price_book import PriceBook  # noqa: PLC0415
 
-    floors = [
-        rule.thresholds["coverage_hours"].value for rule in book.rules.values() if "coverage_hours" in rule.thresholds
-    ]
     prices = PriceBook(book.catalog, tuple(book.own.prices), tuple(book.own.power), book.hourly)
-    return diagnose(told, book.catalog, prices, min(floors), now)
+    return diagnose(told, book.catalog, prices, book.floor_hours, now)
 
 
 def nothing_observed(found: Diagnosis) -> NothingToDo:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from ..telemetry.source import source_of
 from ..views.subjects import _LISTED, Subject, find, recommended, runs_of, workload_of
 from .options import add_ledger, add_source, ledger_beside
 from .output import terminal_width
-from .price_options import said_prices
+from .price_options import rulebook_of
 from .skus.options import asked_gpu
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Advise on the source, and tell all about one part of it."""
-    from ...rules.catalog.loader import load_catalog  # noqa: PLC0415
     from ...rules.policy.custom import load_custom_rules  # noqa: PLC0415
     from ...rules.policy.thresholds import load_waste_rules  # noqa: PLC0415
     from ..provenance.export_rows import write_rows  # noqa: PLC0415
@@ -62,15 +60,15 @@ def run(options: argparse.Namespace) -> int:
     if options.rows is not None and not options.query:
         raise UsageError("--rows goes with --query.", "Add --query.")
     source = source_of(options, say)
-    catalog = load_catalog(options.rules)
-    asked = [asked_gpu(catalog, name) for name in options.against]
     now = time.time()
+    book = rulebook_of(options, now)
+    catalog = book.catalog
+    asked = [asked_gpu(catalog, name) for name in options.against]
     ledger = ledger_beside(options)
     ledger.check()
     say("reading telemetry ...")
     frame, advice = read_and_advise(
-        source, since=options.since, until=options.until, rules_dir=options.rules,
-        prices=options.prices, hourly=said_prices(options, os.environ), now=now, ledger=ledger,
+        source, book, since=options.since, until=options.until, now=now, ledger=ledger,
     )  # fmt: skip
     subject = find(advice, options.id)
     runs = runs_of(advice, options.id)

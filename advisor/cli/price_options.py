@@ -11,13 +11,18 @@ In the environment: ``SKUWISE_PRICES_GPU_HOUR_USD="H100-SXM5=2.10, A100-SXM4-80G
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...agent.config import SYSTEM_FILE
 from ...agent.settings_reader import read_section
 from ...rules.base.errors import UsageError
 from ...rules.catalog.hour_prices import GPU_FLAG, GPU_HOUR, NODE_HOUR, StatedPrice, StatedPrices, parse_flags
+
+if TYPE_CHECKING:
+    from ..rulebook import Rulebook
 
 SECTION = "prices"
 
@@ -43,6 +48,13 @@ def said_prices(
     keys = {GPU_HOUR: ("gpu", _said), NODE_HOUR: ("node", _said)}
     given = read_section(SECTION, keys, environ, system_file=system_file, config_home=config_home)
     return StatedPrices(**given, gpu_flags=parse_flags(options.gpu_hour_usd))
+
+
+def rulebook_of(options: argparse.Namespace, now: float) -> Rulebook:
+    """What `options`, and the settings beside them, say that telemetry is judged by. `now`: Unix seconds."""
+    from ..advise import load_rulebook  # noqa: PLC0415
+
+    return load_rulebook(options.rules, options.prices, now, said_prices(options, os.environ))
 
 
 def _said(value: object, what: str) -> tuple[StatedPrice, ...]:

@@ -27,7 +27,7 @@ from ..report.weeks import NotOverError, Week, reported_week
 from ..telemetry.source import Source, add_source_choice, source_of
 from .options import add_ledger, ledger_beside
 from .output import cores
-from .price_options import add_prices, said_prices
+from .price_options import add_prices, rulebook_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -95,10 +95,10 @@ def _job(options: argparse.Namespace, settings: ReportSettings, week: Week, now:
             f"There is no team {options.only!r} in the routes.", suggest(options.only, names) or "Name one that is."
         )
     options.ledger = options.ledger or (None if options.no_ledger else settings.ledger)
+    options.rules, options.prices = options.rules or settings.rules, options.prices or settings.prices
     return Job(
-        settings, routes, _source(options, settings), options.rules or settings.rules,
-        options.prices or settings.prices, ledger_beside(options), week, now, options.only, say,
-        said_prices(options, os.environ), options.week is not None,
+        settings, routes, _source(options, settings), rulebook_of(options, now), ledger_beside(options), week, now,
+        options.only, say, options.week is not None,
     )  # fmt: skip
 
 

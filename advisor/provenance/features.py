@@ -11,12 +11,18 @@ from ...rules.policy.features import FEATURES as MEANINGS
 from ..core.number_sources import NumberSource, Reckoned, Sql, in_bins, weighted
 
 _PICK = "{pick}"
-_MEANS = (
-    "g", "sm", "o", "c", "m", "n", "i", "p", "u_c", "u_m", "u_n", "u_i", "u_p", "duty", "throttled",
-)  # fmt: skip
+# Feature -> the column of `used` whose mean it is.
+_MEANS = {
+    "engine_active": "g", "sm_active": "sm", "sm_occupancy": "o", "tensor_utilization": "c", "hbm_utilization": "m",
+    "nvlink_utilization": "n", "fabric_utilization": "i", "pcie_utilization": "p", "tensor_of_sustained": "u_c",
+    "hbm_of_sustained": "u_m", "nvlink_of_sustained": "u_n", "fabric_of_sustained": "u_i", "pcie_of_sustained": "u_p",
+    "duty": "duty", "throttled": "throttled", "power_watts": "power", "power_over_idle": "over_idle",
+    "idle_share": "idle", "fault_share": "fault",
+}  # fmt: skip
 _BINNED = {
-    "u_c_p95": ("tensor_seconds", 0.95), "u_c_p99": ("tensor_seconds", 0.99), "u_m_p95": ("dram_seconds", 0.95),
-    "u_m_p99": ("dram_seconds", 0.99), "sm_p99": ("sm_seconds", 0.99), "n_p995": ("nvlink_seconds", 0.995),
+    "tensor_of_sustained_p95": ("tensor_seconds", 0.95), "tensor_of_sustained_p99": ("tensor_seconds", 0.99),
+    "hbm_of_sustained_p95": ("dram_seconds", 0.95), "hbm_of_sustained_p99": ("dram_seconds", 0.99),
+    "sm_active_p99": ("sm_seconds", 0.99), "nvlink_utilization_p995": ("nvlink_seconds", 0.995),
 }  # fmt: skip
 
 
@@ -25,13 +31,9 @@ def _of_each(expression: str, table: str = "used") -> str:
 
 
 def _told() -> dict[str, NumberSource]:
-    told: dict[str, NumberSource] = {name: Sql(("used",), weighted(name, _PICK)) for name in _MEANS}
+    told: dict[str, NumberSource] = {name: Sql(("used",), weighted(column, _PICK)) for name, column in _MEANS.items()}
     told |= {name: Sql((table, "edges"), in_bins(table, share, _PICK)) for name, (table, share) in _BINNED.items()}
     told |= {
-        "power_watts": Sql(("used",), weighted("power", _PICK)),
-        "power_over_idle": Sql(("used",), weighted("over_idle", _PICK)),
-        "idle_share": Sql(("used",), weighted("idle", _PICK)),
-        "fault_share": Sql(("used",), weighted("fault", _PICK)),
         "hours": Sql(("used",), _of_each("sum(seconds) / 3600")),
         "gpus": Sql(
             ("uses",),
@@ -43,7 +45,7 @@ def _told() -> dict[str, NumberSource]:
             "SELECT {pick}(x) FROM (SELECT count(DISTINCT node) AS x FROM uses WHERE workload_id IN ({now})"
             " GROUP BY workload_id)",
         ),
-        "g_max": Sql(("used",), _of_each("max(g_max)")),
+        "engine_active_max": Sql(("used",), _of_each("max(g_max)")),
         "mem_max": Sql(("shaped",), _of_each("max(mem_max)", "shaped")),
         "clock_ratio": Sql(
             ("shaped",),

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ...rules.catalog.loader import Catalog
 from ...rules.catalog.types import GpuSku, Price
+from ...rules.models.resting_power import load_resting_power
 from ..core.advice_types import INFERRED, Advice, Finding, WorkloadVerdict
 from ..moves.base.workload_groups import group_keys, holding_now
-from ..verdicts.features.resting_power import shipped_resting_power
 from .literals import number, rows, text, texts
 
 _NO_SKU = f"({', '.join(['NULL'] * 11)})"
@@ -107,8 +107,9 @@ def _parts(column: str, parts: Mapping[str, float]) -> str:
 
 def _sku_rows(skus: Iterable[GpuSku]) -> Iterator[str]:
     """One row a name by which a driver or an agent may call a GPU."""
+    resting = load_resting_power().gpus
     for sku in skus:
-        achieved, rest = sku.achieved, shipped_resting_power().gpus.get(sku.name)
+        achieved, rest = sku.achieved, resting.get(sku.name)
         figures = (
             sku.tensor_reference_hertz, sku.nvlink_bytes_per_second, sku.pcie_bytes_per_second, sku.tdp_watts,
             achieved.bf16_gemm, achieved.mem, achieved.link_allreduce or 1.0,

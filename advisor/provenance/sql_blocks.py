@@ -18,6 +18,7 @@ from importlib import resources
 from string import Formatter
 
 from ...agent.metrics import BIN_EDGES
+from ...rules.models.resting_power import load_resting_power
 from ..telemetry.plausible import CLOCK_SHARE, TICK_MOST_SECONDS
 from ..verdicts.features.resting_power import (
     FAULT_SECONDS_MIN,
@@ -27,7 +28,6 @@ from ..verdicts.features.resting_power import (
     REST_QUANTILE,
     REST_ROWS_MIN,
     SURE_MARGIN,
-    shipped_resting_power,
 )
 from ..verdicts.features.soundness import CONTRADICTS_MIN, ONE_WAY_MOST, TRACE
 from ..verdicts.features.utilization import IDLE_POWER_SHARE, IDLE_POWER_SHARE_MAX, P95_REST
@@ -88,6 +88,7 @@ def blocks() -> Mapping[str, Block]:
 @cache
 def constants() -> Mapping[str, str]:
     """The names in braces that are the same for every subject."""
+    resting = load_resting_power()
     edges = zip(BIN_EDGES, (*BIN_EDGES[1:], 1.0), strict=True)
     root = (
         "SELECT ts, seconds, c * c * c + m * m * m + n * n * n + i * i * i + p * p * p AS a, max(c, m, n, i, p) AS x\n"
@@ -122,8 +123,8 @@ def constants() -> Mapping[str, str]:
         "rest_quantile": repr(REST_QUANTILE),
         "rest_rows": repr(REST_ROWS_MIN),
         "fault_seconds": repr(FAULT_SECONDS_MIN),
-        "rest_low_share": repr(shipped_resting_power().low_share),
-        "rest_high_share": repr(shipped_resting_power().high_share),
+        "rest_low_share": repr(resting.low_share),
+        "rest_high_share": repr(resting.high_share),
         "handover": repr(HANDOVER_SECONDS),
     }
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ...rules.base.errors import NothingToDo, StoreError
-from ...rules.catalog.hour_prices import StatedPrices
 from ..advise import no_garbage_collection, read_and_advise
 from ..core.advice_types import Advice, Decision, Fleet
 from ..core.coded_text import CodedText
@@ -18,6 +16,7 @@ from ..ledger.sync import LedgerSync
 from ..mail.routes import Routes, Team
 from ..mail.settings import ReportSettings
 from ..pipeline import WINDOW_NOTES
+from ..rulebook import Rulebook
 from ..telemetry.source import Source
 from .weekly import FLEET, Report, WeeklyReports
 from .weeks import WEEK_SECONDS, Week, check_over
@@ -25,20 +24,18 @@ from .weeks import WEEK_SECONDS, Week, check_over
 
 @dataclass(frozen=True)
 class Job:
-    """`only`: one team's name; None: all. `now`: Unix seconds; `beside`: the ledger. `hourly`: prices by the hour, as
-    somebody wrote them. `named`: somebody asked for this week; else it is the last one by the clock."""
+    """`only`: one team's name; None: all. `now`: Unix seconds; `beside`: the ledger. `named`: somebody asked for
+    this week; else it is the last one by the clock."""
 
     settings: ReportSettings
     routes: Routes
     source: Source
-    rules: Path | None
-    prices: Path | None
+    book: Rulebook
     beside: LedgerSync
     week: Week
     now: float
     only: str | None
     say: Callable[[str], None]
-    hourly: StatedPrices | None = None
     named: bool = True
 
     @property
@@ -105,8 +102,7 @@ class Job:
         until = min(week.end, self.now)
         with no_garbage_collection():
             return read_and_advise(
-                self.source, since=until - week.start, until=until, rules_dir=self.rules, prices=self.prices,
-                hourly=self.hourly, now=self.now, ledger=beside,
+                self.source, self.book, since=until - week.start, until=until, now=self.now, ledger=beside,
             )[1]  # fmt: skip
 
     def _before(self, own: LedgerSync) -> Advice | None:

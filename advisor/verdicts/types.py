@@ -16,7 +16,7 @@ import pandas as pd
 from ..core.advice_types import WorkloadVerdict
 from ..core.coded_text import CodedText
 from ..core.frame import Window
-from .features.soundness import Doubt
+from .doubts import Doubt
 from .workloads.inventory import Inventory
 
 

@@ -11,10 +11,9 @@ import pandas as pd
 from ...rules.catalog.types import MEMORY_SLICES
 from ..core.advice_types import WorkloadVerdict
 from ..core.frame import Frame
-from ..moves.base.pricing import PriceBook
 from ..moves.base.workload_groups import groups_of
 from ..moves.context.move_context import Baseline, MoveContext, baseline_for
-from ..moves.predict.calibration import Site
+from ..moves.predict.calibration import NO_SITE, Site
 from ..moves.predict.clock_model import PowerAtWork, power_at_work
 from ..moves.waste_rules import excused
 from ..moves.whatif import SEED, survey, what_if
@@ -48,7 +47,7 @@ def workbench(
     book: Rulebook,
     at: float,
     *,
-    site: Site | None = None,
+    site: Site = NO_SITE,
 ) -> Workbench | None:
     """The bench of a workload. `workloads`: all of the frame's window; `at`: now, Unix seconds; `site`: what
     moves that were done here say of predictions. None: the frame has none of this id.
@@ -59,9 +58,8 @@ def workbench(
     if asked is None:
         return None
     nodes = {n for w in workloads if w.series_id == asked.series_id for n in w.nodes}
-    verdicts = judge(of_nodes(frame, nodes), book.catalog, book.kinds, book.bottlenecks)
-    prices = PriceBook(book.catalog, tuple(book.own.prices), tuple(book.own.power), book.hourly)
-    scene = move_context_of(verdicts.window, prices, book.rules, at, np.random.default_rng(SEED), site=site)
+    verdicts = judge(of_nodes(frame, nodes), book)
+    scene = move_context_of(verdicts.window, book, at, np.random.default_rng(SEED), site=site)
     found = next((g for g in groups_of(verdicts) if any(w.id == id_ for w in g.workloads)), None)
     if found is None:
         return None

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
-from skuwise.advisor.advise import read_and_advise
+from skuwise.advisor.advise import load_rulebook, read_and_advise
 from skuwise.advisor.core.advice_types import WorkloadVerdict
 from skuwise.advisor.mail.letter import Letter
 from skuwise.advisor.mail.mime import inlined
@@ -28,8 +28,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         simulate("mixed", folder / "fleet.db", days=14, seed=0, until=UNTIL)
+        book = load_rulebook(None, None, UNTIL)
         now, before = (
-            read_and_advise([folder / "fleet.db"], now=UNTIL, since=WEEK, until=end)[1] for end in (UNTIL, UNTIL - WEEK)
+            read_and_advise([folder / "fleet.db"], book, now=UNTIL, since=WEEK, until=end)[1]
+            for end in (UNTIL, UNTIL - WEEK)
         )
         parts, parts_before = split_by_team(now, team_of), split_by_team(before, team_of)
         fleet = letter_of(story_of(now, before, teams=parts, teams_before=parts_before))

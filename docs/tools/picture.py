@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
-from skuwise.advisor.advise import read_and_advise
+from skuwise.advisor.advise import load_rulebook, read_and_advise
 from skuwise.advisor.render.text import document_text, sections_text
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.views.document.advice_document import case_sections, overview_document
@@ -23,7 +23,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         fleet = Path(name) / "fleet.db"
         simulate("small", fleet, days=14, seed=0, until=UNTIL)
-        _, advice = read_and_advise([fleet], now=UNTIL)
+        _, advice = read_and_advise([fleet], load_rulebook(None, None, UNTIL), now=UNTIL)
     shown = document_text(overview_document(advice), width=WIDTH).splitlines()[:LINES]
     story = sections_text(case_sections(advice, "idle-fabric"), width=WIDTH).splitlines()
     console = Console(record=True, width=WIDTH, file=io.StringIO())

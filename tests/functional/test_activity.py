@@ -32,6 +32,7 @@ from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.policy.thresholds import load_bottleneck_thresholds
 from skuwise.tests.fake_prometheus import GPU, DcgmServer, FakePrometheus, Request, matrix
 from skuwise.tests.frames import DECODE, FREE, GIB, HELD, START, TRAINING, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 
 HOUR, DAY = 3600.0, 86400.0
 NOW = START // DAY * DAY  # midnight, so that a day is one piece
@@ -69,7 +70,7 @@ def nameless(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def advised(bare: Path) -> tuple[Frame, Advice]:
-    return read_and_advise(Databases((bare,)), now=START, since=1.5 * DAY)
+    return read_and_advise(Databases((bare,)), rulebook(), now=START, since=1.5 * DAY)
 
 
 def test_work_in_a_database_without_owners_becomes_workloads(bare: Path, advised: tuple[Frame, Advice]) -> None:
@@ -121,7 +122,7 @@ def test_the_same_data_give_the_same_ids_and_a_later_window_mostly_the_same(bare
 def test_the_founding_case_is_found_without_names_and_its_queries_give_the_numbers(tmp_path: Path) -> None:
     simulate("founding", tmp_path, days=1.5, seed=5, until=START, minutes_seconds=1.5 * DAY)
     nameless(tmp_path)
-    _, advice = read_and_advise(Databases((tmp_path,)), now=START, since=1.5 * DAY)
+    _, advice = read_and_advise(Databases((tmp_path,)), rulebook(), now=START, since=1.5 * DAY)
     levels = {name: one.value for name, one in load_bottleneck_thresholds(None).items()}
     assert {one.rule for one in advice.findings} >= {"idle-fabric"}
     for finding in advice.findings:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Advice, Recommendation
+from skuwise.advisor.core.unobservable import blind_nodes
 from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
@@ -68,7 +69,7 @@ def told_by(url: str) -> Told | None:
             frame = read_frame(reading, CATALOG, since_seconds=HOURS * 3600, until=FLEET.end)
         except NothingToDo:
             return None
-    return Told(advice_of(frame), inventory_of(frame, CATALOG.node_gpu_count))
+    return Told(advice_of(frame), inventory_of(frame, CATALOG.node_gpu_count, blind_nodes(frame.absences)))
 
 
 @cache

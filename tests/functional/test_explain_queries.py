@@ -19,7 +19,7 @@ from skuwise.advisor.core.advice_types import Advice, Evidence, Finding
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.moves.base.workload_groups import Group, groups_of
 from skuwise.advisor.moves.waste.too_many_gpus import peak_use
-from skuwise.advisor.pipeline import advise_on
+from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.provenance.export_rows import write_rows
 from skuwise.advisor.provenance.features import FEATURES
 from skuwise.advisor.provenance.query_builder import Answer, SqliteLanguage
@@ -30,7 +30,8 @@ from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.agent.base.slurm_job import SlurmJob
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.policy.thresholds import load_bottleneck_thresholds, load_waste_rules
+from skuwise.rules.policy.thresholds import load_bottleneck_thresholds
+from skuwise.tests.rulebooks import rulebook
 
 LEVELS = {name: threshold.value for name, threshold in load_bottleneck_thresholds().items()}
 CATALOG = load_catalog()
@@ -93,7 +94,7 @@ def check(advice: Advice, database: Path) -> set[str]:
 @pytest.fixture(scope="module")
 def idle(fleets) -> tuple[Path, Advice]:
     database = fleets("idle", 2)
-    return database, read_and_advise([database], now=LATER)[1]
+    return database, read_and_advise([database], rulebook(), now=LATER)[1]
 
 
 def test_the_queries_of_idle_gpus_give_their_numbers(idle) -> None:
@@ -117,7 +118,7 @@ def test_the_queries_of_idle_gpus_give_their_numbers(idle) -> None:
 )
 def test_the_queries_of_every_finding_give_their_numbers(fleets, scenario: str, days: int, rules: set[str]) -> None:
     database = fleets(scenario, days)
-    assert check(read_and_advise([database], now=LATER)[1], database) >= rules
+    assert check(read_and_advise([database], rulebook(), now=LATER)[1], database) >= rules
 
 
 def evidence_of(group: Group) -> Iterator[tuple[str, tuple[Evidence, ...]]]:
@@ -134,7 +135,7 @@ def evidence_of(group: Group) -> Iterator[tuple[str, tuple[Evidence, ...]]]:
                 Evidence("gpus_held", float(group.gpu_count), None, "GPUs"),
             ),
         )
-    if (compute := group.feature("u_c_p95")) is not None:
+    if (compute := group.feature("tensor_of_sustained_p95")) is not None:
         yield "over-tier", (Evidence("compute_use_p95", compute, None, "ratio"),)
 
 
@@ -143,10 +144,9 @@ def evidence_of(group: Group) -> Iterator[tuple[str, tuple[Evidence, ...]]]:
 def test_what_rules_measure_of_any_work_is_given_by_their_queries(fleets, scenario: str, days: int) -> None:
     database = fleets(scenario, days)
     frame = read_frame([database])
-    verdicts = judge(frame, CATALOG)
+    verdicts = judge(frame, rulebook(CATALOG))
     advice = advise_on(
-        verdicts, CATALOG, load_waste_rules(), (), generated_at=verdicts.window.end, rng=np.random.default_rng(1),
-        source=frame.source,
+        verdicts, rulebook(), AdviseOptions(verdicts.window.end), np.random.default_rng(1), source=frame.source,
     )  # fmt: skip
     compared = 0
     for group in groups_of(verdicts)[:3]:
@@ -185,7 +185,7 @@ def test_numbers_of_several_databases_come_from_the_gathered_rows(fleets, tmp_pa
     for n, database in enumerate(databases):
         shutil.copy(database, tmp_path / f"it's {n}.db")
     files = sorted(tmp_path.glob("*.db"))
-    _, advice = read_and_advise(files, now=LATER)
+    _, advice = read_and_advise(files, rulebook(), now=LATER)
     asked = [(f, answer_of(advice, f)) for f in advice.findings]
     assert {f.rule for f in advice.findings} >= {"idle", "held-idle", "idle-fabric"}
     language = SqliteLanguage()
@@ -223,8 +223,7 @@ def test_the_queries_run_on_rows_that_slurms_job_table_cut(fleets, tmp_path: Pat
     frame = with_jobs(bare, table)
     assert len(frame.workloads) == len(bare.workloads) + len(slurm)
     advice = advise_on(
-        judge(frame, CATALOG), CATALOG, load_waste_rules(), (), generated_at=LATER, rng=np.random.default_rng(1),
-        source=frame.source,
+        judge(frame, rulebook()), rulebook(), AdviseOptions(LATER), np.random.default_rng(1), source=frame.source,
     )  # fmt: skip
     rows = tmp_path / "rows.db"
     write_rows(frame, rows)

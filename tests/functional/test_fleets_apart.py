@@ -30,6 +30,7 @@ from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.fake_prometheus import GPU, DcgmServer, FakePrometheus, Reply, Request, error, matrix, success
+from skuwise.tests.rulebooks import rulebook
 from skuwise.tui.data.loaders import SourceLoader
 from skuwise.tui.state import FINDINGS_WINDOW
 
@@ -332,7 +333,7 @@ def old_ledger(home: Path, *databases: tuple[Path, str]) -> dict[str, list[str]]
     """What older versions kept for all fleets: advice on several databases, one proposal of each dismissed."""
     ids: dict[str, list[str]] = {}
     for database, prefix in databases:
-        _, told = read_and_advise([database], now=UNTIL)
+        _, told = read_and_advise([database], rulebook(), now=UNTIL)
         found = proposals(told)
         named = [replace(p, id=f"{prefix}{p.id}") for p in found]
         Ledger(home).propose(named, UNTIL)

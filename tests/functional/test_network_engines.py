@@ -20,6 +20,7 @@ from skuwise.tests.fleets import hardware as hw
 from skuwise.tests.fleets.blocks import compose, training
 from skuwise.tests.fleets.description import Fleet, Observed
 from skuwise.tests.fleets.generate import series
+from skuwise.tests.rulebooks import rulebook
 
 pytestmark = pytest.mark.slow
 CATALOG = load_catalog()
@@ -69,7 +70,7 @@ def read(url: str) -> Frame:
 
 def labels(frame: Frame) -> dict[str, set[str]]:
     out: dict[str, set[str]] = {}
-    for one in judge(frame, CATALOG).workloads:
+    for one in judge(frame, rulebook(CATALOG)).workloads:
         name = one.name.replace("job 31", "eth").replace("job 32", "pcie").split("-", maxsplit=1)[0]
         out.setdefault(name, set()).add(one.bottleneck.label)
     return out

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.pipeline import advise
+from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.provenance.export_rows import write_rows
 from skuwise.advisor.provenance.query_builder import language_of
 from skuwise.advisor.provenance.query_context import subject_of
@@ -32,8 +32,9 @@ from skuwise.advisor.telemetry.prometheus.reader import read_frame as read_serve
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.policy.thresholds import load_bottleneck_thresholds, load_waste_rules
+from skuwise.rules.policy.thresholds import load_bottleneck_thresholds
 from skuwise.tests.engines import needed, prometheus, victoria
+from skuwise.tests.rulebooks import rulebook
 
 pytestmark = pytest.mark.slow
 NOW = 1_790_000_000.0 // 3600 * 3600
@@ -52,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def judged(frame: Frame) -> Advice:
-    return advise(frame, CATALOG, load_waste_rules(), generated_at=NOW, rng=np.random.default_rng(20))
+    return advise(frame, rulebook(), AdviseOptions(NOW), np.random.default_rng(20))
 
 
 def read(url: str, **settings: object) -> tuple[Frame, Reading]:

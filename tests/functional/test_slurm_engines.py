@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from skuwise.advisor.cli.doctor import examine_source
-from skuwise.advisor.rulebook import load_rulebook
 from skuwise.advisor.telemetry.source import JobTable, PrometheusServer
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.agent.base.slurm_job import SlurmJob
@@ -21,6 +20,7 @@ from skuwise.tests.fleets import hardware as hw
 from skuwise.tests.fleets.blocks import compose, training
 from skuwise.tests.fleets.description import Fleet, Observed
 from skuwise.tests.fleets.generate import series
+from skuwise.tests.rulebooks import rulebook
 
 pytestmark = pytest.mark.slow
 CATALOG = load_catalog()
@@ -69,7 +69,7 @@ def test_runs_names_owners_and_exact_times_come_from_the_table(server: str, tmp_
     )
     source = PrometheusServer(server, cached=False, jobs=JobTable(table))
     frame = source.read(CATALOG, since=days * 86400, until=fleet().end, now=fleet().end)
-    told = sorted(judge(frame, CATALOG).workloads, key=lambda one: (one.name, one.start))
+    told = sorted(judge(frame, rulebook(CATALOG)).workloads, key=lambda one: (one.name, one.start))
     assert [(one.name, one.scheduled.job_id, one.scheduled.state, one.owner.user) for one in told] == [
         ("job 32", "32", None, None), ("job 33", "33", None, None), ("llm-1", "31", "REQUEUED", "ann"),
         ("llm-1", "31", "RUNNING", "ann"),
@@ -88,7 +88,7 @@ def test_runs_names_owners_and_exact_times_come_from_the_table(server: str, tmp_
     assert any("1 Slurm job ran on other nodes" in note.text for note in frame.notes)
     # What was attributed before is attributed still.
     assert sum(one.gpu_hours for one in told) == pytest.approx(
-        sum(one.gpu_hours for one in judge(bare, CATALOG).workloads), rel=0.01
+        sum(one.gpu_hours for one in judge(bare, rulebook(CATALOG)).workloads), rel=0.01
     )
 
 

@@ -27,7 +27,7 @@ from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
-from skuwise.rules.catalog.loader import load_catalog
+from skuwise.tests.rulebooks import rulebook
 
 HOUR = 3600.0
 T0 = 1_790_000_000.0 // HOUR * HOUR
@@ -74,7 +74,7 @@ def test_a_snapshot_beside_the_live_file_adds_nothing(tmp_path: Path) -> None:
     both = read_frame([tmp_path])
     assert gpu_hours(both) == gpu_hours(alone) == 48
     assert len(both.nodes) == len(both.gpus) == len(both.uses) == len(both.workloads) == 1
-    one, other = (judge(frame, load_catalog()) for frame in (alone, both))
+    one, other = (judge(frame, rulebook()) for frame in (alone, both))
     assert one.workloads == other.workloads
     assert one.occupancy.equals(other.occupancy)
 
@@ -157,7 +157,7 @@ def test_files_of_every_minor_version_are_read_together(tmp_path: Path) -> None:
 def test_a_job_on_nodes_whose_clocks_differ_is_one_and_loses_nothing(tmp_path: Path) -> None:
     make(tmp_path, "n1")
     make(tmp_path, "n2", skew=90.0)
-    verdicts = judge(read_frame([tmp_path]), load_catalog())
+    verdicts = judge(read_frame([tmp_path]), rulebook())
     (job,) = verdicts.workloads
     assert job.nodes == ("n1", "n2")
     assert job.gpu_hours == pytest.approx(96, rel=0.01)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.unobservable import blind_nodes
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.telemetry.trust.trust import CONTRADICTION, TWO_PLACES
 from skuwise.advisor.verdicts.workloads.inventory import inventory_of
@@ -130,7 +131,7 @@ def test_the_node_of_copies_that_contradict_one_another_is_refused_by_name_and_n
     assert_same(honest, frame, without=["n2"])
     (note,) = [note for note in frame.notes if note.code == "databases-contradicting-copies"]
     assert "copy.db" in note.text and "n2.db" in note.text and "n2, so neither is believed" in note.text
-    inventory = inventory_of(frame, lambda _: 8)
+    inventory = inventory_of(frame, lambda _: 8, blind_nodes(frame.absences))
     (dark,) = [one for one in inventory.unobserved if one.node == "n2" and one.code == CONTRADICTION]
     assert list(dark.gpus) == of("n2") and "contradict" in dark.reason
     assert inventory.nodes["n2"].gpu_count == 8 and not inventory.nodes["n2"].observed

@@ -22,8 +22,8 @@ from skuwise.advisor.ledger.entries import LedgerEntry
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.sync import LedgerSync
 from skuwise.advisor.moves.tracking.observation import Measure, Observation, PredictionSnapshot
-from skuwise.advisor.pipeline import advise_on
-from skuwise.rules.policy.thresholds import load_waste_rules
+from skuwise.advisor.pipeline import AdviseOptions, advise_on
+from skuwise.tests.rulebooks import rulebook
 
 DAY = 86400.0
 MOVED = END + 3 * DAY  # the service went to nodes without the fabric then
@@ -53,9 +53,9 @@ def fleet(
             nodes += [node(name, sku, **seen, **({} if sku == IB else {"fabric": None})) for name in names]
     given_ = verdicts(nodes, runs, uses=[usage(w, u_n=0.2) for w in runs if w.end - w.start >= 3600])
     return advise_on(
-        replace(given_, window=Window(start, end)), catalog(), load_waste_rules(), (), generated_at=end,
-        rng=np.random.default_rng(1), source={"kind": "sqlite", "databases": ["fleet.db"]},
-        decisions=beside.decisions(end) if beside else {},
+        replace(given_, window=Window(start, end)), rulebook(catalog()),
+        AdviseOptions(end, decisions=beside.decisions(end) if beside else {}), np.random.default_rng(1),
+        source={"kind": "sqlite", "databases": ["fleet.db"]},
     )  # fmt: skip
 
 

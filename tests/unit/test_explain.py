@@ -57,7 +57,7 @@ def test_a_workload_is_told_with_all_its_evidence() -> None:
         bottleneck=BottleneckVerdict("network", 0.7, {"network": 0.75, "idle": 0.25},
             (CodedText("said", "The network limits it."),)),
         coverage=Coverage(0.91, 30.0, {"sm_active": "dcgm-exporter does not export it."}),
-        features={"c_per_engine": 0.4, "m_per_engine": 0.3, "period_seconds": 7.5},
+        features={"tensor_per_engine": 0.4, "hbm_per_engine": 0.3, "period_seconds": 7.5},
     )  # fmt: skip
     advice = advice_of(verdicts([node()], [told]))
     drawn = roofline(told, catalog().gpu("H100-SXM5"))

@@ -18,8 +18,8 @@ from skuwise.advisor.views.subjects import find, runs_of
 from skuwise.agent.base.slurm_job import SlurmJob
 from skuwise.agent.inventory.identity.ids import series_id, workload_id
 from skuwise.rules.base.errors import UsageError
-from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.frames import HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 
 GPU = ("n1", "GPU-n1-0")
 
@@ -60,7 +60,7 @@ def test_a_job_gets_name_owner_series_and_the_id_of_its_exact_start() -> None:
     (row,) = frame.workloads.to_dict("records")
     assert row["workload_id"] == workload_id("c", "slurm", "22", str(int(START)))
     assert row["series_id"] == series_id("c", "vision", "ann", "train-9")  # digits are folded
-    (told,) = judge(frame, load_catalog()).workloads
+    (told,) = judge(frame, rulebook()).workloads
     assert (told.name, told.owner.user, told.owner.account) == ("train-7", "ann", "vision")
     about = told.scheduled
     assert (about.job_id, about.array_job_id, about.array_task_id, about.partition, about.qos, about.state) == (
@@ -102,7 +102,7 @@ def test_runs_of_a_requeued_job_and_of_a_recycled_id_are_several_workloads() -> 
     ]  # fmt: skip
     assert len(set(frame.workloads["workload_id"])) == 3
     assert any(note.code == "jobs-held-longer" for note in frame.notes)  # from hour 20 on the table knows nobody
-    advice = judge(frame, load_catalog())
+    advice = judge(frame, rulebook())
     assert len({w.series_id for w in advice.workloads}) == 2
 
 
@@ -176,7 +176,7 @@ def test_any_table_takes_no_use_away_and_makes_none_up(seed_of: Callable[[int], 
         assert not joined.workloads["workload_id"].duplicated().any()
         assert (joined.uses["ts_end"] > joined.uses["ts_start"]).all()
         if round_ < 1:
-            judge(joined, load_catalog())
+            judge(joined, rulebook())
 
 
 def test_slurms_own_name_of_the_cluster_may_be_set() -> None:
@@ -240,7 +240,7 @@ def test_two_workloads_of_one_job_become_one() -> None:
     (row,) = frame.workloads.to_dict("records")
     assert row["framework"] == "pytorch"
     assert len(frame.uses) == 2
-    (told,) = judge(frame, load_catalog()).workloads
+    (told,) = judge(frame, rulebook()).workloads
     assert told.nodes == ("n1", "n2")
 
 

@@ -23,12 +23,12 @@ from skuwise.advisor.ledger.file.store import APPLICATION_ID, Ledger
 from skuwise.advisor.ledger.sync import LedgerSync, proposals
 from skuwise.advisor.moves.context.move_context import DrawnRecommendation
 from skuwise.advisor.moves.recommender import recoverable_cash
-from skuwise.advisor.pipeline import advise_on
+from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema, to_dict
 from skuwise.rules.base.errors import NothingToDo, StoreError
-from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.rights import bound_by_modes
+from skuwise.tests.rulebooks import rulebook
 
 NOW = 1_790_000_000.0
 DAY = 86400.0
@@ -275,8 +275,8 @@ def test_the_default_place_follows_the_state_folder_of_the_user() -> None:
 
 def decided(decisions: Mapping[str, Decision]) -> Advice:
     return advise_on(
-        founding(), catalog(), load_waste_rules(), (), generated_at=NOW, rng=np.random.default_rng(1),
-        source={"kind": "sqlite", "databases": ["fleet.db"]}, decisions=decisions,
+        founding(), rulebook(catalog()), AdviseOptions(NOW, decisions), np.random.default_rng(1),
+        source={"kind": "sqlite", "databases": ["fleet.db"]},
     )  # fmt: skip
 
 

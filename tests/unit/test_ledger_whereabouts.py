@@ -218,13 +218,15 @@ def test_a_fault_is_mended_when_it_is_found_no_more() -> None:
 def test_time_is_measured_by_the_tokens_of_a_service_and_the_steps_of_a_job() -> None:
     before = Measure(8.0, 5840.0, busy=0.5, busy_seconds_per_token=0.002, tokens_per_second=2000.0, period_seconds=4.0)
     service = ground(target=L40S, time_ratio=RATIO, before=before, yardstick=SavingsBaseline())
-    run = moved_run(g=0.6, generated_tokens=2000.0 * 4 * DAY)
+    run = moved_run(engine_active=0.6, generated_tokens=2000.0 * 4 * DAY)
     stand = MoveState("target", END - 4 * DAY, 96.0, "")
     told = realised("move-sku", service, stand, seen([run]))
     assert told.time_ratio == pytest.approx(0.6 * 8 / 2000 / 0.002)
     assert told.load_ratio == pytest.approx(1.0)
     assert told.confounders == ()
-    busier = realised("move-sku", service, stand, seen([moved_run(g=0.6, generated_tokens=3000.0 * 4 * DAY)]))
+    busier = realised(
+        "move-sku", service, stand, seen([moved_run(engine_active=0.6, generated_tokens=3000.0 * 4 * DAY)])
+    )
     assert busier.confounders == (
         "The work asked of it is x1.50 of what it was, so time and cost are not the move's alone.",
     )
@@ -242,7 +244,7 @@ def test_a_move_that_is_far_slower_than_predicted_regresses() -> None:
     entry = LedgerEntry(proposal, START, START, (LedgerEvent("accepted", START, "ann"),))
 
     def after(g: float, entry: LedgerEntry) -> list[LedgerEvent]:
-        run = moved_run(g=g, generated_tokens=2000.0 * 4 * DAY)
+        run = moved_run(engine_active=g, generated_tokens=2000.0 * 4 * DAY)
         return [e for _, e in ledger_events([entry], seen([run]), END)]
 
     (done,) = after(0.5, entry)
@@ -265,8 +267,8 @@ def trial_entry(own: PredictionSnapshot, replica: str | None = None) -> LedgerEn
 )
 def test_a_trial_holds_one_replica_against_the_rest(busy, verdict) -> None:
     own = ground(target=L40S, time_ratio=RATIO)
-    rest = workload("chat", ("n1",), features={"g": 0.4})
-    ((_, event),) = ledger_events([trial_entry(own)], seen([rest, moved_run(g=busy)]), END)
+    rest = workload("chat", ("n1",), features={"engine_active": 0.4})
+    ((_, event),) = ledger_events([trial_entry(own)], seen([rest, moved_run(engine_active=busy)]), END)
     assert event.act == "tried"
     assert event.figures.tried == TrialResult(
         verdict, pytest.approx(busy / 0.4), pytest.approx(96.0),
@@ -277,10 +279,10 @@ def test_a_trial_holds_one_replica_against_the_rest(busy, verdict) -> None:
 
 def test_a_trial_waits_for_a_day_for_its_replica_and_for_something_that_tells() -> None:
     own = ground(target=L40S, time_ratio=RATIO)
-    rest, tried = workload("chat", ("n1",), features={"g": 0.4}), moved_run(g=0.4)
+    rest, tried = workload("chat", ("n1",), features={"engine_active": 0.4}), moved_run(engine_active=0.4)
     assert ledger_events([trial_entry(own)], seen([rest]), END) == []
     assert ledger_events([trial_entry(own)], seen([rest, replace(tried, start=END - 0.9 * DAY)]), END) == []
     assert ledger_events([trial_entry(own, "canary")], seen([rest, tried]), END) == []
     assert ledger_events([trial_entry(own, tried.id)], seen([rest, tried]), END)
-    full = replace(rest, features={"g": 0.97})  # a full engine does not tell how much more it could do
+    full = replace(rest, features={"engine_active": 0.97})  # a full engine does not tell how much more it could do
     assert ledger_events([trial_entry(own)], seen([full, tried]), END) == []

@@ -34,16 +34,16 @@ from skuwise.advisor.core.advice_types import (
     Summary,
 )
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.pipeline import advise
+from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.render import format_names, render
 from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.shards.advice_parser import MAX_BYTES, Allowance, parse_advice
 from skuwise.advisor.shards.merge import merge_advice
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.types import Price
-from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.draws import examples
 from skuwise.tests.frames import DECODE, FREE, TRAINING, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 
 GOLDEN = Path(__file__).parent.parent / "golden/advice_founding.json"
 DOMINANT = 0.4
@@ -193,7 +193,7 @@ def test_telemetry_cut_by_nodes_gives_the_same_workloads_and_money():
         made.port(0.3 if load is TRAINING else 0.0, name)
     made.work("w-train", [("n1", "GPU-n1-0"), ("n2", "GPU-n2-0")], name="train", series="s-train")
     made.work("w-serve", [("n3", "GPU-n3-0")], name="vllm", series="s-serve")
-    frame, rules = made.frame(), load_waste_rules()
+    frame = made.frame()
 
     def advised(*names: str) -> Advice:
         seen = {f.name: getattr(frame, f.name) for f in fields(frame)}
@@ -201,7 +201,7 @@ def test_telemetry_cut_by_nodes_gives_the_same_workloads_and_money():
         own = {name: table[table["node"].isin(names)].reset_index(drop=True) for name, table in by_node.items()}
         known = frame.workloads[frame.workloads["workload_id"].isin(own["uses"]["workload_id"])]
         part = replace(frame, **own, workloads=known.reset_index(drop=True))
-        return advise(part, catalog(), rules, generated_at=END, rng=np.random.default_rng(1))
+        return advise(part, rulebook(catalog()), AdviseOptions(END), np.random.default_rng(1))
 
     whole, told = advised("n1", "n2", "n3", "n4"), joined(advised("n1", "n3"), advised("n2", "n4"))
     assert told.summary.reconciliation.total == pytest.approx(4 * 98.32 * 32)

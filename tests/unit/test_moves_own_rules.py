@@ -16,16 +16,14 @@ import numpy as np
 import pytest
 from moves_builders import END, catalog, fabric, node, usage, verdicts, workload
 from skuwise.__main__ import main
+from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.advice_types import Advice, Coverage, Owner
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.pipeline import advise_on
+from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.render import format_names, render
 from skuwise.advisor.render.explain import render_explained
 from skuwise.advisor.render.json import load_schema
 from skuwise.rules.catalog.price_files import load_prices
-from skuwise.rules.policy.custom import load_custom_rules
-from skuwise.rules.policy.exceptions import load_exceptions
-from skuwise.rules.policy.thresholds import load_waste_rules
 
 RULE = """id: slow-input
 severity: medium
@@ -45,11 +43,8 @@ def advice(given, root: Path, files: dict[str, str] | None = None) -> Advice:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    rules, custom = load_waste_rules(root), load_custom_rules(root)
-    return advise_on(
-        given, catalog(), rules, (), generated_at=END, rng=np.random.default_rng(1), source={"kind": "sqlite"},
-        custom=custom, exceptions=load_exceptions(root, known_rules=(*rules, *custom.ids)),
-    )  # fmt: skip
+    book = replace(load_rulebook(root, None, END), catalog=catalog())
+    return advise_on(given, book, AdviseOptions(END), np.random.default_rng(1), source={"kind": "sqlite"})
 
 
 def found(told: Advice, rule: str) -> list:
@@ -175,7 +170,7 @@ def test_the_documentation_shows_what_works(tmp_path):
         "exceptions.yaml",
         "custom/slow-input.yaml",
     }
-    told = advice(one(train({"cpu": 0.9, "g": 0.4})), tmp_path, named)
+    told = advice(one(train({"cpu": 0.9, "engine_active": 0.4})), tmp_path, named)
     (finding,) = found(told, "custom/slow-input")
     assert (
         finding.text == "The training job job (ann) waits for its input: CPUs 90 % busy, GPUs at work 40 % of the time."
@@ -220,7 +215,7 @@ def test_what_may_need_its_fabric_is_not_moved_to_a_node_without_one(tmp_path):
 
 
 SMALL = {"u_c": 0.02, "u_m": 0.2, "u_n": 0.0}
-LOADED = {"mem_flat": 1.0, "cpu": 0.1, "u_c_p99": 0.05, "u_m_p99": 0.3}
+LOADED = {"mem_flat": 1.0, "cpu": 0.1, "tensor_of_sustained_p99": 0.05, "hbm_of_sustained_p99": 0.3}
 
 
 def counts(told: Advice) -> list[tuple[int, tuple[CodedText, ...]]]:

@@ -12,8 +12,8 @@ from skuwise.advisor.moves.kinds.consolidate import repacked
 from skuwise.advisor.moves.predict.mig_packing import fits, pack
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.types import MigInstance
-from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.frames import DECODE, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 
 SLICES = {
     "1g.10gb": (1, 1),
@@ -87,7 +87,7 @@ def halves(hours: int = 48) -> FrameBuilder:
 
 
 def test_nothing_is_packed_where_something_is_not_observed() -> None:
-    verdicts = judge(halves().frame(), load_catalog())
+    verdicts = judge(halves().frame(), rulebook())
     (option,) = list(repacked(verdicts))
     found = option.recommendation
     assert (found.action, found.realisation, found.saving_usd_per_month) == ("consolidate", "capacity-freed", None)
@@ -96,4 +96,4 @@ def test_nothing_is_packed_where_something_is_not_observed() -> None:
     node = verdicts.inventory.nodes["n1"]
     gone = replace(node, unobserved=(Unobserved("n1", ("GPU-x",), "why", "not-named"),))
     assert list(repacked(replace(verdicts, inventory=replace(verdicts.inventory, nodes={"n1": gone})))) == []
-    assert list(repacked(judge(halves(hours=20).frame(), load_catalog()))) == []
+    assert list(repacked(judge(halves(hours=20).frame(), rulebook()))) == []

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from moves_builders import END, IB, PLAIN, advice_of, catalog, founding, gpus_of, node, usage, verdicts, workload
 from skuwise.advisor.core.advice_types import Recommendation
-from skuwise.advisor.moves.base.pricing import PriceBook
 from skuwise.advisor.moves.base.workload_groups import groups_of
 from skuwise.advisor.moves.context.move_context import baseline_for
 from skuwise.advisor.moves.predict.clock_model import PowerAtWork, power_at_work
@@ -19,8 +18,8 @@ from skuwise.advisor.pipeline import move_context_of
 from skuwise.advisor.verdicts.types import Verdicts
 from skuwise.advisor.views.whatif_session import of_nodes, workbench
 from skuwise.rules.catalog.types import Price
-from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.fleet_on_screen import NOW, HandLoader, fleet
+from skuwise.tests.rulebooks import rulebook
 
 H200 = "azure/Standard_ND96isr_H200_v5"
 OWNED = (Price(IB, IB, "eastus", 60.0, "owned", "books", "2026-10-01"),)
@@ -29,8 +28,7 @@ DRAWN = PowerAtWork(watts=400.0, peak_watts=420.0, idle_watts=90.0, hours_per_mo
 
 def asked(given: Verdicts, choice: WhatIfChoice, prices=(), drawn: PowerAtWork | None = None) -> WhatIfResult:
     """The answer for the largest group of these verdicts."""
-    book = PriceBook(catalog(), prices)
-    scene = move_context_of(given.window, book, load_waste_rules(), END, np.random.default_rng(1))
+    scene = move_context_of(given.window, rulebook(catalog(), prices=prices), END, np.random.default_rng(1))
     scene, base = baseline_for(scene, groups_of(given)[0])
     return what_if(scene, base, choice, drawn)
 
@@ -195,7 +193,7 @@ def test_without_measures_nothing_is_predicted() -> None:
 
 def test_a_survey_begins_with_what_is_open_and_saves_most() -> None:
     given = founding()
-    scene = move_context_of(given.window, PriceBook(catalog()), load_waste_rules(), END, np.random.default_rng(1))
+    scene = move_context_of(given.window, rulebook(catalog()), END, np.random.default_rng(1))
     scene, base = baseline_for(scene, groups_of(given)[0])
     found = survey(scene, base, catalog().nodes.values())
     assert len(found) == len(catalog().nodes)

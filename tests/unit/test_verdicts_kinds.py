@@ -8,9 +8,10 @@ import pytest
 from skuwise.advisor.core.advice_types import Scheduled, WorkloadVerdict
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.kinds.kind_metadata import metadata_clues
-from skuwise.advisor.verdicts.workloads.attribution import Session
+from skuwise.advisor.verdicts.workloads.session import Session
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.frames import DECODE, FREE, GIB, TRAINING, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 
 _PROFILED = ("sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp64_active", "fp32_active")
 _LINKS = ("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second")
@@ -31,7 +32,7 @@ def _judged(
     for uuid in uuids:
         b.use(values, uuid=uuid, **extra)  # type: ignore[arg-type]
     b.work("w", [("n1", uuid) for uuid in uuids], **(work or {}))  # type: ignore[arg-type]
-    return judge(b.frame(), catalog).workloads[0]
+    return judge(b.frame(), rulebook(catalog)).workloads[0]
 
 
 def _confident(verdict: WorkloadVerdict, label: str) -> float:
@@ -92,12 +93,12 @@ def test_one_sample_reaches_no_verdict_without_a_name(catalog: Catalog) -> None:
     b.use(DECODE, end=1, interval=10.0, observed=1.0)
     b.gpu_rows = b.gpu_rows[:1]
     b.work("w", [("n1", uuid)], end=10 / 3600)
-    shape = judge(b.frame(), catalog).workloads[0]
+    shape = judge(b.frame(), rulebook(catalog)).workloads[0]
     assert shape.kind.label == "unknown"
     assert shape.kind.alternatives
     assert any(sentence.code == "minutes-observed" for sentence in shape.kind.evidence)
     b.workloads[0] |= {"framework": "vllm", "command": "vllm serve m"}
-    assert judge(b.frame(), catalog).workloads[0].kind.confidence <= 0.65
+    assert judge(b.frame(), rulebook(catalog)).workloads[0].kind.confidence <= 0.65
 
 
 def test_thin_coverage_caps_confidence(catalog: Catalog) -> None:

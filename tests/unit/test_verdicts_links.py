@@ -13,6 +13,7 @@ from skuwise.advisor.verdicts.judge import judge
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.draws import examples
 from skuwise.tests.frames import HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 
 CATALOG = load_catalog()
 GBIT = 1e9 / 8
@@ -80,7 +81,7 @@ def label(
             b.work(f"pod-{node}", own, name=f"job-{part}", series=part, scheduler="kubernetes", namespace="research")
     else:
         b.work("w", [one for own in held.values() for one in own], scheduler=scheduler)
-    found = judge(b.frame(), CATALOG).workloads
+    found = judge(b.frame(), rulebook(CATALOG)).workloads
     assert skip or len({w.bottleneck.label for w in found}) == 1
     return max((w.bottleneck for w in found), key=lambda one: one.label == "latency")
 

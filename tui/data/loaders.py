@@ -84,12 +84,12 @@ class SourceLoader:
         now = self._clock()
         beside = self._beside()
         beside.check()
+        book = self.rulebook()
 
         def read(one: WindowChoice) -> tuple[Frame, Advice]:
             tell(f"reading {one.name} of telemetry")
             return read_and_advise(
-                _telling(self._source, tell), now=now, since=one.seconds, until=one.until, rules_dir=self._rules_dir,
-                prices=self._prices, hourly=self._hourly, ledger=beside,
+                _telling(self._source, tell), book, now=now, since=one.seconds, until=one.until, ledger=beside,
                 read=lambda: tell(f"judging {one.name} of telemetry"),
             )  # fmt: skip
 
@@ -116,7 +116,7 @@ class SourceLoader:
         return decision_from((event,), now, now)
 
     def rulebook(self) -> Rulebook:
-        from ...advisor.rulebook import load_rulebook  # noqa: PLC0415
+        from ...advisor.advise import load_rulebook  # noqa: PLC0415
 
         return load_rulebook(self._rules_dir, self._prices, self._clock(), self._hourly)
 
@@ -171,7 +171,7 @@ class DemoLoader:
         return self._source(lambda _: None).decide(advice, id_, act, until, why)
 
     def rulebook(self) -> Rulebook:
-        from ...advisor.rulebook import load_rulebook  # noqa: PLC0415
+        from ...advisor.advise import load_rulebook  # noqa: PLC0415
 
         return load_rulebook(None, None, DEMO_NOW)
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....rules.catalog.types import GpuSku
-from ....rules.models.move_model import MoveModel, load_move_model
+from ....rules.models.move_model import MoveModel
 from ...core.advice_types import Interval, Risk
 from ...core.coded_text import CodedText, coded
 from .sustained_rates import clock_ratio, family, rates_of
@@ -160,13 +160,13 @@ def predict(
     target: GpuSku,
     use: Use,
     phase: Phase,
+    model: MoveModel,
     *,
     network: tuple[Link, Link] = (Link(None), Link(None)),
-    model: MoveModel | None = None,
 ) -> Prediction | Refusal:
     """Target time over source time for the work that `use` describes; a refusal where a needed figure is missing.
 
-    `model`: the calibration whose residuals give the spread; None: the one that ships.
+    `model`: the calibration whose residuals give the spread.
     """
     same_network = network[0] == network[1]
     if source.name == target.name and (same_network or not use.may_matter("i")):
@@ -195,7 +195,7 @@ def predict(
         )  # fmt: skip
     floor = SERVING_FLOOR if phase == "serving" and _modern(source) and _modern(target) else 0.0
     ratio = time_ratio(use, phase, rho, floor)
-    sigma, basis = _sigma(source, target, use, phase, model or load_move_model())
+    sigma, basis = _sigma(source, target, use, phase, model)
     return Prediction(max(ratio, 1e-6), sigma, basis)
 
 

@@ -119,7 +119,7 @@ class Group:
     @cached_property
     def uses_nvlink(self) -> bool:
         """Whether its GPUs talk over NVLink: by the hours' means, or by the seconds that a quiet hour's mean hides."""
-        seconds = self.feature("n_p995")
+        seconds = self.feature("nvlink_utilization_p995")
         return self.use.matters("n") or (seconds is not None and seconds > LINK_SILENT)
 
     @cached_property

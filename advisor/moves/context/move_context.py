@@ -10,6 +10,7 @@ import numpy as np
 
 from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import GpuSku, NodeSku, Price
+from ....rules.models.move_model import MoveModel
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation
 from ..base.constraints import NVLINK, fewer_gpus_gates
@@ -25,7 +26,8 @@ DRAWS = 500
 @dataclass(frozen=True)
 class MoveContext:
     """`headroom`: the load that fewer or other GPUs may reach; `at`: now, Unix seconds; `seed`: of all draws.
-    `sizing`: the rule that sets the headroom, which teams may change for their work (None: one headroom for all).
+    `model`: what predictions of moves were worth. `sizing`: the rule that sets the headroom, which teams may change for
+    their work (None: one headroom for all).
 
     `window_hours`: length of the window, from which a month's hours of a job are reckoned. `site`: what moves that were
     done here say of predictions. `floor_hours`: observed hours of a GPU below which nothing is claimed of it.
@@ -33,6 +35,7 @@ class MoveContext:
 
     catalog: Catalog
     book: PriceBook
+    model: MoveModel
     headroom: float
     at: float
     window_hours: float
@@ -45,7 +48,7 @@ class MoveContext:
         self, source: GpuSku, target: GpuSku, group: Group, network: tuple[Link, Link]
     ) -> Prediction | Refusal:
         """The time of a group's work on another GPU over its time today, as moves that were done here bear it out."""
-        found = predict(source, target, group.use, group.phase, network=network)
+        found = predict(source, target, group.use, group.phase, self.model, network=network)
         return found if source.name == target.name else self.site.applied(found)
 
     def draws(self, *key: str) -> np.random.Generator:

@@ -93,7 +93,7 @@ class RuleContext:
 
 def seen_at_work(group: Group, rule: WasteRule) -> bool:
     """Whether it did more than answer probes: of a replica on standby nobody knows what its work would need."""
-    engine = group.feature("g")
+    engine = group.feature("engine_active")
     probed_only = engine is not None and engine < rule.value("engine_mean_min")
     return group.kind != "idle" and not probed_only and group.bottleneck_shares.get("idle", 0.0) < IDLE_SHARE
 

@@ -51,7 +51,7 @@ def _change(scope: RuleContext, rule: WasteRule, group: Group) -> ClockChange | 
     if sku is None or drawn is None:
         return None
     if memory >= compute:
-        use = group.feature("u_c_p95") or measured_percentile(group.use.u_c, 95)
+        use = group.feature("tensor_of_sustained_p95") or measured_percentile(group.use.u_c, 95)
         if use is None or use >= rule.value("u_c_p95_max"):
             return None
         move = lower_clock(

@@ -39,7 +39,7 @@ def over_tier(scope: RuleContext, rule: WasteRule) -> RuleResult:
     for group in scope.judged:
         if group.observed_hours < rule.value("coverage_hours"):
             continue
-        compute = group.feature("u_c_p95") or measured_percentile(group.use.u_c, 95)
+        compute = group.feature("tensor_of_sustained_p95") or measured_percentile(group.use.u_c, 95)
         bound = busy_share(group, "hbm-bandwidth")
         if compute is None or compute >= rule.value("u_c_p95_max") or bound < rule.value("hbm_share_min"):
             continue

@@ -11,7 +11,8 @@ from ...core.coded_text import CodedText
 from ...core.ids import stable_id
 from ...core.number_sources import SPARE_POWER_OVER_IDLE, Outside, Sql, weighted
 from ...core.timestamps import rfc3339
-from ...verdicts.features.soundness import CONTRADICTIONS, Doubt
+from ...verdicts.doubts import Doubt
+from ...verdicts.features.soundness import CONTRADICTIONS
 from ...verdicts.types import BareGpu, NodeFacts, Verdicts
 from ..base.workload_groups import Group
 from ..context.finding_context import FindingContext, clamped_confidence
@@ -63,8 +64,8 @@ def _of_groups(scope: RuleContext, rule: WasteRule, groups: list[Group]) -> Find
         scope, rule, group,
         evidence=(
             Evidence("contradiction", share, rule.value("share_min"), "ratio of observed time"),
-            Evidence("engine_active", group.feature("g"), None, "ratio"),
-            Evidence("tensor_active", group.feature("c"), None, "ratio"),
+            Evidence("engine_active", group.feature("engine_active"), None, "ratio"),
+            Evidence("tensor_active", group.feature("tensor_utilization"), None, "ratio"),
             Evidence("power_over_idle", group.feature("power_over_idle"), None, "ratio"),
             *_signals(doubts),
         ),

@@ -38,8 +38,8 @@ def peak_use(group: Group) -> tuple[str, float]:
     """The resource that is used most at the 99th percentile, and by how much of what the SKU sustains."""
     # From the merged bins where they are known: they see the seconds that an hour's mean hides.
     peaks = {
-        "compute": group.feature("u_c_p99") or measured_percentile(group.use.u_c, 99),
-        "memory bandwidth": group.feature("u_m_p99") or measured_percentile(group.use.u_m, 99),
+        "compute": group.feature("tensor_of_sustained_p99") or measured_percentile(group.use.u_c, 99),
+        "memory bandwidth": group.feature("hbm_of_sustained_p99") or measured_percentile(group.use.u_m, 99),
         "NVLink": measured_percentile(group.use.u_n, 99),
         "the network": measured_percentile(group.use.u_i, 99),
         "PCIe": measured_percentile(group.use.u_p, 99),

@@ -15,7 +15,7 @@ from ....agent.base.openmetrics import format_number
 from ....agent.metrics import BIN_EDGES
 from ....agent.service.exporter.metric_families import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
 from ...core.frame import Frame, Window
-from ...verdicts.features.utilization import stacked_bins
+from ...core.histogram_array import stacked_bins
 from .prometheus_series import Floats, Series, known_only
 
 HOUR = 3600.0

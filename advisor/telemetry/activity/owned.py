@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from ...core.frame import Frame, Window, parents
+from ...core.frame import Frame, Window
 from .series import Bools, Floats
 
 Device = tuple[str, str]
@@ -30,7 +30,7 @@ def owned_spans(frame: Frame) -> Mapping[Device, Spans]:
         columns = (uses[name].tolist() for name in ("node", "gpu_uuid", "ts_start", "ts_end"))
         for node, uuid, start, end in zip(*columns, strict=True):
             spans.setdefault((str(node), str(uuid)), []).append((float(start), float(end)))
-    for device, parent in parents(frame).items():
+    for device, parent in frame.parents.items():
         if parent in spans:
             spans.setdefault(device, []).extend(spans[parent])
     return {device: joined(own, MARGIN_SECONDS, frame.window) for device, own in spans.items()}
@@ -69,7 +69,7 @@ def candidates(frame: Frame, owned: Mapping[Device, Spans]) -> list[Device]:
     one: what it does, they do."""
     if frame.gpu.empty:
         return []
-    cut = set(parents(frame).values())
+    cut = set(frame.parents.values())
     found: list[Device] = []
     use, mem = use_of(frame.gpu), column(frame.gpu, "mem_used_bytes_mean")
     power = column(frame.gpu, "power_watts_mean")

@@ -29,9 +29,9 @@ _SUSPECT_SHARE_MIN = 0.5
 
 
 def judge_bottleneck(
-    labels: pd.Series, measures: pd.DataFrame, mine: pd.DataFrame, *, kind: str, coverage: float, dominant: float
+    measures: pd.DataFrame, mine: pd.DataFrame, *, kind: str, coverage: float, dominant: float
 ) -> BottleneckVerdict:
-    """One workload's verdict from the labels of its rows (`labels` and `measures` are those of the whole frame).
+    """One workload's verdict from the labels of its rows (`measures` are those of the whole frame).
 
     `coverage`: share of its time that was observed; `dominant`: share of the busy time that a label needs to rule.
     """
@@ -42,7 +42,8 @@ def judge_bottleneck(
         return BottleneckVerdict(
             "unknown", 0.0, {"unknown": 1.0}, (coded("nothing-observed", "Nothing of it was observed."),)
         )
-    own, rows = labels.to_numpy()[at], measures.iloc[at]
+    rows = measures.iloc[at]
+    own = rows["label"].to_numpy()
     if kind in _JOBS:
         own = np.where(rows["starved"].to_numpy(bool) & np.isin(own.astype(str), _MASKS_HOST), "host-input", own)
     if kind in _ON_DEMAND:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ...core.coded_text import coded
-from ..workloads.attribution import Session
+from ..workloads.session import Session
 from .clue import Clue
 
 Weights = Mapping[str, float]

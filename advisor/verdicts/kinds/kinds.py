@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 
-from ....rules.models.kind_model import KindModel, load_kind_model
+from ....rules.models.kind_model import KindModel
 from ....rules.policy.labels import KindLabel
 from ....rules.policy.thresholds import Threshold
 from ...core.advice_types import Alternative, KindVerdict
 from ...core.coded_text import CodedText, coded
 from ..features.features import Features
-from ..workloads.attribution import Session
 from .clue import Clue
-from .kind_metadata import metadata_clues
-from .kind_signals import FINE_SECONDS, SHAPES, fingerprint
+from .kind_signals import FINE_SECONDS, SHAPES
 
 # What the model tells apart. Idleness is no matter of likeness: it is counted.
 WORKING: tuple[KindLabel, ...] = ("training", "fine-tuning", "online-inference", "batch-inference", "interactive")
@@ -41,14 +38,8 @@ _SHOWN = 0.3
 _TELLING = ("periodic", "collectives", "fabric-busy")
 
 
-@cache
-def shipped_model() -> KindModel:
-    """The model that ships, read once as the move model is. Raises RulesError where it is not for these shapes."""
-    return load_kind_model(WORKING, [shape.name for shape in SHAPES], fingerprint(SHAPES))
-
-
 def judge_kind(
-    session: Session,
+    names: Sequence[Clue],
     features: Features,
     thresholds: Mapping[str, Threshold],
     model: KindModel,
@@ -56,13 +47,12 @@ def judge_kind(
 ) -> KindVerdict:
     """The kind of one workload, its confidence, and the reasons, the strongest first.
 
-    `observed`: share of its time that was observed. What rested whenever it was looked at is idle only where little of
-    its time went unobserved.
+    `names`: what people and schedulers say of it. `observed`: share of its time that was observed. What rested whenever
+    it was looked at is idle only where little of its time went unobserved.
     """
-    names = tuple(metadata_clues(session))
     clues = list(names)
     ceiling = _ceiling(features, named=bool(names))
-    measured = any(name in features for name in ("g", "sm", "m"))
+    measured = any(name in features for name in ("engine_active", "sm_active", "hbm_utilization"))
     if not measured and not clues:
         return KindVerdict("unknown", 0.0, (coded("activity-not-measured", "Nothing of its activity was measured."),))
     scores: dict[KindLabel, float] = dict.fromkeys(LABELS, 0.0)

@@ -26,6 +26,7 @@ from typing import Any
 
 import skuwise.advisor.mail
 import skuwise.advisor.report
+from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.ledger.sync import LedgerSync
 from skuwise.advisor.mail.letter import Letter
 from skuwise.advisor.mail.outbox import Outbox
@@ -106,8 +107,7 @@ def work(path: Path, password: Path, port: int, ca_file: Path) -> None:
         settings,
         routes,
         Databases(()),
-        None,
-        None,
+        load_rulebook(None, None, week.end),
         LedgerSync(None, False, print),
         week,
         week.end,
