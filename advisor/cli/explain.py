@@ -20,7 +20,7 @@ from .price_options import said_prices
 from .skus_compare import asked_gpu
 
 if TYPE_CHECKING:
-    from ...rules.catalog.loader import Catalog
+    pass
 
 _TEXT_WIDTH_MAX = 100
 
@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--rows", type=Path, metavar="FILE.db",
-        help="with --query: write the rows that the advice rests on there, for the queries to run on",
+        help="with --query: write the rows that the advice judged there, for the queries to run on",
     )  # fmt: skip
     add_ledger(parser)
     parser.set_defaults(run=run_explain)
@@ -54,8 +54,8 @@ def run_explain(options: argparse.Namespace) -> int:
     """Advise on the source, and tell all about one part of it."""
     from ...rules.catalog.loader import load_catalog  # noqa: PLC0415
     from ...rules.policy.custom import load_custom_rules  # noqa: PLC0415
-    from ...rules.policy.thresholds import load_waste_rules  # noqa: PLC0415
-    from ..provenance.export_rows import write_rows  # noqa: PLC0415
+    from ...rules.policy.thresholds import load_bottleneck_thresholds, load_waste_rules  # noqa: PLC0415
+    from ..provenance.judged_rows import judged_tables, write_rows  # noqa: PLC0415
     from ..render.explain import render_explained  # noqa: PLC0415
     from ..render.roofline import render_svg  # noqa: PLC0415
     from ..views.roofline import roofline  # noqa: PLC0415
@@ -81,8 +81,8 @@ def run_explain(options: argparse.Namespace) -> int:
     columns = min(shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns, _TEXT_WIDTH_MAX)
     if options.query:
         if options.rows is not None:
-            write_rows(frame, options.rows)
-        write_stdout(queries_of(advice, subject, catalog, options.rules, width=columns))
+            write_rows(judged_tables(frame, catalog, load_bottleneck_thresholds(options.rules)), options.rows)
+        write_stdout(queries_of(advice, subject, width=columns))
         return EXIT_DONE
     workload = subject if isinstance(subject, WorkloadVerdict) else workload_of(advice, subject.workload)
     drawn = None
@@ -101,15 +101,14 @@ def run_explain(options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def queries_of(advice: Advice, subject: Subject, catalog: Catalog, rules: Path | None, *, width: int) -> str:
+def queries_of(advice: Advice, subject: Subject, *, width: int) -> str:
     """The queries behind the numbers of a finding, of those a recommendation rests on, or of those on a workload.
 
     Raises UsageError for a source that there are no queries for.
     """
-    from ...rules.policy.thresholds import load_bottleneck_thresholds  # noqa: PLC0415
-    from ..provenance.query_builder import language_of  # noqa: PLC0415
-    from ..provenance.query_context import subject_of  # noqa: PLC0415
+    from ..provenance.query_builder import how_to_run, queries_for  # noqa: PLC0415
     from ..provenance.query_script import render_queries  # noqa: PLC0415
+    from ..provenance.subject import subject_of  # noqa: PLC0415
 
     if isinstance(subject, Finding):
         found = [subject]
@@ -117,8 +116,5 @@ def queries_of(advice: Advice, subject: Subject, catalog: Catalog, rules: Path |
         found = [f for f in advice.findings if f.id in subject.findings]
     else:
         found = [f for f in advice.findings if f.workload == subject.id]
-    language = language_of(advice)
-    levels = {name: threshold.value for name, threshold in load_bottleneck_thresholds(rules).items()}
-    answers = [language.answer(subject_of(advice, finding, catalog, levels)) for finding in found]
-    how = language.how_to_run(advice, answers)
-    return render_queries(list(zip(found, answers, strict=True)), how, width=width)
+    queries = [(finding, queries_for(subject_of(advice, finding))) for finding in found]
+    return render_queries(queries, how_to_run(advice), width=width)

@@ -26,8 +26,3 @@ def number(value: float | None) -> str:
 def texts(values: Iterable[str], between: str = " ") -> str:
     """``'a', 'b'``, for IN (...). Empty: NULL, which no value equals."""
     return f",{between}".join(text(value) for value in dict.fromkeys(values)) or "NULL"
-
-
-def rows(values: Iterable[str]) -> str:
-    """``('a'), ('b')``, for VALUES."""
-    return ", ".join(f"({text(value)})" for value in dict.fromkeys(values)) or "(NULL)"

@@ -11,37 +11,36 @@ from .source_kinds import Outside, Reckoned, Source, Sql, in_bins, percentile, w
 
 def _mean_of_gpus(column: str) -> str:
     """The mean over GPUs of each one's mean over the time that nobody held it."""
-    known = f"sum(CASE WHEN {column} IS NOT NULL THEN seconds END)"
-    return f"SELECT avg(x) FROM (SELECT sum({column} * seconds) / {known} AS x FROM spare GROUP BY node, gpu_uuid)"
+    known = f"sum(CASE WHEN {column} IS NOT NULL THEN seconds * part END)"
+    return (
+        f"SELECT avg(x) FROM (SELECT sum({column} * seconds * part) / {known} AS x FROM spare GROUP BY node, gpu_uuid)"
+    )
 
 
-_OVER_IDLE = f"SELECT ({_mean_of_gpus('power')}) / ({_mean_of_gpus('idle_power')})"
+_OVER_IDLE = f"SELECT ({_mean_of_gpus('power_watts')}) / ({_mean_of_gpus('idle_power_watts')})"
 _IDLE_HOURS = "SELECT sum(seconds * part) / 3600 FROM spare WHERE idle"
-_GPU_HOURS = Sql(("used",), "SELECT sum(seconds) / 3600 FROM used")
+_GPU_HOURS = Sql(("used",), "SELECT sum(seconds * part) / 3600 FROM used")
 _GPU_COUNT = "SELECT count(DISTINCT node || ' ' || gpu_uuid) FROM uses WHERE workload_id IN ({now})"
-_HOURS_OBSERVED = Sql(("used", "uses"), f"SELECT sum(seconds) / 3600 / ({_GPU_COUNT}) FROM used")
-_NODE_HOURS = Sql(("nodehours",), "SELECT min(hours) FROM nodehours WHERE node IN ({finding_nodes})")
+_HOURS_OBSERVED = Sql(("used",), f"SELECT sum(seconds * part) / 3600 / ({_GPU_COUNT}) FROM used")
+_NODE_HOURS = Sql(("nodehours",), "SELECT min(hours) FROM nodehours")
 # What stood idle at the end of a job that has worked; all of it where nothing ever worked.
-_HELD_IDLE = (
-    "SELECT sum(CASE WHEN {never_worked} THEN own ELSE min(trailing, own) END) FROM (\n"
-    "    SELECT u.workload_id,\n"
-    "        sum(CASE WHEN u.ts > coalesce(l.ts, 0) THEN u.seconds ELSE 0 END) / 3600 * {held_part} AS trailing,\n"
-    "        coalesce((SELECT sum(p.seconds) / 3600 * {held_part} FROM places p\n"
-    "            WHERE p.holder = u.workload_id AND p.state = 'held' AND p.idle), 0) AS own\n"
-    "    FROM used u LEFT JOIN (SELECT workload_id, max(ts) AS ts FROM used WHERE NOT idle GROUP BY workload_id) l\n"
-    "        ON l.workload_id = u.workload_id\n"
-    "    GROUP BY u.workload_id)"
+_HELD_IDLE = Sql(
+    ("held_idle", "trailing"),
+    "SELECT sum(CASE WHEN {never_worked} THEN h.hours ELSE min(t.hours, h.hours) END)"
+    " FROM held_idle h JOIN trailing t ON t.workload_id = h.workload_id",
 )
 _LABELLED = (
-    "SELECT workload_id, node, gpu_uuid, ts, seconds, idle, fault, g, sm, o, u_c, u_m, u_n, u_i, u_p, clock_ratio,"
-    " throttled FROM used WHERE now ORDER BY workload_id, node, gpu_uuid, ts"
+    "SELECT workload_id, node, gpu_uuid, ts, seconds, bottleneck, fault, engine_active, sm_active, sm_occupancy,"
+    " tensor_sustained, hbm_sustained, nvlink_sustained, network_sustained, pcie_sustained, clock_ratio, throttled"
+    " FROM used WHERE now ORDER BY workload_id, node, gpu_uuid, ts"
 )
 _BY_LABELS = (
-    "each row gets the label of the first question of rules/bottlenecks.yaml that its measures answer "
-    "(docs/method.md); the number is"
+    "each row has the label (bottleneck) of the first question of rules/bottlenecks.yaml that its measures answer, or "
+    "another that the kind of work settles (docs/method.md); the number is"
 )
 _ENERGY = (
-    "SELECT workload_id, node, gpu_uuid, ts, seconds, power, u_c, u_m, clock_ratio FROM used WHERE now AND NOT idle"
+    "SELECT workload_id, node, gpu_uuid, ts, seconds, power_watts, tensor_sustained, hbm_sustained, clock_ratio"
+    " FROM used WHERE now AND NOT idle"
 )
 
 
@@ -53,52 +52,57 @@ def _power_model(what: str) -> Reckoned:
     return Reckoned(f"{what}, by the published curve of power over clock (docs/moves.md)", ("used",), _ENERGY)
 
 
+def _reached(what: str, share: float) -> str:
+    """Use of compute or memory that a share of seconds does not exceed: by bins, else by rows."""
+    rows = percentile("used", f"{what}_sustained", share)
+    return f"coalesce(({in_bins(f'{what}_seconds', share)}), ({rows}))"
+
+
 def _peaks() -> str:
     known = [
-        f"SELECT coalesce(({in_bins('tensor_seconds', 0.99)}), ({percentile('used', 'u_c', 0.99)})) AS peak",
-        f"SELECT coalesce(({in_bins('dram_seconds', 0.99)}), ({percentile('used', 'u_m', 0.99)}))",
-        *(percentile("used", column, 0.99) for column in ("u_n", "u_i", "u_p")),
-    ]
+        f"SELECT {_reached('tensor', 0.99)} AS peak", f"SELECT {_reached('hbm', 0.99)}",
+        *(percentile("used", f"{link}_sustained", 0.99) for link in ("nvlink", "network", "pcie")),
+    ]  # fmt: skip
     return "SELECT max(peak) FROM (\n" + "\nUNION ALL\n".join(known) + ")"
 
 
 def _group_fault() -> dict[str, Source]:
     return {
         "contradiction": Sql(("used",), weighted("fault")),
-        "engine_active": Sql(("used",), weighted("g")),
-        "tensor_active": Sql(("used",), weighted("c")),
-        "gpu_hours": Sql(("used",), f"SELECT sum(seconds) / 3600 * ({weighted('fault')}) FROM used"),
+        "engine_active": Sql(("used",), weighted("engine_active")),
+        "tensor_active": Sql(("used",), weighted("tensor_use")),
+        "gpu_hours": Sql(("used",), f"SELECT sum(seconds * part) / 3600 * ({weighted('fault')}) FROM used"),
     }
 
 
 RULES: Mapping[str, Mapping[str, Source]] = {
     "idle": {
-        "engine_active": Sql(("spare",), _mean_of_gpus("g")),
-        "dram_active": Sql(("spare",), _mean_of_gpus("m")),
+        "engine_active": Sql(("spare",), _mean_of_gpus("engine_active")),
+        "dram_active": Sql(("spare",), _mean_of_gpus("hbm_use")),
         "power_over_idle": Sql(("spare",), _OVER_IDLE),
         "idle_hours": Sql(("spare",), _IDLE_HOURS),
         "hours_observed": _NODE_HOURS,
         "gpu_hours": Sql(("spare",), _IDLE_HOURS),
         "cost_usd": Sql(
             ("spare", "nodehours"),
-            f"SELECT ({_IDLE_HOURS}) * {{node_usd}} / gpu_count FROM nodehours WHERE node IN ({{finding_nodes}})",
+            f"SELECT ({_IDLE_HOURS}) * {{node_usd}} / gpu_count FROM nodehours",
         ),
     },
     "held-idle": {
-        "engine_active": Sql(("used",), "SELECT avg(g) FROM used WHERE idle"),
-        "dram_active": Sql(("used",), "SELECT avg(m) FROM used WHERE idle"),
+        "engine_active": Sql(("used",), "SELECT avg(engine_active) FROM used WHERE bottleneck = 'idle'"),
+        "dram_active": Sql(("used",), "SELECT avg(hbm_use) FROM used WHERE bottleneck = 'idle'"),
         "power_over_idle": Sql(
-            ("used", "still"),
-            f"SELECT coalesce(({weighted('over_idle')}), (SELECT avg(power) FROM used WHERE idle) /"
-            " (SELECT max(idle_power) FROM still))",
+            ("used",),
+            f"SELECT coalesce(({weighted('power_over_idle')}), (SELECT avg(power_watts) / max(idle_power_watts)"
+            " FROM used WHERE bottleneck = 'idle'))",
         ),
-        "mem_used": Sql(("used",), "SELECT avg(mem) FROM used WHERE idle"),
-        "held_idle": Sql(("used", "places"), _HELD_IDLE),
+        "mem_used": Sql(("used",), "SELECT avg(mem_used) FROM used WHERE bottleneck = 'idle'"),
+        "held_idle": _HELD_IDLE,
         "last_worked": Sql(
             ("used",),
-            "SELECT strftime('%Y-%m-%dT%H:%M:%SZ', max(ts), 'unixepoch') FROM used WHERE now AND NOT idle",
+            "SELECT strftime('%Y-%m-%dT%H:%M:%SZ', max(ts), 'unixepoch') FROM used WHERE now AND bottleneck <> 'idle'",
         ),
-        "gpu_hours": Sql(("used", "places"), _HELD_IDLE),
+        "gpu_hours": _HELD_IDLE,
     },
     "idle-fabric": {
         "fabric_util_p995": Sql(
@@ -107,11 +111,7 @@ RULES: Mapping[str, Mapping[str, Source]] = {
         ),
         "fabric_util_max": Sql(("fabrics",), "SELECT max(highest) FROM fabrics"),
         "fabric_hours": Sql(("fabrics",), "SELECT min(hours) FROM fabrics"),
-        "fabric_hours_known": Sql(
-            ("span",),
-            "SELECT min(hours) FROM (SELECT sum(observed_seconds) / 3600 AS hours FROM fabric_hours, span"
-            " WHERE ts <= stop AND role = 'compute' AND node IN ({finding_nodes}) GROUP BY node, device, port)",
-        ),
+        "fabric_hours_known": Sql((), "SELECT min(hours) FROM port_history WHERE node IN ({finding_nodes})"),
         "compute_ports": Sql(("fabrics",), "SELECT sum(ports) FROM fabrics"),
         "fabric_premium": Outside(
             "the node's price less that of the same node without the fabric, at the same provider and region; the "
@@ -119,15 +119,12 @@ RULES: Mapping[str, Mapping[str, Source]] = {
         ),
     },
     "too-many-gpus": {
-        "use_p99": Sql(("tensor_seconds", "dram_seconds", "edges", "used"), _peaks()),
+        "use_p99": Sql(("tensor_seconds", "hbm_seconds", "used"), _peaks()),
         "demand_p95": Sql(("load",), percentile("load", "load", 0.95)),
-        "gpus_held": Sql(("uses",), _GPU_COUNT),
+        "gpus_held": Sql((), _GPU_COUNT),
     },
     "over-tier": {
-        "compute_use_p95": Sql(
-            ("tensor_seconds", "edges", "used"),
-            f"SELECT coalesce(({in_bins('tensor_seconds', 0.95)}), ({percentile('used', 'u_c', 0.95)}))",
-        ),
+        "compute_use_p95": Sql(("tensor_seconds", "used"), f"SELECT {_reached('tensor', 0.95)}"),
         "bound_by_memory": _labelled("the hours labelled hbm-bandwidth over all that are not idle"),
         "cheaper_sku": Outside("the catalog and the prices: the cheapest such node of this provider and region"),
         "cheaper_sku_bandwidth": Outside(
@@ -144,15 +141,15 @@ RULES: Mapping[str, Mapping[str, Source]] = {
     "memory-unused": {
         "mem_used_max": Sql(
             ("shaped",),
-            "SELECT max(coalesce((SELECT max(mem) FROM used), 0),"
-            " coalesce((SELECT max(mem_max) FROM shaped WHERE now), 0))",
+            "SELECT max(coalesce((SELECT max(mem_used) FROM used), 0),"
+            " coalesce((SELECT max(mem_used_max) FROM shaped WHERE now), 0))",
         ),
         "mem_total": Outside("the catalog's size of this GPU's memory"),
         "hours_observed": _HOURS_OBSERVED,
         "gpu_hours": _GPU_HOURS,
     },
     "idle-nvlink": {
-        "nvlink_util_p995": Sql(("link_p995",), "SELECT max(p995) FROM link_p995 WHERE node IN ({finding_nodes})"),
+        "nvlink_util_p995": Sql(("link_p995",), "SELECT max(p995) FROM link_p995"),
         "hours_observed": _NODE_HOURS,
         "nvlink_premium": Outside("the prices of this node and of one without NVLink, or rules/premiums.yaml"),
         "gpu_hours": _GPU_HOURS,
@@ -160,7 +157,8 @@ RULES: Mapping[str, Mapping[str, Source]] = {
     "energy": {
         "power_at_work": Sql(
             ("used",),
-            "SELECT sum(power * seconds) / sum(seconds) FROM used WHERE now AND NOT idle AND power IS NOT NULL",
+            "SELECT sum(power_watts * seconds) / sum(seconds) FROM used"
+            " WHERE now AND NOT idle AND power_watts IS NOT NULL",
         ),
         "power_after": _power_model("the power that the same rows would draw"),
         "energy_saved": _power_model("energy of the same work, 1 less after over before"),
@@ -179,9 +177,9 @@ RULES: Mapping[str, Mapping[str, Source]] = {
         "contradiction_since": Outside("the first of the rows of that GPU in which its two signals disagree"),
         "power_over_idle": Sql(
             ("used", "spare"),
-            f"SELECT coalesce(({weighted('over_idle')}), ({_OVER_IDLE}))",
+            f"SELECT coalesce(({weighted('power_over_idle')}), ({_OVER_IDLE}))",
         ),
-        "hours_without_workload": Sql(("spare",), "SELECT sum(seconds) / 3600 FROM spare"),
+        "hours_without_workload": Sql(("spare",), "SELECT sum(seconds * part) / 3600 FROM spare"),
     },
 }
 

@@ -1,4 +1,4 @@
-"""Where a number comes from: the three kinds that `registry.py` gives to metrics."""
+"""Where a number comes from: the three kinds that `metric_sources` gives to metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """One SELECT of one row and one column, on `blocks` (advisor/provenance/sql_blocks.py) and the public views."""
+    """One SELECT of one row and one column, on `blocks` (`row_queries.BLOCKS`) and the tables of `judged_rows`."""
 
     blocks: tuple[str, ...]
     select: str
@@ -46,14 +46,14 @@ def percentile(table: str, column: str, share: float) -> str:
 def in_bins(table: str, share: float, pick: str = "max") -> str:
     """A SELECT of the upper edge of the bin in which a share of seconds is reached, over what the GPU sustains.
 
-    `pick` (max, min): of the workloads of `table` (columns workload_id, slot, seconds, eta), which.
+    `pick` (max, min): of the workloads of `table` (columns workload_id, slot, seconds, sustained), which.
     """
     return (
-        f"SELECT {pick}(x) FROM (SELECT min(high) / max(eta) AS x\n"
-        f"    FROM (SELECT s.workload_id, e.high, s.eta,\n"
+        f"SELECT {pick}(x) FROM (SELECT min(high) / max(sustained) AS x\n"
+        f"    FROM (SELECT s.workload_id, e.high, s.sustained,\n"
         f"            sum(s.seconds) OVER (PARTITION BY s.workload_id ORDER BY s.slot) AS so_far,\n"
         f"            sum(s.seconds) OVER (PARTITION BY s.workload_id) AS in_all\n"
-        f"        FROM {table} s JOIN edges e ON e.slot = s.slot)\n"
+        f"        FROM {table} s JOIN bin_edges e ON e.slot = s.slot)\n"
         f"    WHERE so_far >= {share!r} * in_all - 1e-9 AND in_all > 0 GROUP BY workload_id)"
     )
 

@@ -21,24 +21,17 @@ from .accounting.gpu_hour_accounting import occupancy
 from .accounting.instances import instances
 from .accounting.nodes import bare_gpus, node_facts
 from .bottlenecks.bottleneck_verdict import judge_bottleneck
-from .bottlenecks.bottlenecks import label_rows
 from .bottlenecks.kv_cache import capacity_of, tokens_of, with_capacity
-from .bottlenecks.links import WireRule, links_of
-from .features.assumed_efficiency import assumed
 from .features.features import Columns, FlatRule, columns_of, features
 from .features.inferred import inferred
-from .features.resting_power import power_doubts
-from .features.soundness import examine
-from .features.utilization import MeasureRule, measures
 from .kinds.kinds import judge_kind, shipped_model
+from .measured_rows import measured_rows
 from .phases.change_points import turns
 from .phases.phase_verdicts import DEMANDED, Ask, Judgement, judge_phases
 from .phases.series import series_hours, with_series
 from .types import BareGpu, FabricFacts, NodeFacts, Verdicts
-from .workloads.attribution import Attribution, Session, attribute
-from .workloads.inventory import inventory_of
-from .workloads.mig import row_parts
-from .workloads.sku_lookup import GpuCatalog, GpuIndex, index_gpus
+from .workloads.attribution import Attribution, Session
+from .workloads.sku_lookup import GpuCatalog, GpuIndex
 
 __all__ = ["BareGpu", "FabricFacts", "NodeFacts", "Verdicts", "judge"]
 
@@ -97,19 +90,10 @@ def judge(
     """
     kinds = kinds if kinds is not None else load_kind_thresholds()
     bottlenecks = bottlenecks if bottlenecks is not None else load_bottleneck_thresholds()
-    examined = examine(frame)
-    frame, contradicted = examined.frame, examined.contradicted
-    # What was not believed was not observed either.
-    inventory = inventory_of(frame, catalog.node_gpu_count)
-    index = index_gpus(frame, catalog)
-    rows = measures(frame, index, _measure_rule(bottlenecks), assumed(catalog.gpus.values()), contradicted)
-    doubts = (*examined.doubts, *power_doubts(frame, rows, contradicted))
-    attribution = attribute(frame)
-    links = links_of(frame, index, rows, attribution, catalog, _wire_rule(bottlenecks))
-    labels, rows = label_rows(frame.gpu, rows, attribution.mine, links, bottlenecks)
-    rows = rows.copy()  # in one block a type: every workload takes its rows from it
+    measured = measured_rows(frame, catalog, bottlenecks)
+    frame, inventory, index, rows = measured.frame, measured.inventory, measured.index, measured.rows
+    labels, parts, attribution, doubts = measured.labels, measured.parts, measured.attribution, measured.doubts
     facts = node_facts(frame, inventory, index, attribution)
-    parts = row_parts(frame, index.sku)
     dominant = bottlenecks["dominant_share_min"].value
     sessions = {session.workload_id: session for session in attribution.sessions}
     ends = frame.gpu["ts"].to_numpy(float)[attribution.mine["row"].to_numpy(int)]
@@ -154,26 +138,6 @@ def judge(
         instances=instances(frame, attribution, index.sku),
         doubts=doubts,
     )
-
-
-def _measure_rule(bottlenecks: Mapping[str, Threshold]) -> MeasureRule:
-    names = (
-        "idle_engine_max",
-        "idle_dram_max",
-        "idle_power_over_idle_max",
-        "fault_power_share_min",
-        "network_util",
-        "pcie_util",
-    )
-    return MeasureRule(*(bottlenecks[name].value for name in names))
-
-
-def _wire_rule(bottlenecks: Mapping[str, Threshold]) -> WireRule:
-    names = (
-        "network_quiet_max", "network_quiet_bytes_per_second_max", "network_tcp_bytes_per_second_max",
-        "network_used_min",
-    )  # fmt: skip
-    return WireRule(*(bottlenecks[name].value for name in names))
 
 
 def _workload(session: Session, mine: pd.DataFrame, context: _Context) -> WorkloadVerdict:

@@ -15,10 +15,9 @@ import pytest
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.pipeline import advise
-from skuwise.advisor.provenance.export_rows import write_rows
-from skuwise.advisor.provenance.query_builder import language_of
-from skuwise.advisor.provenance.query_context import subject_of
-from skuwise.advisor.provenance.query_script import TOLERANCE
+from skuwise.advisor.provenance.judged_rows import judged_tables, write_rows
+from skuwise.advisor.provenance.query_builder import how_to_run, queries_for
+from skuwise.advisor.provenance.subject import subject_of
 from skuwise.advisor.simulate.output.agent_metrics import agent_series
 from skuwise.advisor.simulate.output.exporter_metrics import exporter_series
 from skuwise.advisor.simulate.output.prometheus_series import Series
@@ -136,21 +135,20 @@ def test_exporters_alone_find_the_founding_case(frame: Frame, advice: Advice, fo
 def test_the_queries_of_every_finding_give_its_numbers_on_a_servers_rows(
     frame: Frame, advice: Advice, tmp_path: Path
 ) -> None:
-    write_rows(frame, tmp_path / "rows.db")
-    language, levels = language_of(advice), {n: t.value for n, t in load_bottleneck_thresholds().items()}
+    write_rows(judged_tables(frame, CATALOG, load_bottleneck_thresholds()), tmp_path / "rows.db")
     checked = set()
     with contextlib.closing(sqlite3.connect(tmp_path / "rows.db")) as db:
         for finding in advice.findings:
-            answer = language.answer(subject_of(advice, finding, CATALOG, levels))
+            answer = queries_for(subject_of(advice, finding))
             if answer.statement is None:
                 continue
             (row,) = db.execute(answer.statement).fetchall()
             for evidence, given in zip(answer.numbers, row, strict=True):
                 if isinstance(evidence.value, float):
-                    assert given == pytest.approx(evidence.value, rel=TOLERANCE, abs=1e-9), (finding.rule, evidence)
+                    assert given == pytest.approx(evidence.value, rel=1e-6, abs=1e-9), (finding.rule, evidence)
                     checked.add(finding.rule)
     assert "idle-fabric" in checked
-    printed = "\n".join(language.how_to_run(advice, ()))
+    printed = "\n".join(how_to_run(advice))
     assert "DCGM_FI_DEV_GPU_UTIL" in printed and "skuwise_gpu_observed_seconds_total" in printed
 
 
