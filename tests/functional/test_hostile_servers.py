@@ -329,8 +329,8 @@ _PEAK = """
 import re, sys
 from pathlib import Path
 from skuwise.advisor.telemetry.prometheus.client.response import Grid
-from skuwise.advisor.telemetry.prometheus import frame  # all that a run has loaded
-from skuwise.advisor.telemetry.prometheus.client import Client
+from skuwise.advisor.telemetry.prometheus import reader  # all that a run has loaded
+from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.rules.base.errors import SkuwiseError
 from concurrent.futures import ThreadPoolExecutor
