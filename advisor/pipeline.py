@@ -13,6 +13,7 @@ from ..rules.policy.custom import CustomRules
 from ..rules.policy.exceptions import Exceptions, load_exceptions
 from ..rules.policy.thresholds import Threshold, WasteRule
 from .core.advice_types import INFERRED, UNUSED_RULES, Advice, Decision, Finding, Summary
+from .core.coded_text import CodedText
 from .core.formatting import counted, hours
 from .core.frame import Frame, Window
 from .core.timestamps import minute, span
@@ -33,7 +34,8 @@ from .verdicts.types import Verdicts
 # Findings of links that carried nothing, and of GPUs better than the work needs.
 _LINKS = ("idle-fabric", "idle-nvlink")
 _TIERS = ("over-tier",)
-WINDOW_IS = "The window is"
+# Codes of the notes that speak of the window as a whole, and not of one node or workload.
+WINDOW_NOTES = frozenset({"telemetry-begins-late", "week-not-over"})
 
 
 def advise(
@@ -195,30 +197,34 @@ def wasted(found: Iterable[tuple[Finding, str | None]]) -> float:
     return total
 
 
-def _beginning(verdicts: Verdicts) -> tuple[str, ...]:
+def _beginning(verdicts: Verdicts) -> tuple[CodedText, ...]:
     """Where telemetry begins within the window: the window asked for is no proof of data."""
     first = min((n.first_seen for n in verdicts.nodes), default=verdicts.window.start)
     if first <= verdicts.window.start + HOUR_SECONDS:
         return ()
-    return (f"{WINDOW_IS} {span(verdicts.window.seconds)} long, and telemetry begins at {minute(first)}.",)
+    return (
+        CodedText(
+            "telemetry-begins-late",
+            f"The window is {span(verdicts.window.seconds)} long, and telemetry begins at {minute(first)}.",
+            {"window_seconds": verdicts.window.seconds, "first_ts": first},
+        ),
+    )
 
 
-def _unowned(verdicts: Verdicts) -> tuple[str, ...]:
+def _unowned(verdicts: Verdicts) -> tuple[CodedText, ...]:
     """How much of the work nobody is named for, and what that costs."""
     found = [w for w in verdicts.workloads if w.basis == INFERRED]
     if not found:
         return ()
     share = f"{len(found):,} of {counted(len(verdicts.workloads), 'workload')}"
-    return (
-        f"The owner of {share} ({hours(sum(w.gpu_hours for w in found))}) is unknown: no scheduler, label or process "
+    gpu_hours = sum(w.gpu_hours for w in found)
+    text = (
+        f"The owner of {share} ({hours(gpu_hours)}) is unknown: no scheduler, label or process "
         "names them, so they were inferred from what their GPUs do. Verdicts on them are less sure, and their "
-        "recommendations are blocked: ask who uses the nodes first. 'skuwise doctor' prints what to add for owners.",
+        "recommendations are blocked: ask who uses the nodes first. 'skuwise doctor' prints what to add for owners."
     )
-
-
-def about_window(note: str) -> bool:
-    """Whether a note speaks of the window as a whole, and not of one node or workload."""
-    return note.startswith(WINDOW_IS)
+    fields = {"workloads": len(found), "of": len(verdicts.workloads), "gpu_hours": gpu_hours}
+    return (CodedText("owners-unknown", text, fields),)
 
 
 def _floor_hours(rules: Mapping[str, WasteRule]) -> float:
@@ -227,7 +233,7 @@ def _floor_hours(rules: Mapping[str, WasteRule]) -> float:
     return min(floor.value for floor in floors if floor is not None)
 
 
-def _too_little(verdicts: Verdicts, rules: Mapping[str, WasteRule], at: float) -> tuple[str, ...]:
+def _too_little(verdicts: Verdicts, rules: Mapping[str, WasteRule], at: float) -> tuple[CodedText, ...]:
     """Where the window holds less data than any verdict on waste needs: what it takes to have one."""
     floor = _floor_hours(rules)
     # Nodes of which nothing was observed stand among the unobserved, with their reason.
@@ -236,8 +242,12 @@ def _too_little(verdicts: Verdicts, rules: Mapping[str, WasteRule], at: float) -
         return ()
     most = max(short, key=lambda n: n.hours_observed)
     held = ("up to " if len(short) > 1 else "") + span(most.hours_observed * 3600)
+    names = [n.node for n in short]
+    then = when_possible(most.hours_observed, floor, verdicts.window, at, most)
     return (
-        f"No verdict on waste for {listed([n.node for n in short])}: {held} of data, "
-        f"and waste is judged from {floor:g} h on. "
-        + when_possible(most.hours_observed, floor, verdicts.window, at, most),
+        CodedText(
+            "too-little-data",
+            f"No verdict on waste for {listed(names)}: {held} of data, and waste is judged from {floor:g} h on. {then}",
+            {"nodes": ", ".join(names), "hours": most.hours_observed, "needed_hours": floor},
+        ),
     )

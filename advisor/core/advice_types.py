@@ -11,6 +11,7 @@ from typing import Literal
 
 from ...rules.catalog.types import Price
 from ...rules.policy.labels import BottleneckLabel, KindLabel
+from .coded_text import CodedText
 
 Severity = Literal["low", "medium", "high"]
 Action = Literal[
@@ -61,11 +62,11 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class KindVerdict:
-    """`evidence` are sentences, the strongest reason first."""
+    """`evidence`: the strongest reason first."""
 
     label: KindLabel
     confidence: float
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[CodedText, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
 
 
@@ -76,18 +77,18 @@ class BottleneckVerdict:
     label: BottleneckLabel
     confidence: float
     time_shares: Mapping[str, float] = field(default_factory=dict)
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[CodedText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A span (Unix seconds) in which a workload does one thing. `evidence`: what tells it from the others, in words."""
+    """A span (Unix seconds) in which a workload does one thing. `evidence`: what tells it from the others."""
 
     start: float
     end: float
     kind: str
     bottleneck: str
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[CodedText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,7 @@ class Finding:
     cost_usd: float | None
     price: str | None
     confidence: float
-    would_change_if: tuple[str, ...]
+    would_change_if: tuple[CodedText, ...]
     text: str
     nodes: tuple[str, ...] = ()
     parts: Mapping[str, float] = field(default_factory=dict)
@@ -229,7 +230,7 @@ class Yardstick:
 @dataclass(frozen=True, slots=True)
 class Rejected:
     sku: str
-    reason: str
+    reason: CodedText
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +253,9 @@ class Recommendation:
     freed_gpu_hours_per_month: float
     realisation: Realisation
     risk: Risk
-    blocked_by: tuple[str, ...]
+    blocked_by: tuple[CodedText, ...]
     rejected: tuple[Rejected, ...]
-    would_change_if: tuple[str, ...]
+    would_change_if: tuple[CodedText, ...]
     prices: tuple[str, ...]
     text: str
     break_even: str | None = None
@@ -444,7 +445,7 @@ class Advice:
     workloads: tuple[WorkloadVerdict, ...]
     findings: tuple[Finding, ...]
     recommendations: tuple[Recommendation, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[CodedText, ...] = ()
     market: tuple[Recommendation, ...] | None = None
     nodes: tuple[str, ...] = ()
     fabrics: tuple[FabricUse, ...] = ()

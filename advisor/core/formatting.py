@@ -21,12 +21,14 @@ from .advice_types import (
     Summary,
     WorkloadVerdict,
 )
+from .coded_text import CodedText
 from .timestamps import day
 
 NONE = "-"
 MARKET = "Other providers, shown apart and counted nowhere"
 NO_MARKET = "No other provider that the catalog knows would be cheaper."
-NO_PRICE = "No price for"  # how the note begins that says how to get dollars
+# Codes of the notes that say which nodes have no price, and what to write to get dollars.
+PRICE_NOTES = frozenset({"prices-missing", "prices-and-skus-missing"})
 LISTED = 4  # names in one sentence; the rest is counted
 
 
@@ -155,11 +157,6 @@ def cost_head(text: str, priced: bool) -> str:
     return text if priced else text.replace("cost", "GPU-hours").replace("Cost", "GPU-hours")
 
 
-def about_prices(note: str) -> bool:
-    """Whether a note says which nodes have no price, and what to write to get dollars."""
-    return note.startswith(NO_PRICE)
-
-
 def wasted_hours(findings: Iterable[Finding]) -> float:
     """GPU-hours that nobody used, where no price says what they cost."""
     return sum(f.gpu_hours for f in findings if f.rule in UNUSED_RULES)
@@ -268,7 +265,7 @@ def clause(text: str) -> str:
     return bare[:1].lower() + bare[1:] if bare[1:2].islower() or bare[1:2] == " " else bare
 
 
-def nothing_found(notes: Iterable[str]) -> str:
+def nothing_found(notes: Iterable[CodedText]) -> str:
     """No finding, in a sentence that does not claim more than was judged."""
     if any(True for _ in notes):
         return "No waste was found; the notes say what could not be judged."

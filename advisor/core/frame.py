@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from .coded_text import CodedText
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -57,7 +59,7 @@ class Frame:
     uses: pd.DataFrame
     absences: pd.DataFrame
     source: Mapping[str, object]
-    notes: tuple[str, ...] = ()
+    notes: tuple[CodedText, ...] = ()
     fabric_history: pd.DataFrame = field(default_factory=pd.DataFrame)
     serving: pd.DataFrame = field(default_factory=pd.DataFrame)
     requests: pd.DataFrame = field(default_factory=pd.DataFrame)

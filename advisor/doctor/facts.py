@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from ..core.coded_text import CodedText
 from ..core.frame import Window
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class Told:
     slack_seconds: float = 3600.0
     kubernetes: bool = False
     pods: PodsTold | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[CodedText, ...] = ()
     jobs_seen: tuple[JobSeen, ...] = ()
     job_table: tuple[SlurmJob, ...] = ()
     slurm: SlurmTold = field(default_factory=SlurmTold)

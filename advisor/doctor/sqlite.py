@@ -12,6 +12,7 @@ from ...agent.store.reading import coverage, queries
 from ...agent.store.reading.coverage import FAMILIES, GPU_METRICS
 from ...agent.store.writing.slurm_rows import SLURM_JOBS_SINCE
 from ...rules.base.errors import NothingToDo, SkuwiseError
+from ..core.coded_text import CodedText
 from ..core.frame import Window
 from ..core.timestamps import minute
 from ..telemetry.sqlite.reader import CLOCK_TOLERANCE_SECONDS, database_files, left_out, spans_of
@@ -52,7 +53,7 @@ class _Found:
     uses: dict[tuple[str, str], float] = field(default_factory=dict)
     jobs: list[JobSeen] = field(default_factory=list)
     job_table: dict[tuple[str, str, int], SlurmJob] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: list[CodedText] = field(default_factory=list)
 
     def take(self, one: _Found) -> None:
         """Add what one database holds, all of it: a file that cannot be read to its end tells nothing."""
@@ -81,7 +82,7 @@ def read_databases(paths: Sequence[Path], *, since_seconds: float, until: float 
 
 
 def _read_databases(files: list[Path], since_seconds: float, until: float | None, now: float, apart: Apart) -> Told:
-    notes: list[str] = []
+    notes: list[CodedText] = []
     spans = spans_of(files, notes, apart)
     known = [one for one in spans.values() if one is not None]
     if not known:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..core.advice_types import Unobserved
+from ..core.coded_text import CodedText
 from ..core.frame import Window
 from .facts import Exporter, PodsTold, SlurmTold
 
@@ -100,7 +101,7 @@ class Diagnosis:
     labels: Labels
     readiness: Readiness
     gaps: tuple[Gap, ...]
-    notes: tuple[str, ...]
+    notes: tuple[CodedText, ...]
     pods: PodsTold | None = None
     slurm: SlurmTold = field(default_factory=SlurmTold)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..core.advice_types import COUNTED_RISKS, Decision, Interval, Recommendation
+from ..core.coded_text import CodedText, coded
 from ..verdicts.types import Verdicts
 from .base.prediction import percentiles
 from .base.workload_groups import Group
@@ -34,14 +35,14 @@ _ANSWERS = {
 
 def enumerate_options(
     scene: Scene, verdicts: Verdicts, groups: Sequence[Group], found: Sequence[Found]
-) -> tuple[tuple[Option, ...], tuple[str, ...]]:
+) -> tuple[tuple[Option, ...], tuple[CodedText, ...]]:
     """All recommendations of a window with their draws, and notes on what brings nothing because it is over.
 
     The swap is looked at first: it needs no purchase. What has to be mended comes before any move of the same work. A
     finished series that did not recur gets no way out.
     """
     options: list[Option] = []
-    notes: list[str] = []
+    notes: list[CodedText] = []
     by_group: dict[str, list[Found]] = {}
     for item in found:
         if item.finding.rule == "telemetry-fault":
@@ -58,7 +59,12 @@ def enumerate_options(
         if not group.recurs:
             if group.series_id not in faulty and mine:
                 ended = "has moved to other nodes" if group.moved else "has ended and did not recur"
-                notes.append(f"{group.lead.name} {ended}: what it wasted there cannot be saved next month.")
+                notes.append(
+                    coded(
+                        "work-is-over", "{workload} {ended}: what it wasted there cannot be saved next month.",
+                        workload=group.lead.name, ended=ended,
+                    )
+                )  # fmt: skip
             continue
         if group.series_id in faulty or not group.nodes or group.kind in ("idle", "unknown") or "held-idle" in mine:
             continue

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...rules.catalog.types import Price
 from ..core.advice_types import Interval, Realisation, Recommendation, Risk
+from ..core.coded_text import CodedText
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,9 @@ class Outcome:
     available_from: str | None = None
     freed_gpu_hours_per_month: float = 0.0
     energy_kwh_per_month: float | None = None
-    blocked_by: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    blocked_by: tuple[CodedText, ...] = ()
+    missing: tuple[CodedText, ...] = ()
+    notes: tuple[CodedText, ...] = ()
 
     @property
     def open(self) -> bool:

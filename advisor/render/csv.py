@@ -98,7 +98,7 @@ def _rows(advice: Advice) -> list[dict[str, object]]:
             "to_node_sku": r.target.node_sku, "to_gpu_count": r.target.gpu_count,
             **_interval("time_ratio", r.time_ratio), **_interval("saving_usd_per_month", r.saving_usd_per_month),
             "freed_gpu_hours_per_month": r.freed_gpu_hours_per_month, "realisation": r.realisation,
-            "blocked_by": "; ".join(r.blocked_by), **_price(known[0] if known else None),
+            "blocked_by": "; ".join(map(str, r.blocked_by)), **_price(known[0] if known else None),
             "decision": words.decision_words(r.decision) if r.decision else None, "text": r.text,
         })  # fmt: skip
     return rows

@@ -16,6 +16,7 @@ from ...rules.policy.features import FEATURES
 from ...rules.policy.thresholds import WasteRule
 from ..core import formatting as words
 from ..core.advice_types import Advice, Configuration, Finding, Recommendation, WorkloadVerdict
+from ..core.coded_text import CodedText
 from ..core.timestamps import minute, span
 from ..views.roofline import Roofline
 from . import roofline as roofline_lines
@@ -86,13 +87,13 @@ class _Page:
     def say(self, sentence: str, indent: int = 2) -> None:
         lead = " " * indent
         self._lines += textwrap.wrap(
-            clean(sentence), self._width, initial_indent=lead, subsequent_indent=lead
+            clean(str(sentence)), self._width, initial_indent=lead, subsequent_indent=lead
         )  # fmt: skip
 
-    def items(self, sentences: Iterable[str]) -> None:
+    def items(self, sentences: Iterable[CodedText | str]) -> None:
         for sentence in sentences:
             self._lines += textwrap.wrap(
-                clean(sentence), self._width, initial_indent="  - ", subsequent_indent="    "
+                clean(str(sentence)), self._width, initial_indent="  - ", subsequent_indent="    "
             )  # fmt: skip
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
@@ -219,7 +220,7 @@ def _ways_out(page: _Page, ways: Sequence[Recommendation]) -> None:
         page.items(f"{words.action_words(r)} (risk {r.risk}, id {r.id}): {r.text}" for r in ways)
 
 
-def _overturned(page: _Page, conditions: Sequence[str]) -> None:
+def _overturned(page: _Page, conditions: Sequence[CodedText]) -> None:
     if conditions:
         page.head("This would be wrong if")
         page.items(conditions)

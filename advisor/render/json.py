@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
@@ -19,6 +19,7 @@ from ..core.advice_types import (
     Summary,
     WorkloadVerdict,
 )
+from ..core.coded_text import CodedText
 from ..core.timestamps import rfc3339
 
 SCHEMA = "skuwise.advice/1"
@@ -47,7 +48,7 @@ def to_dict(advice: Advice) -> dict[str, Any]:
         "workloads": [_workload(w) for w in advice.workloads],
         "findings": [_finding(f) for f in advice.findings],
         "recommendations": [_recommendation(r) for r in advice.recommendations],
-        "notes": list(advice.notes),
+        "notes": statements(advice.notes),
         **({} if advice.market is None else {"market": [_recommendation(r) for r in advice.market]}),
     }
 
@@ -101,14 +102,14 @@ def _workload(w: WorkloadVerdict) -> dict[str, Any]:
         "kind": {
             "label": w.kind.label,
             "confidence": w.kind.confidence,
-            "evidence": list(w.kind.evidence),
+            "evidence": statements(w.kind.evidence),
             "alternatives": [asdict(a) for a in w.kind.alternatives],
         },
         "bottleneck": {
             "label": w.bottleneck.label,
             "confidence": w.bottleneck.confidence,
             "time_shares": dict(w.bottleneck.time_shares),
-            "evidence": list(w.bottleneck.evidence),
+            "evidence": statements(w.bottleneck.evidence),
         },
         "phases": [
             {
@@ -116,7 +117,7 @@ def _workload(w: WorkloadVerdict) -> dict[str, Any]:
                 "end": rfc3339(p.end),
                 "kind": p.kind,
                 "bottleneck": p.bottleneck,
-                "evidence": list(p.evidence),
+                "evidence": statements(p.evidence),
             }
             for p in w.phases
         ],
@@ -142,7 +143,7 @@ def _finding(f: Finding) -> dict[str, Any]:
         "cost_usd": f.cost_usd,
         "price": f.price,
         "confidence": f.confidence,
-        "would_change_if": list(f.would_change_if),
+        "would_change_if": statements(f.would_change_if),
         "text": f.text,
     }
 
@@ -161,15 +162,23 @@ def _recommendation(r: Recommendation) -> dict[str, Any]:
         "realisation": r.realisation,
         "available_from": r.available_from,
         "risk": r.risk,
-        "blocked_by": list(r.blocked_by),
-        "rejected": [asdict(x) for x in r.rejected],
-        "would_change_if": list(r.would_change_if),
+        "blocked_by": statements(r.blocked_by),
+        "rejected": [
+            {"sku": x.sku, "code": x.reason.code, "reason": x.reason.text, "fields": dict(x.reason.fields)}
+            for x in r.rejected
+        ],
+        "would_change_if": statements(r.would_change_if),
         "prices": list(r.prices),
         "break_even": r.break_even,
         "excludes": list(r.excludes),
         "decision": _decision(r.decision),
         "text": r.text,
     }
+
+
+def statements(said: Iterable[CodedText]) -> list[dict[str, Any]]:
+    """Statements with the codes that programs read."""
+    return [{"code": one.code, "text": one.text, "fields": dict(one.fields)} for one in said]
 
 
 def _decision(d: Decision | None) -> dict[str, Any] | None:

@@ -102,7 +102,7 @@ def _case(number: int, case: Case) -> list[str]:
         "",
     ]
     if f.would_change_if:
-        lines += ["This would be wrong if:", "", *(f"- {escape(words.clause(w))}" for w in f.would_change_if), ""]
+        lines += ["This would be wrong if:", "", *(f"- {escape(words.clause(w.text))}" for w in f.would_change_if), ""]
     if case.ways_out:
         lines += ["### Ways out", "", best(case), "", *_options(case.ways_out)]
     return lines
@@ -144,7 +144,7 @@ def _way_out(r: Recommendation) -> str:
     cells = (
         words.action_words(r), words.target_words(r), words.time_words(r.time_ratio),
         words.claim_words(r),
-        r.break_even or words.NONE, r.risk, "; ".join(r.blocked_by) or words.NONE,
+        r.break_even or words.NONE, r.risk, "; ".join(map(str, r.blocked_by)) or words.NONE,
     )  # fmt: skip
     return "| " + " | ".join(escape(c) for c in cells) + " |"
 
@@ -154,9 +154,9 @@ def _detail(r: Recommendation) -> list[str]:
     if r.decision is not None:
         lines += [f"- decided: {escape(words.decision_words(r.decision))}", ""]
     if r.would_change_if:
-        lines += [*(f"- wrong if {escape(words.clause(w))}" for w in r.would_change_if), ""]
+        lines += [*(f"- wrong if {escape(words.clause(w.text))}" for w in r.would_change_if), ""]
     if r.rejected:
-        lines += [*(f"- not {escape(x.sku)}: {escape(x.reason)}" for x in r.rejected), ""]
+        lines += [*(f"- not {escape(x.sku)}: {escape(x.reason.text)}" for x in r.rejected), ""]
     return lines
 
 
@@ -192,4 +192,4 @@ def _prices(advice: Advice) -> list[str]:
 
 
 def _notes(advice: Advice) -> list[str]:
-    return ["## Notes", "", *(f"- {escape(n)}" for n in advice.notes), ""] if advice.notes else []
+    return ["## Notes", "", *(f"- {escape(n.text)}" for n in advice.notes), ""] if advice.notes else []

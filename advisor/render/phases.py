@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..core import formatting as words
 from ..core.advice_types import Phase, WorkloadVerdict
+from ..core.coded_text import CodedText
 from ..core.timestamps import minute, span
 
 
@@ -20,12 +21,12 @@ class Habit:
     hours: float
     share: float
     last: Phase
-    evidence: tuple[str, ...]
+    evidence: tuple[CodedText, ...]
 
 
 def habits(phases: Sequence[Phase]) -> tuple[Habit, ...]:
     """What the phases come to, the longest first."""
-    together: dict[tuple[str, str, tuple[str, ...]], list[Phase]] = {}
+    together: dict[tuple[str, str, tuple[CodedText, ...]], list[Phase]] = {}
     for phase in phases:
         together.setdefault((phase.kind, phase.bottleneck, phase.evidence), []).append(phase)
     total = sum(phase.end - phase.start for phase in phases) or 1.0
@@ -52,7 +53,7 @@ def phase_rows(phases: Sequence[Phase]) -> list[tuple[str, ...]]:
 
 def phase_reasons(phases: Sequence[Phase]) -> list[str]:
     """A sentence for each thing it does, with what tells it from the others."""
-    return [f"{h.kind}, {h.bottleneck}: {' '.join(h.evidence)}" for h in habits(phases) if h.evidence]
+    return [f"{h.kind}, {h.bottleneck}: {' '.join(map(str, h.evidence))}" for h in habits(phases) if h.evidence]
 
 
 def phase_sentence(workload: WorkloadVerdict) -> str | None:

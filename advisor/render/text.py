@@ -13,6 +13,7 @@ from rich.table import Table
 
 from ..core import formatting as words
 from ..core.advice_types import Advice, Recommendation, WorkloadVerdict
+from ..core.coded_text import CodedText
 from ..views import coverage
 from ..views.finding_groups import Case, best, best_way, cases, loose
 from .console import console_of, indented, line, table, written
@@ -179,8 +180,8 @@ def _letters() -> Iterable[str]:
     return (chr(ord("a") + i % 26) for i in range(10_000))
 
 
-def _or(conditions: Sequence[str]) -> str:
-    return ", or if ".join(words.clause(c) for c in conditions)
+def _or(conditions: Sequence[CodedText]) -> str:
+    return ", or if ".join(words.clause(c.text) for c in conditions)
 
 
 def _ways_out(ways: Sequence[Recommendation]) -> Table:

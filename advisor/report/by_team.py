@@ -19,7 +19,7 @@ from ..core.advice_types import (
 from ..core.exclusions import counted
 from ..core.totals import added_intervals
 from ..ledger.outcomes import Outcome
-from ..pipeline import about_window, wasted
+from ..pipeline import WINDOW_NOTES, wasted
 
 # The team of a workload, or of a node by its name; None: nobody's, which is the administrators' business.
 Whose = Callable[[WorkloadVerdict], str | None]
@@ -153,7 +153,7 @@ def _of_team(
         workloads=tuple(workloads),
         findings=tuple(findings),
         recommendations=tuple(ways),
-        notes=tuple(note for note in advice.notes if about_window(note)),
+        notes=tuple(note for note in advice.notes if note.code in WINDOW_NOTES),
         market=None,
         nodes=tuple(sorted(nodes)),
         fabrics=fabrics,

@@ -10,13 +10,14 @@ from ...rules.base.errors import NothingToDo, StoreError
 from ...rules.catalog.hour_prices import SaidPrices
 from ..advise import no_garbage_collection, read_and_advise
 from ..core.advice_types import Advice, Decision, Fleet
+from ..core.coded_text import CodedText
 from ..core.timestamps import minute
 from ..ledger.file.store import Ledger
 from ..ledger.outcomes import outcomes
 from ..ledger.sync import Beside
 from ..mail.routes import Routes, Team
 from ..mail.settings import ReportSettings
-from ..pipeline import WINDOW_IS, about_window
+from ..pipeline import WINDOW_NOTES
 from ..telemetry.source import Source
 from .weekly import FLEET, Making, Report
 from .weeks import WEEK_SECONDS, Week, check_over
@@ -65,8 +66,12 @@ class Job:
         advice = self._read(self.week, self.beside)
         if self.week.end > self.now:
             self.say(f"the week is not over: it is told up to {minute(self.now)}")
-            sentence = f"{WINDOW_IS} a week that is not over: it is told up to {minute(self.now)}."
-            advice = replace(advice, notes=(sentence, *advice.notes))
+            unfinished = CodedText(
+                "week-not-over",
+                f"The window is a week that is not over: it is told up to {minute(self.now)}.",
+                {"until_ts": self.now},
+            )
+            advice = replace(advice, notes=(unfinished, *advice.notes))
         self.say("reading the week before ...")
         own = self._quiet(advice.fleet)
         before = self._before(own)
@@ -112,7 +117,7 @@ class Job:
         except NothingToDo:
             self.say("there is no week before to compare with")
             return None
-        if any(about_window(note) for note in before.notes):
+        if any(note.code in WINDOW_NOTES for note in before.notes):
             self.say("the week before is not known as a whole: nothing is compared with it")
             return None
         return before

@@ -154,7 +154,7 @@ def _advice(root: Checked) -> Advice:
         workloads=_once(root.at("workloads"), tuple(_workload(w) for w in root.at("workloads").items())),
         findings=_once(root.at("findings"), tuple(_finding(f) for f in root.at("findings").items())),
         recommendations=_ways(root.at("recommendations")),
-        notes=root.at("notes").texts() if root.has("notes") else (),
+        notes=root.at("notes").statements() if root.has("notes") else (),
         market=_ways(root.at("market")) if root.has("market") else None,
         nodes=root.at("nodes").texts() if root.has("nodes") else (),
         fabrics=tuple(_fabric(f) for f in root.at("fabrics").items()) if root.has("fabrics") else (),
@@ -254,7 +254,7 @@ def _workload(at: Checked) -> WorkloadVerdict:
         kind=KindVerdict(
             kind.at("label").word(get_args(KindLabel)),
             kind.at("confidence").number(0, 1),
-            kind.at("evidence").texts(),
+            kind.at("evidence").statements(),
             tuple(
                 Alternative(a.at("label").text(), a.at("confidence").number(0, 1))
                 for a in kind.at("alternatives").items()
@@ -264,7 +264,7 @@ def _workload(at: Checked) -> WorkloadVerdict:
             bottleneck.at("label").word(get_args(BottleneckLabel)),
             bottleneck.at("confidence").number(0, 1),
             _time_shares(bottleneck.at("time_shares")),
-            bottleneck.at("evidence").texts(),
+            bottleneck.at("evidence").statements(),
         ),
         phases=tuple(_phase(p) for p in at.at("phases").items()),
         coverage=Coverage(
@@ -285,7 +285,7 @@ def _time_shares(at: Checked) -> dict[str, float]:
 def _phase(at: Checked) -> Phase:
     return Phase(
         at.at("start").moment(), at.at("end").moment(), at.at("kind").text(), at.at("bottleneck").text(),
-        at.at("evidence").texts() if at.has("evidence") else (),
+        at.at("evidence").statements() if at.has("evidence") else (),
     )  # fmt: skip
 
 
@@ -303,7 +303,7 @@ def _finding(at: Checked) -> Finding:
         cost_usd=at.at("cost_usd").number_or_none(),
         price=at.at("price").text_or_none(),
         confidence=at.at("confidence").number(0, 1),
-        would_change_if=at.at("would_change_if").texts(),
+        would_change_if=at.at("would_change_if").statements(),
         text=at.at("text").text(),
         nodes=at.at("nodes").texts() if at.has("nodes") else () if node is None else (node,),
     )
@@ -330,9 +330,9 @@ def _recommendation(at: Checked) -> Recommendation:
         freed_gpu_hours_per_month=at.at("freed_gpu_hours_per_month").number(0),
         realisation=at.at("realisation").word(get_args(Realisation)),
         risk=at.at("risk").word(get_args(Risk)),
-        blocked_by=at.at("blocked_by").texts(),
-        rejected=tuple(Rejected(x.at("sku").text(), x.at("reason").text()) for x in at.at("rejected").items()),
-        would_change_if=at.at("would_change_if").texts(),
+        blocked_by=at.at("blocked_by").statements(),
+        rejected=tuple(Rejected(x.at("sku").text(), x.statement("reason")) for x in at.at("rejected").items()),
+        would_change_if=at.at("would_change_if").statements(),
         prices=at.at("prices").texts(),
         text=at.at("text").text(),
         break_even=at.at("break_even").text_or_none() if at.has("break_even") else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TypeVar, cast
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Interval
+from ..core.coded_text import UNSPECIFIED, CodedText, Scalar
 from ..core.timestamps import parse_moment
 
 _REMEDY = "Write it anew with skuwise advise --format json."
@@ -73,6 +75,23 @@ class Checked:
 
     def texts(self) -> tuple[str, ...]:
         return tuple(item.text() for item in self.items())
+
+    def statement(self, text: str = "text") -> CodedText:
+        """A statement whose text stands under `text`; of advice that told no codes, the text alone."""
+        if isinstance(self.value, str):
+            return CodedText(UNSPECIFIED, self.text())
+        if not self.has("code"):
+            return CodedText(UNSPECIFIED, self.at(text).text())
+        fields = {name: field.scalar() for name, field in self.at("fields").named()}
+        return CodedText(self.at("code").text(), self.at(text).text(), fields)
+
+    def statements(self) -> tuple[CodedText, ...]:
+        return tuple(item.statement() for item in self.items())
+
+    def scalar(self) -> Scalar:
+        if self.value is None or isinstance(self.value, bool):
+            return self.value
+        return self.text() if isinstance(self.value, str) else self.number(-math.inf, math.inf)
 
     def word(self, among: Collection[_Word]) -> _Word:
         text = self.text()

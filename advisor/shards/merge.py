@@ -10,12 +10,13 @@ from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
 from ...rules.catalog.types import Price
 from ..core.advice_types import Advice, Finding, Recommendation, Reconciliation, Summary, WorkloadVerdict
+from ..core.coded_text import UNSPECIFIED, distinct
 from ..core.formatting import listed
 from ..core.timestamps import rfc3339
 from ..core.totals import added, added_intervals
 from .json_cursor import Checked
 from .merge_items import one_finding, one_recommendation, one_workload
-from .shards import Merged, Shard
+from .shards import OF_JOINING, Merged, Shard
 
 _SEVERITIES = ("high", "medium", "low")
 _Item = TypeVar("_Item", Finding, Recommendation)
@@ -37,7 +38,14 @@ def merge(advice: Mapping[str, Advice], dominant: float) -> Advice:
     workloads = _workloads(parts, before, dominant)
     known = {w.id: w for w in workloads}
     origin = _origin(parts, before)
-    own = {note for m in before for note in m.notes()}
+    # Of advice that told no codes yet, the notes that follow from its shards are known by their text.
+    own = {note.text for m in before for note in m.notes()}
+    notes = distinct(
+        note
+        for a in parts
+        for note in a.notes
+        if note.code not in OF_JOINING and not (note.code == UNSPECIFIED and note.text in own)
+    )
     asked = [a for a in parts if a.market is not None]
     return Advice(
         generated_at=max(a.generated_at for a in parts),
@@ -54,7 +62,7 @@ def merge(advice: Mapping[str, Advice], dominant: float) -> Advice:
             )
         ),
         recommendations=_ways((r for a in parts for r in a.recommendations), known),
-        notes=(*sorted({note for a in parts for note in a.notes} - own), *origin.notes()),
+        notes=(*notes, *origin.notes()),
         market=None if not asked else _ways((r for a in asked for r in a.market or ()), known),
         nodes=tuple(sorted({node for a in parts for node in _nodes(a)})),
         fabrics=tuple(sorted((f for a in parts for f in a.fabrics), key=lambda f: f.node)),

@@ -28,6 +28,7 @@ from ..core.advice_types import (
     Severity,
     WorkloadVerdict,
 )
+from ..core.coded_text import CodedText, distinct
 from ..core.dominant_label import leading, ruling
 from ..core.formatting import hours, saving_words, usd
 from ..core.totals import added, added_intervals, sum_if_all
@@ -141,7 +142,7 @@ def one_recommendation(parts: Sequence[Recommendation], workloads: Mapping[str, 
         realisation=realised,
         risk=_last(_RISKS, {r.risk for r in parts}),
         blocked_by=_some(r.blocked_by for r in parts),
-        rejected=_first_by(_text, {x for r in parts for x in r.rejected}),
+        rejected=_first_by(_text, (x for r in parts for x in r.rejected)),
         would_change_if=_some(r.would_change_if for r in parts),
         prices=_union(r.prices for r in parts),
         text=f"{_called(workload, workloads)}, in several shards: {action}, which brings "
@@ -235,12 +236,12 @@ def _union(parts: Iterable[Iterable[str]]) -> tuple[str, ...]:
     return tuple(sorted({item for part in parts for item in part}))
 
 
-def _some(parts: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    return _union(parts)[:_KEPT]
+def _some(parts: Iterable[Iterable[CodedText]]) -> tuple[CodedText, ...]:
+    return distinct(one for part in parts for one in part)[:_KEPT]
 
 
-def _first_by(key: Callable[[Any], str], items: set[_T]) -> tuple[_T, ...]:
-    return tuple(sorted(items, key=key)[:_KEPT])
+def _first_by(key: Callable[[Any], str], items: Iterable[_T]) -> tuple[_T, ...]:
+    return tuple(dict.fromkeys(sorted(items, key=key)))[:_KEPT]
 
 
 def _text(value: object) -> str:

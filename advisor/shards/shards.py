@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from ..core.advice_types import Interval
+from ..core.coded_text import CodedText
 from ..core.formatting import listed, usd
 from .json_cursor import Checked
 
 KIND = "merged"
 _DEPTH = 12  # what sources of shards may nest, and the three levels around them
+# Codes of the notes that follow from the shards, which are made anew whenever they are joined.
+OF_JOINING = frozenset({"series-in-several-shards", "medians-summed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,30 +71,34 @@ class Merged:
             "spanning": {"workloads": sorted(self.workloads), "series": sorted(self.series)},
         }  # fmt: skip
 
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[CodedText, ...]:
         """What a reader must know of how the shards were joined."""
         return (*self._spans(), *self._spread())
 
-    def _spans(self) -> tuple[str, ...]:
+    def _spans(self) -> tuple[CodedText, ...]:
         if not self.series:
             return ()
         what = f"{len(self.series)} series {'lies' if len(self.series) == 1 else 'lie'} in several shards"
-        return (
+        text = (
             f"{what} ({listed(sorted(self.series))}), {len(self.workloads)} of their workloads at once. Each shard "
             "judged its part by itself: traffic between the parts, ranks that wait for one another and the number of "
-            "GPUs that all parts need were not seen together. One shard for all of it would tell.",
+            "GPUs that all parts need were not seen together. One shard for all of it would tell."
+        )
+        return (
+            CodedText("series-in-several-shards", text, {"series": len(self.series), "workloads": len(self.workloads)}),
         )
 
-    def _spread(self) -> tuple[str, ...]:
+    def _spread(self) -> tuple[CodedText, ...]:
         known = [one.interval for one in self.shards if one.interval is not None]
         middle = math.fsum(i.p50 for i in known)
         down = math.sqrt(math.fsum((i.p50 - i.p10) ** 2 for i in known))
         up = math.sqrt(math.fsum((i.p90 - i.p50) ** 2 for i in known))
         if len(known) < 2 or down + up < 0.005 * max(abs(middle), 1.0):
             return ()
-        return (
+        text = (
             f"What can be recovered is the sum of the medians of {len(known)} shards. Its p10 and p90 are the sums of "
             "theirs, which holds if all shards turn out well or badly together; if they were independent, "
             f"{usd(middle - down)} to {usd(middle + up)} would be about right. Joint draws over all shards were not "
-            "made.",
+            "made."
         )
+        return (CodedText("medians-summed", text, {"shards": len(known), "p10": middle - down, "p90": middle + up}),)

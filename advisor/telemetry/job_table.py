@@ -18,6 +18,7 @@ from ...agent.base.slurm_job import SlurmJob
 from ...agent.inventory.identity.ids import series_id, slurm_parts, workload_id
 from ...agent.slurm_jobs.choice import nodes_of, of_cluster
 from ...agent.store.writing.slurm_rows import short_name
+from ..core.coded_text import CodedText, coded
 from ..core.frame import Frame
 
 SLURM = "slurm"
@@ -348,29 +349,50 @@ def _renamed(serving: pd.DataFrame, joined: _Joined) -> pd.DataFrame:
     return serving.assign(workload_id=serving["workload_id"].map(lambda old: new.get(str(old), old)))
 
 
-def _notes(joined: _Joined) -> tuple[str, ...]:
-    said = []
+def _notes(joined: _Joined) -> tuple[CodedText, ...]:
+    said: list[CodedText] = []
     if joined.other_cluster:
         names = ", ".join(repr(name) for name in sorted(joined.other_cluster)[:3])
         said.append(
-            f"Jobs of cluster {names} in Slurm's job table were not joined: the nodes name another cluster. Set "
-            "slurm.cluster to Slurm's name of this one."
+            coded(
+                "jobs-of-another-cluster",
+                "Jobs of cluster {clusters} in Slurm's job table were not joined: the nodes name another cluster. Set "
+                "slurm.cluster to Slurm's name of this one.",
+                clusters=names,
+            )
         )
-    for jobs, what in (
-        (joined.elsewhere, "ran on other nodes or at another time by Slurm's job table; they keep their numbers"),
-        (joined.doubtful, "have several runs at once in Slurm's job table; they keep their numbers"),
-        (joined.others, "belong to another user by Slurm's job table than was observed; they keep their numbers"),
-        (joined.longer, "held GPUs beyond the times of Slurm's job table; the observed times are used"),
+    for code, jobs, what in (
+        (
+            "jobs-ran-elsewhere",
+            joined.elsewhere,
+            "ran on other nodes or at another time by Slurm's job table; they keep their numbers",
+        ),
+        (
+            "jobs-with-several-runs",
+            joined.doubtful,
+            "have several runs at once in Slurm's job table; they keep their numbers",
+        ),
+        (
+            "jobs-of-another-user",
+            joined.others,
+            "belong to another user by Slurm's job table than was observed; they keep their numbers",
+        ),
+        (
+            "jobs-held-longer",
+            joined.longer,
+            "held GPUs beyond the times of Slurm's job table; the observed times are used",
+        ),
     ):
         if jobs:
-            said.append(f"{_count(len(jobs))} {what} ({_some(jobs)}).")
+            said.append(CodedText(code, f"{_count(len(jobs))} {what} ({_some(jobs)}).", {"jobs": len(jobs)}))
     fewer, more = _counts(joined)
-    for jobs, what in ((more, "more"), (fewer, "fewer")):
+    for code, jobs, what in (("jobs-held-more-gpus", more, "more"), ("jobs-held-fewer-gpus", fewer, "fewer")):
         if jobs:
-            said.append(
+            text = (
                 f"{_count(len(jobs))} held {what} GPUs than Slurm's job table says; the observed GPUs are used "
                 f"({_some(jobs)})."
             )
+            said.append(CodedText(code, text, {"jobs": len(jobs)}))
     return tuple(said)
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 from ...rules.models.kind_model import KindModel
 from ...rules.policy.thresholds import Threshold, load_bottleneck_thresholds, load_kind_thresholds
 from ..core.advice_types import INFERRED, BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
+from ..core.coded_text import CodedText, coded
 from ..core.frame import Frame, parents
 from ..core.records import records
 from ..core.timestamps import minute, span
@@ -111,12 +112,20 @@ def judge(
     verdicts.sort(key=lambda verdict: (-verdict.gpu_hours, verdict.id))
     notes = [*frame.notes]
     notes.extend(
-        f"The catalog has no GPU named {name}: what it sustains is not known, so its advice is limited."
+        coded(
+            "gpu-without-figures",
+            "The catalog has no GPU named {name}: what it sustains is not known, so its advice is limited.",
+            name=name,
+        )
         for name in index.unknown
     )
     # Where no count is known, nothing can be listed as not observed.
     notes.extend(
-        f"The GPUs of {node} cannot be read: {why.words}"
+        CodedText(
+            "gpus-cannot-be-read",
+            f"The GPUs of {node} cannot be read: {why.words}",
+            {"node": node, "because": why.reason},
+        )
         for node, why in sorted(blind_nodes(frame.absences).items())
         if node in inventory.nodes and inventory.nodes[node].gpu_count == 0
     )
@@ -324,28 +333,40 @@ def _with_floor(kind: KindVerdict, session: Session, context: _Context) -> KindV
     hours = context.series_hours.get(session.series_id, 0.0)
     if hours >= context.floor_hours:
         return kind
+    fields = {"hours": hours, "needed_hours": context.floor_hours}
     if session.last_seen < context.frame.window.end - 3600:
         floor = f"{context.floor_hours:.0f} h"
-        sentence = f"It ended after {span(hours * 3600)} of data: too little for a verdict on waste ({floor})."
+        said = CodedText(
+            "ended-too-early",
+            f"It ended after {span(hours * 3600)} of data: too little for a verdict on waste ({floor}).",
+            fields,
+        )
     elif context.frame.window.hours < context.floor_hours <= (context.frame.window.end - session.first_seen) / 3600:
-        sentence = (
+        said = CodedText(
+            "window-too-short",
             f"A window of {span(context.frame.window.seconds)} is too short for a verdict on waste; over "
-            f"{context.floor_hours:.0f} h or more (--since) one may be possible."
+            f"{context.floor_hours:.0f} h or more (--since) one may be possible.",
+            {**fields, "window_seconds": context.frame.window.seconds},
         )
     else:
         ready = context.frame.window.end + (context.floor_hours - hours) * 3600
-        sentence = (
+        said = CodedText(
+            "waste-not-judged-yet",
             f"{span(hours * 3600)} of data are too little for a verdict on waste; at {context.floor_hours:.0f} h, from "
-            f"{minute(ready)} on if it keeps running, one will be possible."
+            f"{minute(ready)} on if it keeps running, one will be possible.",
+            {**fields, "ready_ts": ready},
         )
-    return KindVerdict(kind.label, kind.confidence, (*kind.evidence, sentence), kind.alternatives)
+    return KindVerdict(kind.label, kind.confidence, (*kind.evidence, said), kind.alternatives)
 
 
 def _explained(verdict: BottleneckVerdict, coverage: Coverage) -> BottleneckVerdict:
     """Where it is unknown because something is missing, say what."""
     if verdict.label != "unknown" or not coverage.missing:
         return verdict
-    said = tuple(f"{metric} is missing: {reason}" for metric, reason in coverage.missing.items())
+    said = tuple(
+        coded("metric-missing", "{metric} is missing: {reason}", metric=metric, reason=reason)
+        for metric, reason in coverage.missing.items()
+    )
     return BottleneckVerdict(verdict.label, verdict.confidence, verdict.time_shares, (*verdict.evidence, *said))
 
 

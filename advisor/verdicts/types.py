@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..core.advice_types import WorkloadVerdict
+from ..core.coded_text import CodedText
 from ..core.frame import Window
 from .features.soundness import Doubt
 from .workloads.inventory import Inventory
@@ -154,7 +155,7 @@ class Verdicts:
     occupancy: pd.DataFrame
     usage: pd.DataFrame
     waste_ready: Mapping[str, bool]
-    notes: tuple[str, ...] = ()
+    notes: tuple[CodedText, ...] = ()
     inventory: Inventory = field(default_factory=Inventory)
     doubts: tuple[Doubt, ...] = ()
     instances: tuple[MigInstance, ...] = ()

@@ -9,6 +9,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
+from ...advisor.core.coded_text import CodedText
 from ...advisor.core.timestamps import minute, span
 from ..cell_text import line, lines
 from ..state import Loaded
@@ -32,7 +33,7 @@ class Doctor(Page):
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
-        self._notes: tuple[str, ...] = ()
+        self._notes: tuple[CodedText, ...] = ()
 
     def compose_data(self) -> ComposeResult:
         with Vertical(classes="panel fills") as panel:

@@ -89,7 +89,7 @@ def _cost(loaded: Loaded) -> Content:
             line(f"wasted {words.hours(wasted)}{over}", "$warning" if wasted else "")
             if judged
             else line(f"waste: {coverage.not_judged(found)}"),
-            *(line(note, "$foreground-muted") for note in loaded.advice.notes if words.about_prices(note)),
+            *(line(note.text, "$foreground-muted") for note in loaded.advice.notes if note.code in words.PRICE_NOTES),
         )
     told = [
         line(f"wasted {coverage.wasted_words(found)}{over}", "$warning" if found.wasted_usd else ""),

@@ -15,6 +15,7 @@ from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import INFERRED, Advice, Finding, Recommendation, WorkloadVerdict
+from ...advisor.core.coded_text import CodedText
 from ...advisor.core.timestamps import minute, span
 from ...advisor.render.phases import phase_reasons, phase_sentence
 from ...advisor.views import coverage
@@ -157,7 +158,7 @@ def _who(w: WorkloadVerdict) -> Content:
     )
 
 
-def _items(sentences: Sequence[str]) -> list[Content]:
+def _items(sentences: Sequence[str | CodedText]) -> list[Content]:
     return [Content.assemble("- ", line(sentence)) for sentence in sentences]
 
 

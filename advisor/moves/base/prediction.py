@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ....rules.catalog.types import GpuSku
 from ....rules.models.move_model import MoveModel, load_move_model
 from ...core.advice_types import Interval, Risk
+from ...core.coded_text import CodedText, coded
 from .sustained_rates import clock_ratio, family, rates_of
 
 Phase = Literal["training", "serving"]
@@ -148,9 +149,9 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """No prediction, and the sentence that says why."""
+    """No prediction, and why."""
 
-    reason: str
+    reason: CodedText
 
 
 def predict(
@@ -179,12 +180,20 @@ def predict(
     if refused is not None:
         return refused
     if use.matters("n") and rho.n is None:
-        return Refusal(f"the work uses NVLink, and {target.name} has none")
+        return Refusal(coded("target-without-nvlink", "the work uses NVLink, and {sku} has none", sku=target.name))
     if use.matters("i") and rho.i is None and not same_network:
-        return Refusal("the work uses the network between nodes, and the target's is not known")
+        return Refusal(
+            coded("network-unknown", "the work uses the network between nodes, and the target's is not known")
+        )
     here, there = exposed_share(use, Factors()), exposed_share(use, rho)
     if there > EXPOSED_MAX and there > here:
-        return Refusal(f"communication that nothing hides would take {there:.0%} of the time, {here:.0%} today")
+        return Refusal(
+            coded(
+                "communication-exposed",
+                "communication that nothing hides would take {there:.0%} of the time, {here:.0%} today",
+                there=there, here=here,
+            )
+        )  # fmt: skip
     floor = SERVING_FLOOR if phase == "serving" and _modern(source) and _modern(target) else 0.0
     ratio = time_ratio(use, phase, rho, floor)
     sigma, basis = _sigma(source, target, use, phase, model or load_move_model())
@@ -197,7 +206,10 @@ def not_measured(use: Use, *names: str) -> Refusal | None:
     if not lacking:
         return None
     names_ = " and ".join(USE_NAMES[name] for name in lacking)
-    return Refusal(f"{names_} {'was' if len(lacking) == 1 else 'were'} not measured on the present GPUs")
+    were = "was" if len(lacking) == 1 else "were"
+    return Refusal(
+        CodedText("use-not-measured", f"{names_} {were} not measured on the present GPUs", {"lacking": names_})
+    )
 
 
 def demand(use: Use) -> Array:
@@ -338,9 +350,16 @@ def factors_between(source: GpuSku, target: GpuSku, network: tuple[Link, Link]) 
     here, there = rates_of(source), rates_of(target)
     for sku, rates in ((source, here), (target, there)):
         if rates is None:
-            return Refusal(f"the catalog has no 16-bit tensor rate for {sku.name}")
+            return Refusal(
+                coded("rate-not-in-catalog", "the catalog has no 16-bit tensor rate for {sku}", sku=sku.name)
+            )
         if rates.assumed:
-            return Refusal(f"nobody has published {' or '.join(rates.assumed)}, and printed peaks mislead")
+            return Refusal(
+                coded(
+                    "rates-not-published", "nobody has published {rates}, and printed peaks mislead",
+                    rates=" or ".join(rates.assumed),
+                )
+            )  # fmt: skip
     assert here is not None
     assert there is not None
     return Factors(

@@ -16,7 +16,8 @@ from ....rules.catalog.fabric_premium import Premium, PriceOf
 from ....rules.catalog.hour_prices import GPU_FLAG, GPU_HOUR
 from ....rules.catalog.types import Price
 from ...core.advice_types import FabricUse, NodeStanding, Realisation, Reconciliation, WorkloadVerdict
-from ...core.formatting import NO_PRICE, listed
+from ...core.coded_text import CodedText
+from ...core.formatting import listed
 from ...verdicts.types import NodeFacts, Verdicts
 from .price_book import UNBOUND, PriceBook
 
@@ -124,7 +125,7 @@ def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ..
     return tuple(replace(w, cost_usd=cost(w)) for w in verdicts.workloads)
 
 
-def reconcile(verdicts: Verdicts, book: PriceBook) -> tuple[Reconciliation, tuple[str, ...]]:
+def reconcile(verdicts: Verdicts, book: PriceBook) -> tuple[Reconciliation, tuple[CodedText, ...]]:
     """Where every dollar of the priced nodes went, and notes on nodes without a price, or with an assumed one.
 
     `total` is node price x hours, reckoned apart from the parts, which sum to it.
@@ -188,7 +189,7 @@ def _date(text: str) -> date | None:
         return None
 
 
-def unpriced_notes(nodes: Sequence[NodeFacts], of: int) -> tuple[str, ...]:
+def unpriced_notes(nodes: Sequence[NodeFacts], of: int) -> tuple[CodedText, ...]:
     """One line: which nodes have no price, and what to write to get dollars. `of`: nodes in all. Empty: all
     have one."""
     if not nodes:
@@ -197,23 +198,26 @@ def unpriced_notes(nodes: Sequence[NodeFacts], of: int) -> tuple[str, ...]:
     skus = [sku for sku, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0])) if sku]
     known = sum(counts[sku] for sku in skus)
     whole = len(nodes) == of
-    what = f"{NO_PRICE} {len(nodes)}{'' if whole else f' of {of}'} {'node' if of == 1 else 'nodes'}"
+    fields = {"nodes": len(nodes), "of": of, "gpus": ", ".join(skus)}
+    what = f"No price for {len(nodes)}{'' if whole else f' of {of}'} {'node' if of == 1 else 'nodes'}"
     out = "" if whole else ", whose hours are in no dollar figure"
     if not skus:
         names = listed([n.node for n in nodes])
-        return (
+        text = (
             f"{what} ({names}){out}: their GPUs are not in the catalog, or of several kinds. Set provider, region and "
-            "node_sku in the agent's settings, or use a price file with --prices.",
+            "node_sku in the agent's settings, or use a price file with --prices."
         )
+        return (CodedText("prices-and-skus-missing", text, fields),)
     rest = len(nodes) - known
     told = listed(skus) + (f"; {rest} with GPUs that the catalog does not name" if rest else "")
     shown = skus[:_SKUS_SHOWN]
     table = ", ".join(f'"{sku}" = YOUR_PRICE' for sku in shown)
     flags = " ".join(f"{GPU_FLAG} {sku}=PRICE" for sku in shown)
-    return (f"{what} ({told}){out}: add {GPU_HOUR} = {{ {table} }} under [prices] in skuwise.toml, or {flags}.",)
+    text = f"{what} ({told}){out}: add {GPU_HOUR} = {{ {table} }} under [prices] in skuwise.toml, or {flags}."
+    return (CodedText("prices-missing", text, fields),)
 
 
-def assumed_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[str, ...]:
+def assumed_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedText, ...]:
     """One line: how many nodes are priced in an assumed region, and how to say where they are."""
     prices = [(n, p) for n in nodes if (p := book.of(n)) is not None and p.region_assumed]
     if not prices:
@@ -222,8 +226,9 @@ def assumed_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[str, ...
     unknown = [n for n, _ in prices if n.region is None]
     count = f"{len(prices)} {'node' if len(prices) == 1 else 'nodes'}"
     why = "No region is known" if len(unknown) == len(prices) else "No region with a price is known"
-    return (
+    text = (
         f"{why} for {count} ({listed(sorted({p.sku for _, p in prices}))}): costs use the price of {regions}, region "
         "assumed; savings use the lowest price of any region. Allow the node label topology.kubernetes.io/region in "
-        "kube-state-metrics, or give your prices with --prices.",
+        "kube-state-metrics, or give your prices with --prices."
     )
+    return (CodedText("region-assumed", text, {"nodes": len(prices), "without_region": len(unknown)}),)

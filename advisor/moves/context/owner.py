@@ -10,13 +10,15 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from ...core.advice_types import INFERRED, Risk
+from ...core.coded_text import CodedText, coded
 from ..base.workload_groups import Group
 from .move_context import Option
 
 _STEPS: tuple[Risk, ...] = ("very-low", "low", "medium", "high")
-_TELLS = (
+_TELLS = coded(
+    "work-inferred",
     "The GPUs of this work are used by several people or jobs: which belong together was inferred from their activity. "
-    "Pod labels or Slurm's prolog would tell."
+    "Pod labels or Slurm's prolog would tell.",
 )
 _NAMED = 3
 
@@ -44,7 +46,11 @@ def _asked(option: Option, groups: Sequence[Group]) -> Option:
         return option
     r = option.recommendation
     nodes = sorted({node for group in groups for w in group.now for node in w.nodes})
-    why = f"the owner of this work is unknown: ask who uses {_listed(nodes)} before acting"
+    why = CodedText(
+        "owner-unknown",
+        f"the owner of this work is unknown: ask who uses {_listed(nodes)} before acting",
+        {"nodes": ", ".join(nodes)},
+    )
     # What is not advised anyway asks nothing of anybody.
     ask = "" if r.blocked_by else f" First ask who uses {_listed(nodes)}: no label or process names an owner."
     return replace(option, recommendation=replace(

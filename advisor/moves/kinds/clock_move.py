@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...core.advice_types import Recommendation, Yardstick
+from ...core.coded_text import coded
 from ...core.formatting import spread, usd
 from ...core.ids import stable_id
 from ..base.prediction import percentiles
@@ -61,8 +62,8 @@ def slower_clock(scene: Scene, base: Baseline, found: Found) -> Option | None:
             blocked_by=(),
             rejected=(),
             would_change_if=(
-                "a latency target leaves no room for the slowdown",
-                "the driver or the scheduler sets clocks anew at every start",
+                coded("latency-target", "a latency target leaves no room for the slowdown"),
+                coded("clocks-reset", "the driver or the scheduler sets clocks anew at every start"),
             ),
             prices=(),
             text=text,

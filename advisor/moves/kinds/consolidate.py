@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...core.advice_types import Configuration, Recommendation, WorkloadVerdict, Yardstick
+from ...core.coded_text import CodedText, all_of, coded
 from ...core.ids import stable_id
 from ...verdicts.types import NodeFacts
 from ..base.prediction import percentiles
@@ -116,7 +117,7 @@ def _option(
         f"nodes {'falls' if freed == 1 else 'fall'} free. "
     )
     if blocked:
-        text += f"Not possible today: {'; '.join(blocked)}."
+        text += f"Not possible today: {all_of(blocked).text}."
     elif saving is not None:
         text += saving_sentence(saving, [price], realised, date)
     else:
@@ -137,8 +138,8 @@ def _option(
             blocked_by=blocked,
             rejected=(),
             would_change_if=(
-                "the workloads may not share a node (tenants, noisy neighbours, local disks)",
-                "free GPUs are kept on purpose for growth",
+                coded("workloads-apart", "the workloads may not share a node (tenants, noisy neighbours, local disks)"),
+                coded("kept-for-growth", "free GPUs are kept on purpose for growth"),
             ),
             prices=(price.id,) if price is not None and saving is not None else (),
             text=text,
@@ -155,11 +156,17 @@ def _option(
     )
 
 
-def _blocked(groups: Sequence[Group], count: int, freed: int) -> tuple[str, ...]:
+def _blocked(groups: Sequence[Group], count: int, freed: int) -> tuple[CodedText, ...]:
     busy = [cpu for g in groups if (cpu := g.feature("cpu")) is not None]
     if not busy:
         return ()
     after = sum(busy) / len(busy) * count / (count - freed)
     if after <= CPU_MAX:
         return ()
-    return (f"the hosts' cores would be busy {after * 100:.0f} % of the time on average, above {CPU_MAX * 100:.0f} %",)
+    return (
+        CodedText(
+            "cores-too-busy",
+            f"the hosts' cores would be busy {after * 100:.0f} % of the time on average, above {CPU_MAX * 100:.0f} %",
+            {"busy": after, "most": CPU_MAX},
+        ),
+    )

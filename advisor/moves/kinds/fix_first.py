@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...core.advice_types import Configuration, Recommendation, Risk
+from ...core.coded_text import coded
 from ...core.ids import stable_id
 from ..base.workload_groups import HOURS_PER_MONTH, Group
 from ..context.finding_context import Found, called
@@ -56,7 +57,11 @@ def mend(scene: Scene, found: Found) -> Option:
 def mend_first(option: Option, found: Found) -> Option:
     """A move of work that has to be mended first: shown, and blocked until then."""
     r = option.recommendation
-    why = f"what holds it back comes first ({found.fault}): its use of the GPUs will be another once that is mended"
+    why = coded(
+        "mend-first",
+        "what holds it back comes first ({fault}): its use of the GPUs will be another once that is mended",
+        fault=found.fault,
+    )
     return replace(option, recommendation=replace(r, blocked_by=(*r.blocked_by, why)))
 
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from ....rules.catalog.types import GpuSku
 from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected, Yardstick
+from ...core.coded_text import CodedText, all_of, coded
 from ...core.ids import stable_id
-from ..base.constraints import fewer_gpus_gates
+from ..base.constraints import GPUS_SHARED, WHICH_NODES, fewer_gpus_gates
 from ..base.prediction import percentiles
 from ..base.pricing import realisation
 from ..base.workload_groups import HOURS_PER_MONTH, Group
@@ -53,10 +54,10 @@ def mig_slice(scene: Scene, base: Baseline, findings: tuple[str, ...]) -> Option
     fit = chosen(fits)
     # The bare GPUs that hold the instances of all replicas, packed: what is left of the last one is free as well.
     gpus = base.gpus if fit is None else math.ceil(base.gpus / per_gpu(fit))
-    blocked = [] if fit is not None else ["no instance fits: " + _reason(fits)]
+    blocked = [] if fit is not None else [_none_fits(fits)]
     if base.mixed:
-        blocked.append("its nodes are of several kinds, so which of them to give up has to be weighed by hand")
-    blocked += [why for why in fewer_gpus_gates(group, gpus) if "shared" in why]
+        blocked.append(WHICH_NODES)
+    blocked += [why for why in fewer_gpus_gates(group, gpus) if why.code == GPUS_SHARED.code]
     # Credited beyond the same GPU at its right-sized count, as every move is.
     freed = 0.0 if fit is None else max(base.right_gpus - base.gpus / per_gpu(fit), 0.0)
     nodes_freed = base.nodes - int(nodes_for(gpus, base.gpus_per_node)) if base.whole and not base.mixed else 0
@@ -95,10 +96,10 @@ def mig_slice(scene: Scene, base: Baseline, findings: tuple[str, ...]) -> Option
             realisation=realised if saving is not None else "capacity-freed",
             risk=fit.prediction.risk if fit is not None and fit.prediction is not None else "high",
             blocked_by=tuple(blocked),
-            rejected=tuple(Rejected(f.name, "; ".join(f.blocked_by)) for f in fits if f.blocked_by),
+            rejected=tuple(Rejected(f.name, all_of(f.blocked_by)) for f in fits if f.blocked_by),
             would_change_if=(
-                "its demand or its memory grows beyond the instance",
-                "nobody else takes the rest of the GPU",
+                coded("instance-outgrown", "its demand or its memory grows beyond the instance"),
+                coded("rest-not-taken", "nobody else takes the rest of the GPU"),
             ),
             prices=(base.price.id,) if base.price is not None and saving is not None else (),
             text=text.strip(),
@@ -111,8 +112,13 @@ def mig_slice(scene: Scene, base: Baseline, findings: tuple[str, ...]) -> Option
     )
 
 
-def _reason(fits: Sequence[SliceFit]) -> str:
+def _none_fits(fits: Sequence[SliceFit]) -> CodedText:
     """Why the largest instance that is less than the GPU does not do."""
     parts = [f for f in fits if per_gpu(f) > 1]
     last = parts[-1] if parts else fits[-1]
-    return f"{last.name}: {'; '.join(last.blocked_by) or 'it is the whole GPU'}"
+    why = all_of(last.blocked_by or (coded("whole-gpu", "it is the whole GPU"),))
+    return CodedText(
+        "no-instance-fits",
+        f"no instance fits: {last.name}: {why.text}",
+        {"instance": last.name, "because": str(why.fields.get("codes", why.code))},
+    )

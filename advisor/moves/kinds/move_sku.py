@@ -14,9 +14,10 @@ import numpy as np
 
 from ....rules.catalog.types import GpuSku, NodeSku, Price
 from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected, Yardstick
+from ...core.coded_text import CodedText, all_of, coded
 from ...core.formatting import usd
 from ...core.ids import stable_id
-from ..base.constraints import gates
+from ..base.constraints import NODES_SHARED, gates
 from ..base.prediction import Array, Link, Prediction, Refusal, percentiles
 from ..base.pricing import realisation
 from ..base.workload_groups import HOURS_PER_MONTH
@@ -24,6 +25,7 @@ from ..context.evidence import WORK, Claim
 from ..context.finding_context import called
 from ..context.move_context import Baseline, Option, Scene, gpus_needed, nodes_for, saving_sentence
 
+PRICE_UNKNOWN = coded("price-of-its-node-unknown", "the price of its node is not known")
 # Demand at which a break-even is looked for, as shares of today's peak.
 DEMANDS = tuple(round(0.05 * i, 2) for i in range(1, 61))
 
@@ -65,9 +67,9 @@ def other_gpu(
     if source is None:
         return None, ()
     if not node.provider:
-        return None, (Rejected("any other GPU", "the provider of its nodes is not known"),)
+        return None, (Rejected("any other GPU", coded("provider-unknown", "the provider of its nodes is not known")),)
     if base.price is None or base.mixed:
-        why = "the price of its node is not known" if base.price is None else "its nodes are of several kinds"
+        why = PRICE_UNKNOWN if base.price is None else coded("nodes-mixed", "its nodes are of several kinds")
         return None, (Rejected("any other GPU", why),)
     sold = [
         (n, scene.book.beside(node, n.name))
@@ -94,14 +96,15 @@ def candidates(
     question."""
     predicted: dict[tuple[str, Link], Prediction | Refusal] = {}
     rejected: dict[str, Rejected] = {}
+    fewest: dict[str, int] = {}
     kept: list[Candidate] = []
     for target, price in sold:
         candidate = _weigh(scene, base, source, target, price, predicted)
-        if isinstance(candidate, str):
+        if isinstance(candidate, tuple):
             # One line a GPU: the node of it that least speaks against.
-            held = rejected.get(target.gpu)
-            if held is None or len(candidate) < len(held.reason):
-                rejected[target.gpu] = Rejected(target.name, candidate)
+            if target.gpu not in fewest or len(candidate) < fewest[target.gpu]:
+                fewest[target.gpu] = len(candidate)
+                rejected[target.gpu] = Rejected(target.name, all_of(candidate))
         else:
             kept.append(candidate)
     kept.sort(key=lambda c: (not c.safe, -c.saving, c.node.name))
@@ -115,23 +118,26 @@ def _weigh(  # noqa: PLR0917
     target: NodeSku,
     price: Price | None,
     predicted: dict[tuple[str, Link], Prediction | Refusal],
-) -> Candidate | str:
-    """`predicted`: what is known already of a GPU behind a link, for nodes that differ in neither."""
+) -> Candidate | tuple[CodedText, ...]:
+    """The candidate, or every reason against it.
+
+    `predicted`: what is known already of a GPU behind a link, for nodes that differ in neither.
+    """
     gpu = scene.catalog.gpu(target.gpu)
     if gpu is None:
-        return f"the catalog has no figures for {target.gpu}"
+        return (no_figures(target.gpu),)
     closed = gates(base.group, source, base.sku, gpu, target)
     if closed:
-        return "; ".join(closed)
+        return closed
     if price is None:
-        return "no price is known in this region"
+        return (coded("no-price-in-region", "no price is known in this region"),)
     link = link_of(target)
     prediction = predicted.get((gpu.name, link))
     if prediction is None:
         prediction = scene.predicted(source, gpu, base.group, (link_of(base.sku), link))
         predicted[gpu.name, link] = prediction
     if isinstance(prediction, Refusal):
-        return prediction.reason
+        return (prediction.reason,)
     ratio = prediction.draw(scene.draws("move", base.group.series_id, target.name), len(base.demand_draws))
     assert base.price is not None
     if base.group.phase == "training":
@@ -141,7 +147,7 @@ def _weigh(  # noqa: PLR0917
         draws = (here - nodes * price.usd_per_hour * ratio) * job_hours(scene, base)
     else:
         if base.demand is None:
-            return "the demand was not measured"
+            return (coded("demand-not-measured", "the demand was not measured"),)
         gpus = int(gpus_needed(base, np.array([base.demand * prediction.median]), scene.headroom)[0])
         nodes = int(nodes_for(gpus, target.gpu_count))
         drawn = nodes_for(gpus_needed(base, base.demand_draws * ratio, scene.headroom), target.gpu_count)
@@ -155,6 +161,15 @@ def job_hours(scene: Scene, base: Baseline) -> float:
     return HOURS_PER_MONTH * min(held / scene.window_hours, 1.0) if scene.window_hours > 0 else 0.0
 
 
+def no_figures(gpu: str) -> CodedText:
+    return coded("gpu-not-in-catalog", "the catalog has no figures for {gpu}", gpu=gpu)
+
+
+def paid_on_top(base: Baseline) -> CodedText:
+    basis = base.price.basis if base.price is not None else "unknown"
+    return coded("paid-on-top", "the present nodes are {basis}: others would be paid on top", basis=basis)
+
+
 def link_of(sku: NodeSku | None) -> Link:
     """What each GPU of a node has of its fabric."""
     if sku is None or not sku.fabric.bytes_per_second:
@@ -162,14 +177,21 @@ def link_of(sku: NodeSku | None) -> Link:
     return Link(sku.fabric.bytes_per_second / max(sku.gpu_count, 1))
 
 
-def _worse(candidate: Candidate, best: Candidate) -> str:
+def _worse(candidate: Candidate, best: Candidate) -> CodedText:
     told = f"x{candidate.prediction.median:.2f} the time, {candidate.gpus} GPUs needed"
+    fields = {
+        "time_ratio": candidate.prediction.median,
+        "gpus": candidate.gpus,
+        "saving_usd_per_month": candidate.saving,
+    }
     if candidate.saving > best.saving:
         more = f"would save {usd(candidate.saving)} a month"
-        return f"{told}, {more}, at {candidate.prediction.risk} risk of being slower by more than a tenth"
+        risk = f"at {candidate.prediction.risk} risk of being slower by more than a tenth"
+        return CodedText("riskier", f"{told}, {more}, {risk}", {**fields, "risk": candidate.prediction.risk})
     if candidate.saving <= 0:
-        return f"{told}, {usd(-candidate.saving)} a month dearer than the right-sized present"
-    return f"{told}, saves less ({usd(candidate.saving)} a month)"
+        dearer = f"{usd(-candidate.saving)} a month dearer than the right-sized present"
+        return CodedText("dearer", f"{told}, {dearer}", fields)
+    return CodedText("saves-less", f"{told}, saves less ({usd(candidate.saving)} a month)", fields)
 
 
 def move_option(
@@ -178,17 +200,15 @@ def move_option(
     """The recommendation to move to a candidate; blocked where nothing is saved by it."""
     group = base.group
     realised, date = realisation(base.price, base.right_nodes if base.whole else 0, scene.at)
-    blocked: list[str] = []
+    blocked: list[CodedText] = []
     if not base.whole:
-        blocked.append("other work sits on the same nodes, so none of them would fall free")
+        blocked.append(NODES_SHARED)
     elif realised == "capacity-freed":
-        blocked.append(
-            f"the present nodes are {base.price.basis if base.price else 'unknown'}: others would be paid on top"
-        )
+        blocked.append(paid_on_top(base))
     claims = not blocked
     saving = percentiles(best.draws) if claims else None
     if saving is not None and saving.p50 <= 0:
-        blocked.append("nothing saves: it costs as much or more than the right-sized present")
+        blocked.append(coded("nothing-saved", "nothing saves: it costs as much or more than the right-sized present"))
     ratio = best.prediction.median
     speed = "the same time" if abs(ratio - 1) < 0.005 else f"{ratio:.2f} of the time"
     text = (
@@ -215,8 +235,11 @@ def move_option(
             blocked_by=tuple(blocked),
             rejected=rejected,
             would_change_if=(
-                "batch size, precision or model changes: a figure of one never predicts another",
-                "the host is the limit on the faster GPU, which counters of the slower one do not show",
+                coded("work-changes", "batch size, precision or model changes: a figure of one never predicts another"),
+                coded(
+                    "host-is-the-limit",
+                    "the host is the limit on the faster GPU, which counters of the slower one do not show",
+                ),
             ),
             prices=tuple(p.id for p in (base.price, best.price) if p is not None) if saving is not None else (),
             text=text,
@@ -249,7 +272,7 @@ def no_other_gpu(base: Baseline, findings: tuple[str, ...], rejected: tuple[Reje
     """The way out that is none: every other GPU was looked at, and why it does not fit."""
     group, node = base.group, base.group.nodes[0]
     where = f"{node.provider} in {node.region or 'an unknown region'}" if node.provider else "an unknown provider"
-    why = f"none of the other GPUs at {where} fits or can be predicted and priced"
+    why = coded("no-other-gpu", "none of the other GPUs at {where} fits or can be predicted and priced", where=where)
     return Option(
         Recommendation(
             id=stable_id("r", group.identity, "move-sku", group.lead.node_sku, "another-gpu"),
@@ -266,7 +289,10 @@ def no_other_gpu(base: Baseline, findings: tuple[str, ...], rejected: tuple[Reje
             blocked_by=(why,),
             rejected=rejected,
             would_change_if=(
-                "the memory and the precision that the work needs become known, or a missing figure does",
+                coded(
+                    "needs-become-known",
+                    "the memory and the precision that the work needs become known, or a missing figure does",
+                ),
             ),
             prices=(),
             text=f"Another GPU is not advised: {why}.",

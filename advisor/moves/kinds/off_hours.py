@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ...core.advice_types import Recommendation, Risk, Yardstick
+from ...core.coded_text import coded
 from ...core.ids import stable_id
 from ...verdicts.types import Verdicts
 from ..base.prediction import percentiles
@@ -122,8 +123,8 @@ def schedule_off(scene: Scene, base: Baseline, verdicts: Verdicts, findings: tup
             blocked_by=(),
             rejected=(),
             would_change_if=(
-                "somebody needs it at once at such an hour (on call, another time zone)",
-                "what it holds in memory is lost when it is switched off",
+                coded("needed-at-that-hour", "somebody needs it at once at such an hour (on call, another time zone)"),
+                coded("memory-lost", "what it holds in memory is lost when it is switched off"),
             ),
             prices=(base.price.id,) if base.price is not None and saving is not None else (),
             text=text,

@@ -10,13 +10,14 @@ from dataclasses import replace
 
 from ....rules.catalog.types import NodeSku, Price
 from ...core.advice_types import Recommendation
+from ...core.coded_text import coded
 from ..base.workload_groups import Group
 from ..context.move_context import Scene, as_it_stands
 from .move_sku import ELSEWHERE, candidates, move_option
 
 # Of each workload, so many providers.
 SHOWN = 3
-_TERMS = f"{ELSEWHERE} at another provider cost more than the difference"
+_TERMS = coded("terms-elsewhere", "{terms} at another provider cost more than the difference", terms=ELSEWHERE)
 
 
 def market(scene: Scene, groups: Sequence[Group]) -> tuple[Recommendation, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...core.advice_types import Configuration, Recommendation
+from ...core.coded_text import coded
 from ...core.ids import stable_id
 from ...verdicts.types import MigInstance, NodeFacts, Verdicts
 from ..base.workload_groups import HOURS_PER_MONTH
@@ -125,8 +126,10 @@ def _option(node: NodeFacts, packing: Packing) -> Option:
             blocked_by=(),
             rejected=(),
             would_change_if=(
-                "an instance that stays lies where the profile that moves in cannot begin",
-                "the instances may not share a GPU (tenants), or must not start again",
+                coded(
+                    "instance-in-the-way", "an instance that stays lies where the profile that moves in cannot begin"
+                ),
+                coded("instances-apart", "the instances may not share a GPU (tenants), or must not start again"),
             ),
             prices=(),
             text=(

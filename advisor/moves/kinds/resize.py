@@ -10,10 +10,11 @@ import numpy as np
 from ....rules.catalog.fabric_premium import twins_without_fabric
 from ....rules.catalog.types import NodeSku, Price
 from ...core.advice_types import Configuration, Recommendation, Risk, Yardstick
+from ...core.coded_text import CodedText, all_of, coded
 from ...core.formatting import usd
 from ...core.ids import stable_id
 from ...verdicts.types import BareGpu, NodeFacts
-from ..base.constraints import fewer_gpus_gates
+from ..base.constraints import NODES_MIXED, NODES_SHARED, WHICH_NODES, fewer_gpus_gates
 from ..base.prediction import SIGMA_SAME_GPU, Prediction, percentiles
 from ..base.pricing import realisation
 from ..base.workload_groups import HOURS_PER_MONTH, Group
@@ -33,7 +34,7 @@ def reduce_gpus(scene: Scene, base: Baseline, findings: tuple[str, ...]) -> Opti
     group = base.group
     blocked = list(fewer_gpus_gates(group, base.right_gpus))
     if base.mixed:
-        blocked.append("its nodes are of several kinds, so which of them to give up has to be weighed by hand")
+        blocked.append(WHICH_NODES)
     freed = base.gpus - base.right_gpus
     if freed <= 0 and not blocked:
         blocked.append(_nothing_to_take(base, scene.headroom))
@@ -73,8 +74,8 @@ def reduce_gpus(scene: Scene, base: Baseline, findings: tuple[str, ...]) -> Opti
             blocked_by=tuple(blocked),
             rejected=(),
             would_change_if=(
-                "demand peaks within minutes that an hour's mean hides",
-                "replicas are kept apart for availability or for tenants",
+                coded("peaks-hidden", "demand peaks within minutes that an hour's mean hides"),
+                coded("replicas-apart", "replicas are kept apart for availability or for tenants"),
             ),
             prices=(base.price.id,) if base.price and draws is not None else (),
             text=text.strip(),
@@ -109,9 +110,12 @@ def without_fabric(scene: Scene, base: Baseline, found: Found, findings: tuple[s
     if saving is not None:
         text += f" {saving_sentence(saving, [base.price, price], realised, date)}"
         if saving.p50 <= 0:
-            blocked = (*blocked, "nothing saves: the fabric adds nothing to the price here")
+            blocked = (
+                *blocked,
+                coded("fabric-costs-nothing", "nothing saves: the fabric adds nothing to the price here"),
+            )
     elif blocked:
-        text += f" Not possible today: {'; '.join(blocked)}."
+        text += f" Not possible today: {all_of(blocked).text}."
     return Option(
         Recommendation(
             id=stable_id("r", group.identity, "move-sku", group.lead.node_sku, twin.name if twin else "no-fabric"),
@@ -128,8 +132,8 @@ def without_fabric(scene: Scene, base: Baseline, found: Found, findings: tuple[s
             blocked_by=blocked,
             rejected=(),
             would_change_if=(
-                "the service comes to share experts or key-value caches between nodes",
-                "the node without the fabric is not to be had in the numbers needed",
+                coded("fabric-comes-to-use", "the service comes to share experts or key-value caches between nodes"),
+                coded("twin-not-to-be-had", "the node without the fabric is not to be had in the numbers needed"),
             ),
             prices=tuple(p.id for p in (base.price, price) if p is not None) if saving is not None else (),
             text=text,
@@ -268,31 +272,37 @@ def _no_cash(price: Price | None, whole: int) -> str:
     return f"The node is {price.basis} ({price.source}, {price.as_of}), so no dollars come back."
 
 
-def _move_blocks(base: Baseline) -> tuple[str, ...]:
-    reasons = []
+def _move_blocks(base: Baseline) -> tuple[CodedText, ...]:
+    reasons: list[CodedText] = []
     if base.mixed:
-        reasons.append("its nodes are of several kinds, so each has to be weighed by hand")
+        reasons.append(NODES_MIXED)
     if not base.whole:
-        reasons.append("other work sits on the same nodes, so none of them would fall free")
+        reasons.append(NODES_SHARED)
     if base.price is None:
-        reasons.append("the price of the present node is not known")
+        reasons.append(coded("present-price-unknown", "the price of the present node is not known"))
     return tuple(reasons)
 
 
-def _bound(base: Baseline, realised: str) -> str:
+def _bound(base: Baseline, realised: str) -> CodedText:
     basis = base.price.basis if base.price else "unknown"
-    return (
-        f"the present nodes are {basis}: renting others would be paid on top" if realised == "capacity-freed" else basis
-    )
+    if realised == "capacity-freed":
+        return coded("rented-on-top", "the present nodes are {basis}: renting others would be paid on top", basis=basis)
+    return coded("present-price-basis", "{basis}", basis=basis)
 
 
-def _no_twin(base: Baseline, node: NodeFacts, twins: list[NodeSku]) -> str:
+def _no_twin(base: Baseline, node: NodeFacts, twins: list[NodeSku]) -> CodedText:
     where = f"{node.provider or 'this provider'} in {node.region or 'this region'}"
     if base.sku is None:
-        return "the node's SKU is not known, so neither is its twin without the fabric"
+        return coded("node-sku-unknown", "the node's SKU is not known, so neither is its twin without the fabric")
     if twins:
-        return f"{where} has no known price for {twins[0].name}, the same node without the fabric"
-    return f"{where} sells no node with {base.group.lead.gpu_sku} and without the fabric that the catalog knows"
+        return coded(
+            "twin-without-price", "{where} has no known price for {sku}, the same node without the fabric",
+            where=where, sku=twins[0].name,
+        )  # fmt: skip
+    return coded(
+        "no-twin", "{where} sells no node with {gpu} and without the fabric that the catalog knows",
+        where=where, gpu=base.group.lead.gpu_sku,
+    )  # fmt: skip
 
 
 def _twin_text(base: Baseline, twin: NodeSku | None, price: Price | None, found: Found) -> str:
@@ -313,14 +323,18 @@ def _twin_text(base: Baseline, twin: NodeSku | None, price: Price | None, found:
     )
 
 
-def _nothing_to_take(base: Baseline, headroom: float) -> str:
+def _nothing_to_take(base: Baseline, headroom: float) -> CodedText:
     peak = f"the 95th percentile of demand is {load_words(base.demand)}"
     load = f"nothing can be taken away: {peak} of what {base.gpus} GPUs"
+    fields = {"load": base.demand, "gpus": base.gpus}
     if base.demand is not None and base.demand * base.gpus <= headroom * (base.gpus - 1):
         if base.unit > 1 and base.floor < base.gpus:
-            return f"{load} sustain, and they come in replicas of {base.unit} that are not split"
-        return f"{load} sustain, but {base.floor} are the least that keep the service up"
-    return f"{load} sustain, and {load_words(headroom)} is the most they should carry"
+            text = f"{load} sustain, and they come in replicas of {base.unit} that are not split"
+            return CodedText("replicas-not-split", text, {**fields, "replica_gpus": base.unit})
+        text = f"{load} sustain, but {base.floor} are the least that keep the service up"
+        return CodedText("least-gpus-held", text, {**fields, "least_gpus": base.floor})
+    text = f"{load} sustain, and {load_words(headroom)} is the most they should carry"
+    return CodedText("load-too-high", text, {**fields, "headroom": headroom})
 
 
 def _growth_limit(scene: Scene, base: Baseline) -> str | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...core.advice_types import Configuration, Recommendation
+from ...core.coded_text import CodedText, coded
 from ...core.ids import stable_id
 from ...verdicts.types import NodeFacts
 from ..base.prediction import SIGMA_ACHIEVED_KNOWN, Prediction
@@ -48,16 +49,16 @@ def _best(
 ) -> tuple[str | None, Option]:
     """The partner of the swap that frees most, and the swap; None with the reason where there is no partner."""
     named = (found.finding.id,)
-    reasons: list[str] = []
+    reasons: list[tuple[str, CodedText]] = []
     open_: list[tuple[float, str, Option]] = []
     for training in groups:
         if training.kind not in TRAINING or not training.recurs or not training.nodes:
             continue
         reason = _unfit(scene, group, training, groups)
         if reason is None and training.series_id in taken:
-            reason = "it changes places with another service already"
+            reason = coded("swaps-already", "it changes places with another service already")
         if reason is not None:
-            reasons.append(f"{training.lead.name}: {reason}")
+            reasons.append((training.lead.name, reason))
             continue
         option = _option(scene, group, found, named, training=training, groups=groups)
         open_.append((option.recommendation.freed_gpu_hours_per_month, training.series_id, option))
@@ -65,27 +66,38 @@ def _best(
         _, partner, option = max(open_, key=lambda one: (one[0], one[1]))
         return partner, option
     why = "no training in this fleet starves for want of a fabric"
-    blocked = (f"{why} ({'; '.join(reasons[:3])})" if reasons else why,)
-    return None, _blocked(group, named, blocked)
+    codes = " ".join(reason.code for _, reason in reasons[:3])
+    more = f" ({'; '.join(f'{name}: {reason.text}' for name, reason in reasons[:3])})" if reasons else ""
+    return None, _blocked(group, named, (CodedText("no-swap-partner", f"{why}{more}", {"because": codes or None}),))
 
 
-def _unfit(scene: Scene, serving: Group, training: Group, groups: Sequence[Group]) -> str | None:
+def _unfit(scene: Scene, serving: Group, training: Group, groups: Sequence[Group]) -> CodedText | None:
     here, there = serving.nodes[0], training.nodes[0]
     waits = _waits(training)
     if _fabric_rate(scene, there) is not None and _has_rdma(scene, there):
-        return "its nodes have a fabric already"
+        return coded("has-a-fabric", "its nodes have a fabric already")
     if waits < STARVES:
-        return f"the network or PCIe holds it back in only {waits * 100:.0f} % of its time"
+        return CodedText(
+            "hardly-waits",
+            f"the network or PCIe holds it back in only {waits * 100:.0f} % of its time",
+            {"share": waits},
+        )
     if (here.provider, here.region) != (there.provider, there.region):
-        return "it runs at another provider or in another region"
+        return coded("runs-elsewhere", "it runs at another provider or in another region")
     if here.gpu_sku != there.gpu_sku:
-        return f"it runs on {there.gpu_sku or 'unknown GPUs'}, not on {here.gpu_sku or 'the same GPUs'}"
+        return coded(
+            "other-gpus", "it runs on {gpu}, not on {wanted}",
+            gpu=there.gpu_sku or "unknown GPUs", wanted=here.gpu_sku or "the same GPUs",
+        )  # fmt: skip
     if {n.gpu_count for n in serving.nodes} != {n.gpu_count for n in training.nodes}:
-        return "its nodes hold another number of GPUs"
+        return coded("other-gpu-count", "its nodes hold another number of GPUs")
     if len(training.nodes) > len(serving.nodes):
-        return f"it needs {len(training.nodes)} nodes, and the service holds {len(serving.nodes)}"
+        return coded(
+            "more-nodes", "it needs {nodes} nodes, and the service holds {held}",
+            nodes=len(training.nodes), held=len(serving.nodes),
+        )  # fmt: skip
     if any(n.node not in serving.alone for n in serving.nodes) or _others(training, groups):
-        return "other work sits on the nodes that would be swapped"
+        return coded("swapped-nodes-shared", "other work sits on the nodes that would be swapped")
     return None
 
 
@@ -178,8 +190,11 @@ def _option(
             blocked_by=(),
             rejected=(),
             would_change_if=(
-                "the training ends and does not come back",
-                "the service and the training may not share a tenant, a network zone or a data set's location",
+                coded("training-ends", "the training ends and does not come back"),
+                coded(
+                    "places-apart",
+                    "the service and the training may not share a tenant, a network zone or a data set's location",
+                ),
             ),
             prices=(),
             text=text,
@@ -193,7 +208,7 @@ def _option(
     )  # fmt: skip
 
 
-def _blocked(group: Group, findings: tuple[str, ...], blocked: tuple[str, ...]) -> Option:
+def _blocked(group: Group, findings: tuple[str, ...], blocked: tuple[CodedText, ...]) -> Option:
     held = Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
     return Option(
         Recommendation(
@@ -210,7 +225,11 @@ def _blocked(group: Group, findings: tuple[str, ...], blocked: tuple[str, ...]) 
             risk="very-low",
             blocked_by=blocked,
             rejected=(),
-            would_change_if=("training that spans nodes comes to the same provider and region without a fabric",),
+            would_change_if=(
+                coded(
+                    "training-comes", "training that spans nodes comes to the same provider and region without a fabric"
+                ),
+            ),
             prices=(),
             text=f"A swap with training that lacks a fabric would cost nothing, but there is no partner: {blocked[0]}.",
         ),

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ...core.advice_types import Interval
+from ...core.coded_text import CodedText
 from ...core.formatting import percent, usd
 from ..base.prediction import Z90, Prediction, Refusal
 
@@ -53,20 +54,28 @@ class Site:
         return replace(prediction, median=prediction.median * self.factor, basis=basis)
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[CodedText, ...]:
         """What is said of it beside the advice."""
         said = []
         if self.cases:
             said.append(
-                f"Times on other GPUs are predicted at x{self.factor:.2f} of what the model says, by "
-                f"{_moves(self.cases)} measured here."
+                CodedText(
+                    "site-factor",
+                    f"Times on other GPUs are predicted at x{self.factor:.2f} of what the model says, by "
+                    f"{_moves(self.cases)} measured here.",
+                    {"factor": self.factor, "moves": self.cases},
+                )
             )
         predicted, measured = self.saved
         if self.savings and predicted > 0:
             said.append(
-                f"{_moves(self.savings).capitalize()} done here saved {usd(measured)} a month, "
-                f"{percent(measured / predicted)} of the {usd(predicted)} predicted; what is predicted now is not "
-                "scaled by that."
+                CodedText(
+                    "savings-measured",
+                    f"{_moves(self.savings).capitalize()} done here saved {usd(measured)} a month, "
+                    f"{percent(measured / predicted)} of the {usd(predicted)} predicted; what is predicted now is not "
+                    "scaled by that.",
+                    {"moves": self.savings, "predicted_usd_per_month": predicted, "measured_usd_per_month": measured},
+                )
             )
         return tuple(said)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ....rules.policy.custom import RISING, Condition, CustomRule, CustomRules
 from ...core.advice_types import Evidence
+from ...core.coded_text import CodedText
 from ...core.formatting import figure
 from ...core.timestamps import span
 from ..base.workload_groups import Group
@@ -18,7 +19,7 @@ def custom_findings(scope: Scope, custom: CustomRules) -> Told:
     has now; a feature that cannot be told, a shared GPU or faulty telemetry silences it.
     """
     found: list[Found] = []
-    notes: list[str] = []
+    notes: list[CodedText] = []
     if not len(custom):
         return found, notes
     for group in scope.groups:
@@ -29,9 +30,14 @@ def custom_findings(scope: Scope, custom: CustomRules) -> Told:
             if values is None:
                 continue
             if group.observed_hours < own.coverage_hours:
+                seen = span(group.observed_hours * 3600)
                 notes.append(
-                    f"{own.rule.id} seems to hold for {called(group)}, in {span(group.observed_hours * 3600)} of data; "
-                    f"it speaks from {own.coverage_hours:g} h on."
+                    CodedText(
+                        "custom-rule-seen-too-short",
+                        f"{own.rule.id} seems to hold for {called(group)}, in {seen} of data; "
+                        f"it speaks from {own.coverage_hours:g} h on.",
+                        {"rule": own.rule.id, "hours": group.observed_hours, "needed_hours": own.coverage_hours},
+                    )
                 )
                 continue
             found.append(_found(scope, own, group, values))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ....rules.policy.exceptions import Exceptions, RuleException
+from ...core.coded_text import CodedText
 from ...core.timestamps import day
 from ..base.workload_groups import Group
 from ..context.finding_context import Found, called, listed, node_words
@@ -32,7 +33,7 @@ def excused(groups: Sequence[Group], exceptions: Exceptions, at: float) -> tuple
 
 def without_exceptions(
     found: Iterable[Found], groups: Sequence[Group], exceptions: Exceptions, at: float
-) -> tuple[list[Found], list[str]]:
+) -> tuple[list[Found], list[CodedText]]:
     """The findings that stand, and a note for every exception that silenced some. `at`: Unix seconds."""
     kept: list[Found] = []
     silenced: dict[tuple[str, RuleException], list[str]] = {}
@@ -44,7 +45,11 @@ def without_exceptions(
             of = called(one.group) if one.group is not None else node_words(one.nodes)
             silenced.setdefault((one.finding.rule, why), []).append(of)
     notes = [
-        f"{rule} says nothing of {listed(names)}, by the exception {why.id} ({why.origin}): {why.reason}"
+        CodedText(
+            "silenced-by-exception",
+            f"{rule} says nothing of {listed(names)}, by the exception {why.id} ({why.origin}): {why.reason}",
+            {"rule": rule, "exception": why.id, "origin": why.origin, "reason": why.reason},
+        )
         for (rule, why), names in silenced.items()
     ]
     return kept, notes

@@ -10,6 +10,7 @@ import pandas as pd
 
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
+from ...core.coded_text import CodedText
 from ...core.timestamps import minute, rfc3339, span
 from ...verdicts.types import Verdicts
 from ..base.workload_groups import AVAILABLE, Group
@@ -23,7 +24,7 @@ OBSERVED_MIN = 0.95
 def held_idle(scope: Scope, rule: WasteRule) -> Told:
     """Groups that held GPUs without use for a tenth of their time or more."""
     found: list[Found] = []
-    notes: list[str] = []
+    notes: list[CodedText] = []
     verdicts = scope.verdicts
     rows = verdicts.occupancy[verdicts.occupancy["class"] == "allocated_idle"]
     idle = {str(w): float(hours) for w, hours in rows.groupby("workload_id")["gpu_hours"].sum().items()}
@@ -38,10 +39,14 @@ def held_idle(scope: Scope, rule: WasteRule) -> Told:
         if share < MIN_SHARE or least is None:
             continue
         if least.hours_observed < rule.value("coverage_hours"):
+            seen, floor = span(least.hours_observed * 3600), rule.value("coverage_hours")
+            then = when_possible(least.hours_observed, floor, verdicts.window, scope.at, least)
             notes.append(
-                f"{group.lead.name} seems to hold GPUs without using them, in {span(least.hours_observed * 3600)} of "
-                f"data. "
-                + when_possible(least.hours_observed, rule.value("coverage_hours"), verdicts.window, scope.at, least)
+                CodedText(
+                    "held-idle-seen-too-short",
+                    f"{group.lead.name} seems to hold GPUs without using them, in {seen} of data. {then}",
+                    {"workload": group.lead.name, "hours": least.hours_observed, "needed_hours": floor},
+                )
             )
             continue
         found.append(_finding(scope, rule, group, held, share))

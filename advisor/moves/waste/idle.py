@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from ....rules.base.templates import fill
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence, Finding
+from ...core.coded_text import CodedText, coded
 from ...core.ids import stable_id
 from ...core.timestamps import span
 from ...verdicts.types import BareGpu, NodeFacts
 from ..context.evidence import GAP_MAX
 from ..context.finding_context import Found, certainty, graded, when_possible
-from .rule_context import MIN_SHARE, OF_WHOLE_GPUS, Scope, Told, percent, power_words, watts
+from .rule_context import MIN_SHARE, OF_WHOLE_GPUS, Scope, Told, percent, power_words, watts, would_change_if
 
 # A GPU counts as idle where nearly all of the time that nobody held it was idle: else somebody unseen worked there. The
 # same share by which work is called idle (rules/kinds.yaml), so that a label that is missing makes nothing idle.
@@ -26,11 +27,14 @@ def idle(scope: Scope, rule: WasteRule) -> Told:
     """Nodes whose free GPUs stood idle for a tenth of their hours or more."""
     verdicts = scope.verdicts
     found: list[Found] = []
-    notes: list[str] = []
+    notes: list[CodedText] = []
     for node in verdicts.nodes:
         bare = [b for b in verdicts.bare if b.node == node.node]
         faults = sorted({b.telemetry_fault for b in bare if b.telemetry_fault})
-        notes += [f"No verdict on idle GPUs of {node.node}: {fault}." for fault in faults]
+        notes += [
+            coded("idle-not-judged", "No verdict on idle GPUs of {node}: {fault}.", node=node.node, fault=fault)
+            for fault in faults
+        ]
         still = [
             b
             for b in bare
@@ -45,9 +49,14 @@ def idle(scope: Scope, rule: WasteRule) -> Told:
         if not still or (share < MIN_SHARE and not cut):
             continue
         if node.hours_observed < rule.value("coverage_hours"):
+            then = when_possible(node.hours_observed, rule.value("coverage_hours"), verdicts.window, scope.at, node)
+            seen = span(node.hours_observed * 3600)
             notes.append(
-                f"{node.node} looks idle, but only {span(node.hours_observed * 3600)} of it were observed. "
-                + when_possible(node.hours_observed, rule.value("coverage_hours"), verdicts.window, scope.at, node)
+                CodedText(
+                    "idle-seen-too-short",
+                    f"{node.node} looks idle, but only {seen} of it were observed. {then}",
+                    {"node": node.node, "hours": node.hours_observed, "needed_hours": rule.value("coverage_hours")},
+                )
             )
             continue
         found.append(_finding(scope, rule, node, still, hours=hours, share=share))
@@ -122,7 +131,7 @@ def _finding(
         confidence=certainty(
             0.95, 0.6 + 0.4 * measured, node.hours_observed / node.span_hours if node.span_hours else 0
         ),
-        would_change_if=tuple(fill(w, values) for w in rule.would_change_if),
+        would_change_if=would_change_if(rule, values),
         text=f"{fill(rule.text, values)} {scope.cost_words(cost, [node])}",
         nodes=(node.node,),
         parts={b.gpu_uuid: b.part for b in idle if b.part < 1},

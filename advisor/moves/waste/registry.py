@@ -9,6 +9,7 @@ from types import MappingProxyType
 from ....rules.policy.custom import CustomRules
 from ....rules.policy.exceptions import Exceptions
 from ....rules.policy.thresholds import OF_NODES, WasteRule
+from ...core.coded_text import CodedText
 from ..context.finding_context import Found
 from .custom import custom_findings
 from .energy import energy
@@ -41,14 +42,14 @@ RULES: Mapping[str, Rule] = MappingProxyType({
 })  # fmt: skip
 
 
-def find_waste(scope: Scope, exceptions: Exceptions) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+def find_waste(scope: Scope, exceptions: Exceptions) -> tuple[tuple[Found, ...], tuple[CodedText, ...]]:
     """Every finding of the window, and the notes that say where no verdict was possible and from when one will be.
 
     A rule fires on numbers it can show; a telemetry fault, too little data, an unknown kind or an exception silences
     it. A team's work is held against the team's thresholds.
     """
     found: list[Found] = []
-    notes: list[str] = []
+    notes: list[CodedText] = []
     for rule_id, judge in RULES.items():
         for own, part in _by_team(scope, scope.rules[rule_id]):
             mine, told = judge(part, own)
@@ -58,7 +59,9 @@ def find_waste(scope: Scope, exceptions: Exceptions) -> tuple[tuple[Found, ...],
     return tuple(kept), tuple(dict.fromkeys((*notes, *silenced)))
 
 
-def find_custom(scope: Scope, custom: CustomRules, exceptions: Exceptions) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+def find_custom(
+    scope: Scope, custom: CustomRules, exceptions: Exceptions
+) -> tuple[tuple[Found, ...], tuple[CodedText, ...]]:
     """What a site's and its teams' own rules find: beside the waste, for they claim no money and start no move."""
     found, notes = custom_findings(scope, custom)
     kept, silenced = without_exceptions(found, scope.groups, exceptions, scope.at)

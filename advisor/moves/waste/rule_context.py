@@ -8,10 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from ....rules.base.templates import fill
+from ....rules.base.templates import fill, gaps
 from ....rules.catalog.fabric_premium import NVLINK_PRIORS
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence, Finding, Severity
+from ...core.coded_text import CodedText, Scalar
 from ...core.formatting import dated, usd
 from ...core.ids import stable_id
 from ...verdicts.types import NodeFacts, Verdicts
@@ -100,7 +101,7 @@ def busy_share(group: Group, label: str) -> float:
 
 
 # A rule's findings, and the notes that say where no verdict was possible.
-Told = tuple[list[Found], list[str]]
+Told = tuple[list[Found], list[CodedText]]
 Rule = Callable[[Scope, WasteRule], Told]
 
 
@@ -150,10 +151,22 @@ def finding_of(
         cost_usd=cost,
         price=price.id if price else None,
         confidence=certainty(coverage.fraction / 0.9, sampling(coverage.resolution_seconds), sure),
-        would_change_if=tuple(fill(w, filled) for w in rule.would_change_if),
+        would_change_if=would_change_if(rule, filled),
         text=f"{fill(rule.text, filled)} {told}".strip(),
         nodes=tuple(n.node for n in nodes),
     )
+
+
+def would_change_if(rule: WasteRule, values: Mapping[str, object]) -> tuple[CodedText, ...]:
+    """What would make a finding of the rule wrong, in the rule's order, by which the codes are numbered."""
+    return tuple(
+        CodedText(f"{rule.id}-wrong-if-{n}", fill(text, values), {gap: _scalar(values.get(gap)) for gap in gaps(text)})
+        for n, text in enumerate(rule.would_change_if, 1)
+    )
+
+
+def _scalar(value: object) -> Scalar:
+    return value if isinstance(value, Scalar) else str(value)
 
 
 def percentile(values: np.ndarray, q: float) -> float | None:

@@ -7,20 +7,21 @@ from collections.abc import Sequence
 from ....rules.base.templates import fill
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence, Finding, WorkloadVerdict
+from ...core.coded_text import CodedText
 from ...core.ids import stable_id
 from ...core.timestamps import rfc3339
 from ...verdicts.features.soundness import CONTRADICTIONS, Doubt
 from ...verdicts.types import BareGpu, NodeFacts, Verdicts
 from ..base.workload_groups import Group
 from ..context.finding_context import Found, certainty
-from .rule_context import Scope, Told, finding_of, percent, watts
+from .rule_context import Scope, Told, finding_of, percent, watts, would_change_if
 
 
 def telemetry_fault(scope: Scope, rule: WasteRule) -> Told:
     """Nodes whose counters stand still while their GPUs draw power, or the other way round: one finding for each set of
     nodes, whatever ran there."""
     found: list[Found] = []
-    notes: list[str] = []
+    notes: list[CodedText] = []
     by_nodes: dict[tuple[str, ...], list[Group]] = {}
     for group in scope.groups:
         if group.nodes and scope.faulty(group) and group.observed_hours >= rule.value("hours_min"):
@@ -28,8 +29,12 @@ def telemetry_fault(scope: Scope, rule: WasteRule) -> Told:
     for groups in by_nodes.values():
         found.append(_of_groups(scope, rule, groups))
         notes += [
-            f"No verdict on waste of {g.lead.name}: its signals contradict one another in "
-            f"{g.fault_share * 100:.0f} % of the time, a fault of the telemetry."
+            CodedText(
+                "signals-contradict",
+                f"No verdict on waste of {g.lead.name}: its signals contradict one another in "
+                f"{g.fault_share * 100:.0f} % of the time, a fault of the telemetry.",
+                {"workload": g.lead.name, "share": g.fault_share},
+            )
             for g in groups
         ]
     for node in scope.verdicts.nodes:
@@ -127,7 +132,7 @@ def _of_node(rule: WasteRule, node: NodeFacts, bare: list[BareGpu]) -> Found:
         cost_usd=None,
         price=None,
         confidence=certainty(0.9),
-        would_change_if=tuple(fill(w, values) for w in rule.would_change_if),
+        would_change_if=would_change_if(rule, values),
         text=fill(rule.text, values) + f" {bare[0].telemetry_fault}",
         nodes=(node.node,),
     )

@@ -15,6 +15,7 @@ import numpy as np
 from ....agent.base.safe_text import clean_text
 from ....agent.sources.scrape.dcgm import FIELDS
 from ....rules.base.errors import NothingToDo, SourceError
+from ...core.coded_text import CodedText, coded
 from ...core.frame import Window
 from ...core.timestamps import minute
 from ...core.unobservable import Blind, of_reason, unreadable
@@ -322,9 +323,9 @@ def _ruled(
     return frozenset(found)
 
 
-def advice_notes(found: Probe) -> tuple[str, ...]:
+def advice_notes(found: Probe) -> tuple[CodedText, ...]:
     """What the server's telemetry lacks for better advice, and what would add it; the weightiest first."""
-    notes = []
+    notes: list[CodedText] = []
     names = found.names
     if found.dcgm_gpus and not found.agent_gpus:
         lacking = [
@@ -336,20 +337,40 @@ def advice_notes(found: Probe) -> tuple[str, ...]:
             why = ""
             if one.metric.startswith("nvlink") and _NVLINK_TOTAL in names:
                 why = f" ({_NVLINK_TOTAL} holds both directions in MB/s, so it is not used)"
-            notes.append(f"dcgm-exporter does not tell {one.metric}{why}: add '{one.csv}' to its CSV of counters.")
+            notes.append(
+                CodedText(
+                    "dcgm-field-missing",
+                    f"dcgm-exporter does not tell {one.metric}{why}: add '{one.csv}' to its CSV of counters.",
+                    {"metric": one.metric, "csv": one.csv},
+                )
+            )
     if found.dcgm_gpus and not found.has_fabric:
         notes.append(
-            "No series tells of a fabric: run node_exporter with --collector.infiniband, or the agent; without one "
-            "nothing is said of idle fabrics."
+            coded(
+                "no-fabric-series",
+                "No series tells of a fabric: run node_exporter with --collector.infiniband, or the agent; without one "
+                "nothing is said of idle fabrics.",
+            )
         )
     if found.core_series > MAX_CORE_SERIES:
         notes.append(
-            f"The host's processors are not read: {found.core_series} series of cores are too many; narrow --match."
+            coded(
+                "too-many-core-series",
+                "The host's processors are not read: {series} series of cores are too many; narrow --match.",
+                series=found.core_series,
+            )
         )
     if found.scrape_seconds is not None and found.scrape_seconds > 90 and found.dcgm_gpus and not found.agent_gpus:
-        notes.append(f"GPUs are scraped every {found.scrape_seconds:.0f} s: scrape_interval 30s would show more.")
+        notes.append(
+            coded(
+                "scraped-seldom", "GPUs are scraped every {seconds:.0f} s: scrape_interval 30s would show more.",
+                seconds=found.scrape_seconds,
+            )
+        )  # fmt: skip
     if found.agent_gpus and AGENT_SERIES not in names:
-        notes.append("The agent tells of no workloads: see 'skuwise agent doctor' on a node.")
+        notes.append(
+            coded("no-workloads-told", "The agent tells of no workloads: see 'skuwise agent doctor' on a node.")
+        )
     return tuple(notes)
 
 

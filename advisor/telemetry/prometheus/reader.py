@@ -15,6 +15,7 @@ from ....agent.model import Role
 from ....agent.store.reading import queries as store
 from ....rules.base.errors import NothingToDo, SourceError
 from ....rules.catalog.loader import Catalog
+from ...core.coded_text import coded
 from ...core.frame import Frame, Window
 from ...core.timestamps import minute, span
 from ..activity.apply import with_activity
@@ -66,7 +67,8 @@ def read_frame(
     Without `until` the window ends with the newest whole row of data. Raises NothingToDo where the server holds no GPU
     data for it, SourceError where it cannot be asked.
     """
-    log = Log([reading.cache.refused] if reading.cache.refused else [])
+    refused = reading.cache.refused
+    log = Log([coded("cache-refused", "{why}", why=refused)] if refused else [])
     found = probe(
         reading.client, reading.matches, since_seconds=since_seconds, until=until, now=reading.now,
         max_series=reading.max_series,
@@ -152,7 +154,12 @@ def _recognize(reading: Reading, found: Probe, labels: Mapping[str, str], log: L
     try:
         past = past_of(reading.client, found.names, reading.matches, found.window, found.series)
     except SourceError as error:
-        log.add(f"Answers are not cached: what the server held before cannot be asked. {error.message}")
+        log.add(
+            coded(
+                "answers-not-cached", "Answers are not cached: what the server held before cannot be asked. {error}",
+                error=error.message,
+            )
+        )  # fmt: skip
         past = Past()
     marks, told = past.marks(found.window), json.dumps(sorted(labels.items()))
     cache.mark = lambda grid: None if (mark := marks(grid)) is None else f"{told} {mark}"
@@ -192,7 +199,9 @@ class _Asked:
         except RefusedError as error:
             series = _SERIES.search(query)
             what = series.group() if series is not None else query.split("(", maxsplit=1)[0]
-            self._runner.log.add(f"{what} could not be asked: {error.message}")
+            self._runner.log.add(
+                coded("question-refused", "{what} could not be asked: {error}", what=what, error=error.message)
+            )
             return Answer.nothing(1)
 
     def instants(self, asked: Sequence[str], kept: Sequence[str]) -> list[Answer]:

@@ -12,6 +12,7 @@ import pandas as pd
 from ....agent.store.reading import queries
 from ....agent.store.reading.queries import Query
 from ....rules.base.errors import SkuwiseError
+from ...core.coded_text import CodedText
 from ...core.frame import Frame, Window
 from .. import resolution as resolve
 from ..activity.apply import activity_uses, with_activity
@@ -96,7 +97,7 @@ def with_unnamed_work(frame: Frame, paths: Sequence[Path], apart: Apart) -> Fram
 
 def _refined(  # noqa: PLR0917
     reader: Reading, gpu: pd.DataFrame, uses: pd.DataFrame, window: Window, most: int, nodes: Collection[str] | None
-) -> tuple[pd.DataFrame, str | None]:
+) -> tuple[pd.DataFrame, CodedText | None]:
     names = {str(row[0]) for row in reader.fetch(queries.NODES_SEEN)}
     names = names if nodes is None else names.intersection(nodes)
     begin = reader.fetch(queries.minutes_begin(reader.version), {})[0][0]

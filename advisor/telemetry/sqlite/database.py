@@ -12,6 +12,7 @@ from ....agent.store.reading import queries
 from ....agent.store.reading.queries import Query
 from ....agent.store.writing.slurm_rows import SLURM_JOBS_SINCE
 from ....rules.base.errors import SkuwiseError
+from ...core.coded_text import CodedText
 from ...core.frame import Window
 from .. import resolution as resolve
 from ..plausible import LAST_DAY, Lost
@@ -27,7 +28,7 @@ class Parts:
     """The tables of one file or of several, before they are joined."""
 
     tables: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: list[CodedText] = field(default_factory=list)
 
     def add(self, name: str, table: pd.DataFrame) -> None:
         self.tables.setdefault(name, []).append(table)

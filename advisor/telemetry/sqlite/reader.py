@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ....agent.store.reading import queries
 from ....rules.base.errors import NothingToDo, SkuwiseError, UsageError
+from ...core.coded_text import CodedText, coded
 from ...core.formatting import listed
 from ...core.frame import Frame, Window
 from ...core.timestamps import minute
@@ -60,7 +61,7 @@ def _read_frame(
     now: float | None,
     processes: int,
 ) -> Frame:
-    notes: list[str] = []
+    notes: list[CodedText] = []
     nodes: dict[Path, frozenset[str]] = {}
     spans = spans_of(files, notes, apart, nodes)
     while True:
@@ -69,7 +70,7 @@ def _read_frame(
             raise NothingToDo(
                 f"{_names(files)} holds no samples yet.", "Let the agent run for a while, or name another database."
             )
-        said: list[str] = []
+        said: list[CodedText] = []
         chosen = window or _default_window(_ends(spans, nodes), since_seconds, until, now, said)
         wanted = [path for path, span in spans.items() if span and span[0] < chosen.end and span[1] > chosen.start]
         refined = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(wanted), 1)
@@ -85,7 +86,9 @@ def _read_frame(
         if not lost or window is not None or _default_window(rest, since_seconds, until, now, []) == chosen:
             break
     notes += said
-    notes.extend(f"{path} holds no samples." for path, span in spans.items() if span is None)
+    notes.extend(
+        coded("no-samples", "{path} holds no samples.", path=str(path)) for path, span in spans.items() if span is None
+    )
     parts = {path: read for path, read in told.items() if isinstance(read, Parts)}
     wanted = [path for path in wanted if path in spans]
     frame = join(parts, chosen, [path for path in files if path in spans], notes)
@@ -127,7 +130,7 @@ def database_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def spans_of(
-    files: Sequence[Path], notes: list[str], apart: Apart, nodes: dict[Path, frozenset[str]] | None = None
+    files: Sequence[Path], notes: list[CodedText], apart: Apart, nodes: dict[Path, frozenset[str]] | None = None
 ) -> dict[Path, tuple[float, float] | None]:
     """What each file holds data for; of several, those that cannot be read are left out and named. `nodes` is given
     those that each file tells of."""
@@ -150,9 +153,10 @@ def spans_of(
     return spans
 
 
-def left_out(path: Path, error: SkuwiseError) -> str:
+def left_out(path: Path, error: SkuwiseError) -> CodedText:
     """The note on a file of several that cannot be read."""
-    return f"Left out: {error}" if str(path) in str(error) else f"Left out: {path}. {error}"
+    text = f"Left out: {error}" if str(path) in str(error) else f"Left out: {path}. {error}"
+    return CodedText("file-left-out", text, {"path": str(path), "error": str(error)})
 
 
 def _ends(spans: Mapping[Path, tuple[float, float] | None], nodes: Mapping[Path, frozenset[str]]) -> list[float]:
@@ -165,7 +169,7 @@ def _ends(spans: Mapping[Path, tuple[float, float] | None], nodes: Mapping[Path,
 
 
 def _default_window(
-    known: Sequence[float], since_seconds: float, until: float | None, now: float | None, notes: list[str]
+    known: Sequence[float], since_seconds: float, until: float | None, now: float | None, notes: list[CodedText]
 ) -> Window:
     end = until
     if end is None:
@@ -175,8 +179,12 @@ def _default_window(
             sound = [end for end in known if end <= now + CLOCK_TOLERANCE_SECONDS]
             until_then = f"with the newest row that is not, {minute(max(sound))}" if sound else "now"
             notes.append(
-                f"Some rows are dated {minute(latest)}, later than now ({minute(now)}): a node's clock is ahead; the "
-                f"window ends {until_then}."
+                CodedText(
+                    "clock-ahead",
+                    f"Some rows are dated {minute(latest)}, later than now ({minute(now)}): a node's clock is ahead; "
+                    f"the window ends {until_then}.",
+                    {"latest_ts": latest, "now_ts": now},
+                )
             )
             latest = max(sound, default=now)
         # Snapshots are made one after another: the end is what half of those have that are as new as the newest. One

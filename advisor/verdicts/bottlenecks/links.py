@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ...core.coded_text import coded
 from ...core.frame import Frame
 from ..features.utilization import at_rows
 from ..workloads.attribution import Attribution, Session
@@ -251,16 +252,33 @@ def _mates(sessions: Sequence[Session]) -> dict[str, str]:
 
 # What would settle it, by what is lacking. The names are those of the exporters' own options and counters.
 SETTLES = {
-    "nvlink": "NVLink traffic is not measured: add the lines of DCGM_FI_PROF_NVLINK_TX_BYTES and "
-    "DCGM_FI_PROF_NVLINK_RX_BYTES to dcgm-exporter's CSV of counters (-f), or run the agent.",
-    "pcie": "PCIe traffic is not measured: add the lines of DCGM_FI_PROF_PCIE_TX_BYTES and "
-    "DCGM_FI_PROF_PCIE_RX_BYTES to dcgm-exporter's CSV of counters (-f), or run the agent.",
-    "ports": "No network port of its nodes is measured: run node_exporter with --collector.netdev, "
-    "--collector.netclass and --collector.infiniband, or the agent.",
-    "rdma": "Nothing tells whether its nodes have InfiniBand: run node_exporter with --collector.infiniband (and keep "
-    "node_scrape_collector_success), or label the nodes with their instance type.",
-    "ethernet": "Its InfiniBand ports carry nothing, so it may exchange over Ethernet, which is not measured: run "
-    "node_exporter with --collector.netdev and --collector.netclass.",
-    "gap": "A network port of its nodes was not read for part of the time: see that node_exporter is scraped "
-    "throughout.",
+    "nvlink": coded(
+        "missing-nvlink",
+        "NVLink traffic is not measured: add the lines of DCGM_FI_PROF_NVLINK_TX_BYTES and "
+        "DCGM_FI_PROF_NVLINK_RX_BYTES to dcgm-exporter's CSV of counters (-f), or run the agent.",
+    ),
+    "pcie": coded(
+        "missing-pcie",
+        "PCIe traffic is not measured: add the lines of DCGM_FI_PROF_PCIE_TX_BYTES and "
+        "DCGM_FI_PROF_PCIE_RX_BYTES to dcgm-exporter's CSV of counters (-f), or run the agent.",
+    ),
+    "ports": coded(
+        "missing-ports",
+        "No network port of its nodes is measured: run node_exporter with --collector.netdev, "
+        "--collector.netclass and --collector.infiniband, or the agent.",
+    ),
+    "rdma": coded(
+        "missing-rdma",
+        "Nothing tells whether its nodes have InfiniBand: run node_exporter with --collector.infiniband (and "
+        "keep node_scrape_collector_success), or label the nodes with their instance type.",
+    ),
+    "ethernet": coded(
+        "missing-ethernet",
+        "Its InfiniBand ports carry nothing, so it may exchange over Ethernet, which is not measured: run "
+        "node_exporter with --collector.netdev and --collector.netclass.",
+    ),
+    "gap": coded(
+        "missing-gap",
+        "A network port of its nodes was not read for part of the time: see that node_exporter is scraped throughout.",
+    ),
 }

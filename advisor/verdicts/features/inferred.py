@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...core.advice_types import Alternative, BottleneckVerdict, KindVerdict
+from ...core.coded_text import coded
 
 # Of the gangs found on simulated fleets some nine in ten are a job with exactly its GPUs.
 INFERRED_SHARE = 0.9
-_SAID = (
+_SAID = coded(
+    "inferred-from-activity",
     "Inferred from activity: what its GPUs hold and do tells when it ran and which GPUs are its own. No scheduler, "
-    "label or process names the work."
+    "label or process names the work.",
 )
 
 

@@ -14,6 +14,7 @@ from functools import cache
 from hashlib import sha256
 from string import Formatter
 
+from ...core.coded_text import CodedText, coded
 from ..features.features import PERIOD_INTERVAL_MAX_SECONDS, Features
 
 # Runs and duty counted over samples farther apart than this are of something else.
@@ -35,14 +36,16 @@ class Shape:
         level = self.measure(features)
         return level if level <= 0 or all(name in features for name in _numbers(self.sentence)) else 0.0
 
-    def told(self, features: Features) -> str:
-        """The sentence, for features that give a level above 0."""
+    def told(self, features: Features) -> CodedText:
+        """The statement (its code is ``shape-`` and the name), for features that give a level above 0."""
         octaves = _octaves(features) or 0.0
         values = (
             2**octaves, 2**-octaves, _density(features) or 0.0, _busy_share(features) or 0.0,
             60 * features.get("idle_run_hours", 0.0), _span(features) / 24,
         )  # fmt: skip
-        return self.sentence.format_map({**features, **dict(zip(_ADDED, values, strict=True))})
+        known = {**features, **dict(zip(_ADDED, values, strict=True))}
+        named = {name: known[name] for _, name, _, _ in Formatter().parse(self.sentence) if name}
+        return coded(f"shape-{self.name}", self.sentence, **named)
 
 
 @cache

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ...core.advice_types import BottleneckVerdict, KindVerdict, Phase
+from ...core.coded_text import coded
 from ..workloads.attribution import Session
 from .change_points import HOUR, PHASE_HOURS_MIN, Behaviour, Turn, behaviour_of
 
@@ -26,9 +27,13 @@ POSSIBLE_SHARE = 0.5
 DEMANDED = ("online-inference", "interactive")
 LEARNING = ("training", "fine-tuning")
 INFERENCE = ("online-inference", "batch-inference")
-_EVALUATES = (
-    "It infers for an hour or two at a time within a job that learns, as an evaluation does: nobody is served so."
+_EVALUATES = coded(
+    "evaluates",
+    "It infers for an hour or two at a time within a job that learns, as an evaluation does: nobody is served so.",
 )
+_STOOD_STILL = coded("stood-still", "Engine and memory stood still.")
+_FABRIC_USED = coded("phase-uses-fabric", "The fabric of its nodes is in use.")
+_FABRIC_SILENT = coded("phase-without-fabric", "The fabric carries nothing.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ def judge_phases(
         own = mine[number == n]
         if behaviour.label == "idle":
             kind = lead.kind.label if lead.kind.label in DEMANDED else "idle"
-            told[behaviour] = Phase(0.0, 0.0, kind, "idle", ("Engine and memory stood still.",))
+            told[behaviour] = Phase(0.0, 0.0, kind, "idle", (_STOOD_STILL,))
             continue
         named = _asked(session, own, turned, behaviour, ask)
         if _computes_otherwise(named.found, lead.found):
@@ -126,9 +131,10 @@ def _computes_otherwise(found: Mapping[str, float], lead: Mapping[str, float]) -
 def _phase(judged: Judgement, behaviour: Behaviour) -> Phase:
     evidence = [*judged.kind.evidence[:1], *judged.bottleneck.evidence[:1]]
     if judged.kind.label == "unknown" and judged.kind.alternatives:
-        evidence.insert(0, f"By its shape {_likely(judged.kind)}.")
+        kinds = _likely(judged.kind)
+        evidence.insert(0, coded("likely-by-shape", "By its shape {kinds}.", kinds=kinds))
     if behaviour.fabric is not None:
-        evidence.append("The fabric of its nodes is in use." if behaviour.fabric else "The fabric carries nothing.")
+        evidence.append(_FABRIC_USED if behaviour.fabric else _FABRIC_SILENT)
     return Phase(0.0, 0.0, judged.kind.label, judged.bottleneck.label, tuple(evidence))
 
 
@@ -142,8 +148,14 @@ def _whole(whole: Judgement, lead: Judgement, others: list[tuple[float, Judgemen
     if not others and idle < 0.2:
         return whole
     said = tuple(
-        f"In {share:.0%} of its time it does something else, by its shape {_likely(judged.kind)} "
-        f"({judged.bottleneck.label}), whatever its name says."
+        coded(
+            "does-something-else",
+            "In {share:.0%} of its time it does something else, by its shape {kinds} ({bottleneck}), whatever its name "
+            "says.",
+            share=share,
+            kinds=_likely(judged.kind),
+            bottleneck=judged.bottleneck.label,
+        )
         for share, judged in others
     )
     # Rest alone changes no kind but one that was told from it; nothing else is taken from a part of the hours.

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ...core.advice_types import INFERRED, KindVerdict, WorkloadVerdict
+from ...core.coded_text import CodedText
 from ...core.timestamps import span
 from ..workloads.attribution import Session
 from .phase_verdicts import Ask
@@ -92,9 +93,13 @@ def _agreed(known: list[WorkloadVerdict], open_: list[WorkloadVerdict]) -> KindV
     if hours[label] < AGREEMENT_MIN * total:
         return None
     like = [v for v in known if v.kind.label == label]
-    sentence = f"It is too short to tell by itself; {len(like)} other {_runs(len(like))} of the same series: {label}."
+    said = CodedText(
+        "told-by-its-series",
+        f"It is too short to tell by itself; {len(like)} other {_runs(len(like))} of the same series: {label}.",
+        {"runs": len(like), "kind": label},
+    )
     confidence = AGREEMENT_MIN * max(v.kind.confidence for v in like)
-    return KindVerdict(like[0].kind.label, round(max(confidence, 0.6), 3), (sentence,))
+    return KindVerdict(like[0].kind.label, round(max(confidence, 0.6), 3), (said,))
 
 
 def _together(
@@ -117,12 +122,16 @@ def _together(
     kind = ask(whole, pd.concat(parts, ignore_index=True)).kind
     if kind.label == "unknown":
         return None
-    sentence = f"It is one of {len(alike)} short runs of the same series, {span(lasted)} together, judged as one."
-    return dataclasses.replace(kind, evidence=(sentence, *kind.evidence))
+    said = CodedText(
+        "judged-with-its-series",
+        f"It is one of {len(alike)} short runs of the same series, {span(lasted)} together, judged as one.",
+        {"runs": len(alike), "seconds": lasted},
+    )
+    return dataclasses.replace(kind, evidence=(said, *kind.evidence))
 
 
 def _told(verdict: WorkloadVerdict, kind: KindVerdict) -> WorkloadVerdict:
-    own = tuple(sentence for sentence in verdict.kind.evidence if sentence not in kind.evidence)
+    own = tuple(one for one in verdict.kind.evidence if one not in kind.evidence)
     phases = tuple(dataclasses.replace(p, kind=kind.label) if p.kind == "unknown" else p for p in verdict.phases)
     return dataclasses.replace(verdict, kind=dataclasses.replace(kind, evidence=(*kind.evidence, *own)), phases=phases)
 

@@ -128,7 +128,7 @@ def _summary(story: Story) -> str:
     if s.cost_usd is None:
         if s.nothing_judged:
             return f"{told}. {coverage.why_not_judged(s)}"
-        hint = " ".join(brief(note, _HINT_LENGTH) for note in story.advice.notes if words.about_prices(note))
+        hint = " ".join(brief(note.text, _HINT_LENGTH) for note in story.advice.notes if note.code in words.PRICE_NOTES)
         freed = f"Open recommendations free {words.hours(_freed(story))} a month."
         return f"{told}. {hint or 'No price is known.'} {freed}"
     told += f", {words.usd(s.cost_usd)} ({words.price_note(story.advice.prices)})."

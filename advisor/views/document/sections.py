@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...core import formatting as words
 from ...core.advice_types import INFERRED, Realisation
+from ...core.coded_text import CodedText
 from ...core.timestamps import minute
 from .. import coverage as cover
 from .aggregates import FabricSum, Holding
@@ -87,9 +88,9 @@ def _card(m: Move, brevity: Brief) -> Card:
     )
 
 
-def wrong_if(conditions: Sequence[str], brevity: Brief) -> str:
+def wrong_if(conditions: Sequence[CodedText], brevity: Brief) -> str:
     """What would overturn a verdict, in a sentence; empty where nothing is known to."""
-    told = [words.clause(brevity.sentence(condition, 240)) for condition in conditions[:_WRONG]]
+    told = [words.clause(brevity.sentence(condition.text, 240)) for condition in conditions[:_WRONG]]
     return f"Wrong if {', or if '.join(told)}." if told else ""
 
 
@@ -221,7 +222,7 @@ def coverage(story: Story, brevity: Brief, lengths: Lengths) -> Section:
         f"{brevity.sentence(b.why, 240)} ({brief(b.what)} of {_count(b.workloads, 'workload')})"
         for b in story.blind_spots
     ]
-    bullets += [brevity.sentence(note, 320) for note in a.notes]
+    bullets += [brevity.sentence(note.text, 320) for note in a.notes]
     rows = cover.unobserved_rows(a.summary)
     if not bullets and not rows and story.observed is not None and story.observed >= cover.WHOLE_MIN:
         said.append("Every figure that the verdicts need was observed.")

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from ...core.advice_types import Advice, Interval, Realisation, Recommendation, Risk
+from ...core.coded_text import CodedText
 from ...core.exclusions import compatible
 from ...core.formatting import action_words, target_words
 
@@ -32,7 +33,7 @@ class Move:
     realisation: Realisation
     available_from: str | None
     risk: Risk
-    would_change_if: tuple[str, ...]
+    would_change_if: tuple[CodedText, ...]
     told: bool
 
     @property

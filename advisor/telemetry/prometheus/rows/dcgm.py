@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ....core.coded_text import coded
 from ..client.range_planner import Ask, Log
 from ..client.response import Answer, Floats, Grid, Labels
 from ..discovery import Probe
@@ -305,8 +306,14 @@ def _without_contradictions(
         first = min(contradicted)
         hours = sum(contradicted.values()) * cells.grid.step / 3600
         log.add(
-            f"Two exporters contradict one another about {len(contradicted)} GPUs for {hours:.0f} GPU-hours ({first}); "
-            "what they say of these hours counts as unknown."
+            coded(
+                "exporters-contradict",
+                "Two exporters contradict one another about {gpus} GPUs for {gpu_hours:.0f} GPU-hours ({first}); what "
+                "they say of these hours counts as unknown.",
+                gpus=len(contradicted),
+                gpu_hours=hours,
+                first=str(first),
+            )
         )
 
 
