@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Advice, Recommendation
-from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
@@ -30,6 +29,7 @@ from skuwise.tests.engines import needed
 from skuwise.tests.fleets import Removal, series, truth
 from skuwise.tests.fleets.truth import WorkloadTruth
 from skuwise.tests.once import once
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 pytestmark = pytest.mark.slow
 FLEET = mixed()

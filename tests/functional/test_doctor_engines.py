@@ -12,10 +12,10 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.timestamps import rfc3339
 from skuwise.advisor.doctor.json import load_schema
-from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.tests.engines import prometheus, victoria
 from skuwise.tests.fleets import FLEETS, Fleet, Observed, Truth, compose, hardware, series, truth
 from skuwise.tests.fleets.blocks import serving
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 pytestmark = pytest.mark.slow
 DAYS = 2.0

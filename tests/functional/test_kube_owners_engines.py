@@ -18,7 +18,6 @@ from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.doctor.checks.kubernetes import owner_gaps
 from skuwise.advisor.doctor.facts import PodsTold
 from skuwise.advisor.doctor.prometheus import Asked, read_server
-from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
@@ -27,6 +26,7 @@ from skuwise.agent.inventory.identity.ids import gang_id, series_id, workload_id
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.engines import needed, prometheus, victoria
 from skuwise.tests.fleets.removal import merged
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 pytestmark = pytest.mark.slow
 ENGINES = {"prometheus": prometheus, "victoria-metrics": victoria}

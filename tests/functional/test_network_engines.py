@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
@@ -20,6 +19,7 @@ from skuwise.tests.fleets import hardware as hw
 from skuwise.tests.fleets.blocks import compose, training
 from skuwise.tests.fleets.description import Fleet, Observed
 from skuwise.tests.fleets.generate import series
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 pytestmark = pytest.mark.slow
 CATALOG = load_catalog()

@@ -18,9 +18,6 @@ from skuwise.advisor.pipeline import advise
 from skuwise.advisor.provenance.judged_rows import judged_tables, write_rows
 from skuwise.advisor.provenance.query_builder import how_to_run, queries_for
 from skuwise.advisor.provenance.subject import subject_of
-from skuwise.advisor.simulate.output.agent_metrics import agent_series
-from skuwise.advisor.simulate.output.exporter_metrics import exporter_series
-from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
@@ -33,6 +30,9 @@ from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.policy.thresholds import load_bottleneck_thresholds, load_waste_rules
 from skuwise.tests.engines import needed, prometheus, victoria
+from skuwise.tests.server_metrics.agent_metrics import agent_series
+from skuwise.tests.server_metrics.exporter_metrics import exporter_series
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 pytestmark = pytest.mark.slow
 NOW = 1_790_000_000.0 // 3600 * 3600

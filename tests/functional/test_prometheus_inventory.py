@@ -11,7 +11,6 @@ import pytest
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.records import records
 from skuwise.advisor.pipeline import advise_on
-from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
@@ -24,6 +23,7 @@ from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.engines import needed, prometheus, victoria
 from skuwise.tests.fleets import FLEETS, Truth, series, truth
 from skuwise.tests.fleets.removal import merged
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 pytestmark = pytest.mark.slow
 CATALOG = load_catalog()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ....agent.base.openmetrics import label_text, number
+from ...agent.base.openmetrics import label_text, number
 
 Floats = npt.NDArray[np.float64]
 
