@@ -20,7 +20,7 @@ MUTATIONS ?= 100000
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fuzz test test-all properties lint types contracts check bench accuracy evaluate model move-model picture mails removals screens build lock format clean standalone image sbom
+.PHONY: help setup demo fuzz test test-all properties lint types contracts check bench accuracy evaluate model move-model golden picture mails removals screens build lock format clean standalone image sbom
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -60,34 +60,37 @@ contracts: setup ## import-linter: imports go down only
 check: lint types contracts test ## all that must hold before a commit
 
 bench: setup ## the figures of docs/benchmarks.md, printed
-	$(BIN)/python benchmarks/tick.py
-	$(BIN)/python benchmarks/peers.py
-	$(BIN)/python benchmarks/lateness.py
-	$(BIN)/python benchmarks/page.py
-	$(BIN)/python benchmarks/week.py
-	$(BIN)/python benchmarks/burst.py
-	$(BIN)/python benchmarks/advice.py
-	$(BIN)/python benchmarks/storage.py
-	$(BIN)/python benchmarks/kills.py
-	$(BIN)/python benchmarks/outbox_kills.py
-	$(BIN)/python benchmarks/report.py
-	$(BIN)/python benchmarks/screens.py
-	$(BIN)/python benchmarks/live.py
+	$(BIN)/python -m skuwise.benchmarks.performance.agent.tick
+	$(BIN)/python -m skuwise.benchmarks.performance.agent.peers
+	$(BIN)/python -m skuwise.benchmarks.performance.agent.lateness
+	$(BIN)/python -m skuwise.benchmarks.performance.agent.metrics_page
+	$(BIN)/python -m skuwise.benchmarks.performance.agent.week
+	$(BIN)/python -m skuwise.benchmarks.performance.agent.burst
+	$(BIN)/python -m skuwise.benchmarks.performance.advisor.advice
+	$(BIN)/python -m skuwise.benchmarks.performance.agent.storage
+	$(BIN)/python -m skuwise.benchmarks.performance.agent.writer_kills
+	$(BIN)/python -m skuwise.benchmarks.performance.advisor.outbox_kills
+	$(BIN)/python -m skuwise.benchmarks.performance.advisor.report
+	$(BIN)/python -m skuwise.benchmarks.performance.advisor.screens
+	$(BIN)/python -m skuwise.benchmarks.performance.advisor.tui_live
 
 accuracy: setup ## kinds and bottlenecks over 20 simulated fleets, with the confusion tables
-	$(BIN)/python benchmarks/accuracy.py
+	$(BIN)/python -m skuwise.benchmarks.evaluation.accuracy
 
 fuzz: setup ## spoil what every reader reads, 100,000 times each (hours); MUTATIONS=N for another number
-	$(BIN)/python benchmarks/fuzz.py run --mutations $(MUTATIONS)
+	$(BIN)/python -m skuwise.benchmarks.fuzzing run --mutations $(MUTATIONS)
 
 evaluate: setup ## verdicts on both generators, recordings, two weeks' backtest, moves on published pairs (about half an hour); SEEDS, WEEKS
-	$(BIN)/python benchmarks/evaluate.py --seeds $(SEEDS) --weeks $(WEEKS)
+	$(BIN)/python -m skuwise.benchmarks.evaluation.evaluate --seeds $(SEEDS) --weeks $(WEEKS)
 
 model: setup ## fit the weights of kinds anew from simulated fleets (some ten minutes): rules/kind_model.yaml
-	$(BIN)/python benchmarks/train_kinds.py
+	$(BIN)/python -m skuwise.benchmarks.fit.train_kinds
 
-move-model: setup ## calibrate predicted moves anew on benchmarks/data/sku_pairs.csv: rules/move_model.yaml
-	$(BIN)/python benchmarks/move_model.py
+move-model: setup ## calibrate predicted moves anew on benchmarks/fit/sku_pairs.csv: rules/move_model.yaml
+	$(BIN)/python -m skuwise.benchmarks.fit.move_model
+
+golden: setup ## write the golden files of the tests anew: look at the difference before committing
+	RENEW_GOLDEN=1 $(BIN)/python -m pytest tests/unit/test_render_formats.py tests/functional/test_tui_screens.py
 
 picture: setup ## draw the pictures of the documentation anew
 	$(BIN)/python docs/tools/picture.py

@@ -1,1 +1,1 @@
-"""Mutated inputs for every reader of what comes from outside: `benchmarks/fuzz.py`."""
+"""Mutated inputs for every reader of what comes from outside: `python -m skuwise.benchmarks.fuzzing`."""

@@ -193,7 +193,7 @@ def keep(report: Report, folder: Path, seed: int) -> list[Path]:
             path.with_suffix(".bin").write_bytes(bytes.fromhex(str(fault["bytes"])))
         about = (
             f"{signature}\ninput: {fault['input']}\n"
-            f"python benchmarks/fuzz.py replay {report.target} {seed} {fault['number']}\n\n"
+            f"python -m skuwise.benchmarks.fuzzing replay {report.target} {seed} {fault['number']}\n\n"
         )
         path.with_suffix(".txt").write_text(about + str(fault.get("detail", "")), encoding="utf-8", errors="replace")
         kept.append(path.with_suffix(".txt"))

@@ -457,11 +457,10 @@ def test_an_address_that_is_none_is_wrong_usage(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("style", ["connect", "keep-alive", "unread"])
 def test_sixteen_clients_that_hammer_take_no_core_and_no_tick(tmp_path: Path, style: str) -> None:
-    """As benchmarks/page.py does, which prints the figures. What is asked here also holds on a machine that is busy:
-    without the budget the agent took 84 % of a core."""
-    benchmark = Path(__file__).parents[2] / "benchmarks/page.py"
+    """As the benchmark of the metrics page does, which prints the figures. What is asked here also holds on a machine
+    that is busy: without the budget the agent took 84 % of a core."""
     done = subprocess.run(
-        [sys.executable, str(benchmark), "15", "16", style],
+        [sys.executable, "-m", "skuwise.benchmarks.performance.agent.metrics_page", "15", "16", style],
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     (share, missed), said = re.findall(r"([\d.]+)% of a core.* (\d+) missed", done.stdout)[0], done.stdout

@@ -1,18 +1,16 @@
-"""`benchmarks/evaluate.py --labelled`: real series by path, read strictly, stored and judged as an agent's own."""
+"""Evaluating `--labelled` folders: real series by path, read strictly, stored and judged as an agent's own."""
 
 from __future__ import annotations
 
-import importlib
 import shutil
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from skuwise.agent.model import Gpu, Node, Tick
 from skuwise.agent.sources.replay.recording import write_recording
 from skuwise.agent.sources.replay.recording_format import Header, Label, Made
 from skuwise.agent.store.writing.writer import Writer
+from skuwise.benchmarks.evaluation import evaluate
 from skuwise.rules.base.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -23,18 +21,8 @@ HEADER = "ts,node,gpu_index,dram_active\n"
 ROWS = "1790000060,n,0,0.5\n1790000120,n,0,0.5\n"
 
 
-@pytest.fixture(scope="module")
-def evaluate() -> ModuleType:
-    """The script as a module: the benchmarks import one another by their bare names."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        return importlib.import_module("evaluate")
-    finally:
-        sys.path.remove(str(ROOT / "benchmarks"))
-
-
 def test_csv_series_databases_and_recordings_are_judged_and_what_is_wrong_is_told(
-    evaluate: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "own"
     shutil.copytree(EXAMPLE, folder)
@@ -58,7 +46,7 @@ def test_csv_series_databases_and_recordings_are_judged_and_what_is_wrong_is_tol
     assert "\x1b" not in told
 
 
-def test_a_wrong_folder_ends_with_one_sentence_and_its_status(evaluate, tmp_path, capsys) -> None:
+def test_a_wrong_folder_ends_with_one_sentence_and_its_status(tmp_path, capsys) -> None:
     assert evaluate.main(["--labelled", str(tmp_path / "none")]) == 2
     assert evaluate.main(["--labelled", str(tmp_path)]) == 2
     first, second = capsys.readouterr().err.splitlines()
@@ -105,7 +93,7 @@ def test_a_wrong_folder_ends_with_one_sentence_and_its_status(evaluate, tmp_path
         (LABELS + LABEL, b"\xff\xfe\x00", "s.csv is not UTF-8 text"),
     ],
 )  # fmt: skip
-def test_what_does_not_keep_to_the_format_is_refused_with_file_and_line(evaluate, tmp_path, labels, series, said):
+def test_what_does_not_keep_to_the_format_is_refused_with_file_and_line(tmp_path, labels, series, said):
     (tmp_path / "labels.csv").write_text(labels)
     (tmp_path / "s.csv").write_bytes(series if isinstance(series, bytes) else (series or HEADER + ROWS).encode())
     scratch = tmp_path / "scratch"
@@ -124,7 +112,7 @@ def test_what_does_not_keep_to_the_format_is_refused_with_file_and_line(evaluate
         ("1790000060,n,mlx5_0,compute,1\n1790000120,n,mlx5_0,storage,1\n", "s.fabric.csv:3: mlx5_0/1 changes"),
     ],
 )
-def test_a_fabric_file_keeps_to_its_gpus(evaluate, tmp_path, row, said):
+def test_a_fabric_file_keeps_to_its_gpus(tmp_path, row, said):
     (tmp_path / "labels.csv").write_text(LABELS + LABEL)
     (tmp_path / "s.csv").write_text(HEADER + ROWS)
     (tmp_path / "s.fabric.csv").write_text("ts,node,device,role,tx_bytes_per_second\n" + row)
@@ -133,7 +121,7 @@ def test_a_fabric_file_keeps_to_its_gpus(evaluate, tmp_path, row, said):
     assert str(refused.value).startswith(said)
 
 
-def test_a_link_out_of_the_folder_is_not_followed(evaluate, tmp_path):
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
     (tmp_path / "secret.csv").write_text(HEADER + ROWS)
     folder = tmp_path / "own"
     folder.mkdir()

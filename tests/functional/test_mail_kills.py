@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from skuwise.benchmarks import outbox_kills  # pyright: ignore[reportMissingImports] - not in the wheel
+from skuwise.benchmarks.performance.advisor import outbox_kills
 from skuwise.tests.alone import alone
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from skuwise.benchmarks import kills  # pyright: ignore[reportMissingImports] - not in the wheel
+from skuwise.benchmarks.performance.agent import writer_kills
 from skuwise.tests.alone import alone
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_committed_tick_is_lost_to_a_kill(tmp_path: Path, seed: int, seed_of: Callable[[int], int]) -> None:
-    committed, early = alone(kills.run, tmp_path, 24, seed_of(seed))
+    committed, early = alone(writer_kills.run, tmp_path, 24, seed_of(seed))
     assert committed >= 3 * 10
     assert early < 24
 
@@ -29,6 +29,6 @@ def killed_at_birth(folder: Path, count: int, seed: int) -> list[int]:
     rng, found = random.Random(seed), []
     for number in range(count):
         path = folder / f"{number}.db"
-        kills.kill_once(path, 0, rng.uniform(0.0, 0.008), working=False)
-        found.append(kills.kill_once(path, 0, 0.0, working=True))
+        writer_kills.kill_once(path, 0, rng.uniform(0.0, 0.008), working=False)
+        found.append(writer_kills.kill_once(path, 0, 0.0, working=True))
     return found

@@ -1,7 +1,7 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
 """Every screen as it was: text and styles against `tests/golden/screens`, in two sizes and two themes.
 
-`RENEW_SCREENS=1 pytest tests/functional/test_tui_screens.py` writes them anew; look at the difference before it is
+`RENEW_GOLDEN=1 pytest tests/functional/test_tui_screens.py` writes them anew; look at the difference before it is
 kept. The fleet, its advice and the clock are fixed. A comparison waits for the screen to become what it was, so that a
 slow machine fails nothing.
 """
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
+from skuwise.tests import golden_files
 from skuwise.tests.session import KEY, Session, drive
 from skuwise.tui.screens.base_page import PAGES
 from textual.app import App, ComposeResult
@@ -24,8 +24,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-FOLDER = Path(__file__).parents[1] / "golden" / "screens"
-RENEW = bool(os.environ.get("RENEW_SCREENS"))
+SCREENS = golden_files.FOLDER / "screens"
 PATIENCE_STEPS, STEP_SECONDS = 1500, 0.04
 # Screens beside the pages: (name, page to begin with, keys, text that stands there when all is read).
 BESIDE = (
@@ -99,9 +98,8 @@ async def settled(s: Session, there: str) -> list[str]:
 
 
 async def compare(s: Session, golden: Path, there: str) -> None:
-    if RENEW:
-        golden.parent.mkdir(parents=True, exist_ok=True)
-        golden.write_text("\n".join(await settled(s, there)) + "\n", encoding="utf-8")
+    if golden_files.RENEW:
+        golden_files.renewed(golden, "\n".join(await settled(s, there)) + "\n")
     else:
         wanted = golden.read_text(encoding="utf-8").splitlines()
         for _ in range(PATIENCE_STEPS):
@@ -110,7 +108,7 @@ async def compare(s: Session, golden: Path, there: str) -> None:
             await asyncio.sleep(STEP_SECONDS)
         else:
             told = "\n".join(difflib.unified_diff(wanted, drawn(s), "was", "is", lineterm=""))
-            raise AssertionError(f"{golden.name} is another; RENEW_SCREENS=1 writes it anew.\n{told}")
+            raise AssertionError(f"{golden.name} is another; RENEW_GOLDEN=1 writes it anew.\n{told}")
     assert list(faults(s.app.screen)) == []
 
 
@@ -118,7 +116,7 @@ async def compare(s: Session, golden: Path, there: str) -> None:
 @pytest.mark.parametrize("mono", [False, True], ids=["colours", "mono"])
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=["80x24", "160x50"])
 def test_every_screen_is_as_it_was_and_nothing_overlaps_or_is_cut(size: tuple[int, int], mono: bool) -> None:
-    folder = FOLDER / f"{size[0]}x{size[1]}-{'mono' if mono else 'colours'}"
+    folder = SCREENS / f"{size[0]}x{size[1]}-{'mono' if mono else 'colours'}"
 
     async def steps(s: Session) -> None:
         await s.ready()
@@ -162,5 +160,5 @@ def test_what_overlaps_or_is_cut_is_found() -> None:
 
 def test_no_screen_is_kept_that_is_not_visited() -> None:
     visited = {page for page, _ in PAGES} | {name for name, *_ in BESIDE}
-    kept = {folder.name: {path.stem for path in folder.iterdir()} for folder in FOLDER.iterdir()}
+    kept = {folder.name: {path.stem for path in folder.iterdir()} for folder in SCREENS.iterdir()}
     assert kept == {f"{size}-{theme}": visited for size in ("80x24", "160x50") for theme in ("colours", "mono")}

@@ -10,23 +10,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from skuwise.benchmarks.fuzzing.documents import by_json  # pyright: ignore[reportMissingImports] - not in the wheel
-from skuwise.benchmarks.fuzzing.lines import by_cells, by_lines  # pyright: ignore[reportMissingImports]
-from skuwise.benchmarks.fuzzing.spoil import by_bytes  # pyright: ignore[reportMissingImports]
-from skuwise.benchmarks.fuzzing.supervise import (  # pyright: ignore[reportMissingImports]
+from skuwise.benchmarks.fuzzing.documents import by_json
+from skuwise.benchmarks.fuzzing.lines import by_cells, by_lines
+from skuwise.benchmarks.fuzzing.spoil import by_bytes
+from skuwise.benchmarks.fuzzing.supervise import (
     GROWTH_BYTES,
     Report,
     keep,
     run_target,
 )
-from skuwise.benchmarks.fuzzing.target import (  # pyright: ignore[reportMissingImports]
+from skuwise.benchmarks.fuzzing.target import (
     BrokenPromiseError,
     Prepared,
     Seed,
     Target,
     mutation,
 )
-from skuwise.benchmarks.fuzzing.verdict import finite, unfit  # pyright: ignore[reportMissingImports]
+from skuwise.benchmarks.fuzzing.verdict import finite, unfit
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.alone import alone
 

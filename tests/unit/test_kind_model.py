@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 from skuwise.advisor.verdicts.kinds.kind_signals import PROBE, SHAPES, fingerprint, levels
 from skuwise.advisor.verdicts.kinds.kinds import WORKING, shipped_model
+from skuwise.benchmarks.fit import train_kinds as trainer
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.base.yaml_loader import packaged_rules
 from skuwise.rules.models.kind_model import FILE, load_kind_model
@@ -21,17 +19,7 @@ ROOT = Path(__file__).parents[2]
 NAMES = [shape.name for shape in SHAPES]
 
 
-@pytest.fixture(scope="module")
-def trainer() -> Iterator[ModuleType]:
-    """The script as a module: the benchmarks import one another by their bare names."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        yield importlib.import_module("train_kinds")
-    finally:
-        sys.path.remove(str(ROOT / "benchmarks"))
-
-
-def test_the_model_that_ships_is_for_these_shapes_and_comes_of_what_is_declared(trainer: ModuleType) -> None:
+def test_the_model_that_ships_is_for_these_shapes_and_comes_of_what_is_declared() -> None:
     model = shipped_model()
     assert model.labels == WORKING
     assert set(model.weights) == set(NAMES)
@@ -96,10 +84,10 @@ def test_judging_needs_no_scikit_learn() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def _made_up(trainer: ModuleType, count: int = 160) -> list[object]:
+def _made_up(count: int = 160) -> list[trainer.Example]:
     """Workloads of two kinds that differ in rhythm and memory, in eight fleets."""
     rng = np.random.default_rng(5)
-    out: list[object] = []
+    out: list[trainer.Example] = []
     for n in range(count):
         trains = n % 2 == 0
         features = {
@@ -113,16 +101,16 @@ def _made_up(trainer: ModuleType, count: int = 160) -> list[object]:
     return out
 
 
-def test_the_same_examples_give_the_same_file(trainer: ModuleType) -> None:
-    examples = _made_up(trainer)
+def test_the_same_examples_give_the_same_file() -> None:
+    examples = _made_up()
     first, second = (trainer.train(examples) for _ in range(2))
     documents = ["\n".join(trainer.document(*made, "x")) for made in (first, second)]
     assert documents[0] == documents[1]
     assert float(first[1]["held_out_by_seed"].split()[1].rstrip(",")) > 0.9  # some of it lacks what tells it
 
 
-def test_a_file_just_made_can_be_read(trainer: ModuleType, tmp_path: Path) -> None:
-    fitted, noted = trainer.train(_made_up(trainer))
+def test_a_file_just_made_can_be_read(tmp_path: Path) -> None:
+    fitted, noted = trainer.train(_made_up())
     path = tmp_path / FILE
     path.write_text("\n".join(trainer.document(fitted, noted, "x")))
     model = load_kind_model(WORKING, NAMES, fingerprint(SHAPES), path)
@@ -130,8 +118,8 @@ def test_a_file_just_made_can_be_read(trainer: ModuleType, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_shuffled_labels_fall_to_chance(trainer: ModuleType) -> None:
-    table = trainer.table_of(_made_up(trainer))
+def test_shuffled_labels_fall_to_chance() -> None:
+    table = trainer.table_of(_made_up())
     lost = trainer.shuffled(table, 3)
     right = np.mean(trainer.held_out(table, trainer.by_seed(table)).argmax(axis=1) == table.y)
     guessed = np.mean(trainer.held_out(lost, trainer.by_seed(lost)).argmax(axis=1) == lost.y)
@@ -139,13 +127,13 @@ def test_shuffled_labels_fall_to_chance(trainer: ModuleType) -> None:
     assert guessed < 0.62  # two kinds: half, and 160 rows leave a twelfth to luck
 
 
-def test_what_leaks_the_answer_stops_the_training(trainer: ModuleType) -> None:
+def test_what_leaks_the_answer_stops_the_training() -> None:
     with pytest.raises(ValueError, match="something leaks the answer"):
-        trainer.train(_made_up(trainer), chance_times=0.1)
+        trainer.train(_made_up(), chance_times=0.1)
 
 
 @pytest.mark.slow
-def test_simulated_fleets_teach_and_shuffled_ones_do_not(trainer: ModuleType) -> None:
+def test_simulated_fleets_teach_and_shuffled_ones_do_not() -> None:
     window = ((48.0, 0.0),)
     fleets = [trainer.Fleet("assorted", seed, 2, window) for seed in (700, 701, 702, 703)]
     examples = trainer.kind_examples.gather(fleets, 2, lambda _: None)

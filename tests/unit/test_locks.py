@@ -106,7 +106,7 @@ def test_whatever_is_installed_from_an_index_has_its_hash(path: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "deploy/standalone/build.py", "benchmarks/peers.py", "tests/system/machine.py",
+        "deploy/standalone/build.py", "benchmarks/performance/agent/peers.py", "tests/system/machine.py",
         "tests/functional/test_manifest_schemas.py", "tests/functional/test_sbom.py",
     ],
 )  # fmt: skip

@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 from moves_builders import advice_of, founding
 from skuwise.advisor.core.advice_types import Advice
-
-ROOT = Path(__file__).parents[2]
-
-
-def script(name: str) -> ModuleType:
-    """The script as a module: the benchmarks import one another by their bare names."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(ROOT / "benchmarks"))
-
-
-backtest_moves = script("backtest_moves")
+from skuwise.benchmarks.evaluation import backtest_moves
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import importlib
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
+from skuwise.benchmarks.evaluation import moves
+from skuwise.benchmarks.fit import move_model
+from skuwise.benchmarks.fit import sku_pairs as pairs
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.models.move_model import load_move_model, load_profiles
@@ -22,18 +22,6 @@ LINE = {
     "model": "LLaMA3-70B 128/2048 TP8", "workload": "inference_decode", "precision": "fp8", "gpu_a": "H100-SXM-80GB",
     "gpu_b": "H200-SXM-141GB", "metric": "tokens/s", "value_a": "100", "value_b": "130", "source": "somebody",
 }  # fmt: skip
-
-
-def script(name: str) -> ModuleType:
-    """The script as a module: the benchmarks import one another by their bare names."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(ROOT / "benchmarks"))
-
-
-pairs, move_model, moves = script("pairs"), script("move_model"), script("moves")
 
 
 def table(folder: Path, *lines: dict[str, str]) -> Path:

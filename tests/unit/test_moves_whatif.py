@@ -145,7 +145,9 @@ def test_training_on_another_count_changes_its_time_and_its_cost() -> None:
     assert more.time_ratio.p50 < 1
     assert more.then.nodes == 2
     assert more.then.usd_per_month == pytest.approx(2 * 98.32 * 730 * more.time_ratio.p50)
-    assert more.risk == "medium" or more.time_ratio.p90 > 1  # parallelism that changes is a guess
+    # Parallelism that changes is a guess: it may as well be slower, and the risk says so.
+    assert more.risk == "medium"
+    assert more.time_ratio.p90 > 1
 
 
 def test_a_slice_for_each_gpu_and_why_there_is_none() -> None:

@@ -3,10 +3,8 @@ import csv
 import io
 import json
 import math
-import os
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import jsonschema
 import pandas as pd
@@ -19,8 +17,8 @@ from skuwise.advisor.render.csv import COLUMNS, cell
 from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.render.markdown import escape
 from skuwise.advisor.render.text import render_overview, render_story
+from skuwise.tests.golden_files import FOLDER, renewed
 
-GOLDEN = Path(__file__).parent.parent / "golden"
 HOSTILE = (
     "[red]loud[/red]", "=cmd()", "+1+1", "@SUM(A1)", "-2+3", "<script>alert(1)</script>", "a|b|c",
     "\x1b[31mred\x1b[0m",
@@ -56,10 +54,7 @@ def test_the_founding_case_reads_as_it_did(form):
     # How a chart's pixels come out is matplotlib's; what it says stands beside it in words.
     text = re.sub(r"data:image/png;base64,[^\"]+", "data:", render(advice, form))
     suffix = {"table": "txt", "json": "json", "csv": "csv", "markdown": "md", "html": "html"}[form]
-    path = GOLDEN / f"advice_founding.{suffix}"
-    if os.environ.get("SKUWISE_UPDATE_GOLDEN"):
-        path.write_bytes(text.encode())
-    assert text.encode().decode() == path.read_bytes().decode()
+    assert text.encode().decode() == renewed(FOLDER / f"advice_founding.{suffix}", text)
 
 
 @pytest.mark.parametrize("given", ["founding", "empty", "idle", "unpriced"])

@@ -21,6 +21,7 @@ _DIGEST = hashlib.sha256().digest_size
 
 def _prepare(folder: Path) -> Prepared:
     import numpy as np
+
     from skuwise.advisor.telemetry.prometheus.client.cache import Cache
     from skuwise.advisor.telemetry.prometheus.client.response import Answer, Grid
 

@@ -29,7 +29,7 @@ def _prepare(folder: Path) -> Prepared:
 
     header = Header(
         label=Label("training", "compute", "made up"),
-        made=Made("simulated", "benchmarks/fuzz.py", "2026-01-02T03:04:05Z"),
+        made=Made("simulated", "python -m skuwise.benchmarks.fuzzing", "2026-01-02T03:04:05Z"),
         node=Node("node-0", cluster="c", gpu_count=1),
         gpus=(Gpu("GPU-0", 0, "NVIDIA H200", sku="H200", mem_total_bytes=150_754_820_096),),
         ports=(FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9),), interval_seconds=1.0, truth={"seconds": 3.0},

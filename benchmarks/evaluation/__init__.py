@@ -1,0 +1,1 @@
+"""How often verdicts, owners and predictions are right: the figures of docs/method.md."""

@@ -1,0 +1,176 @@
+"""How far predicted times of moves are off on published pairs: one section of `make evaluate`.
+
+    python -m skuwise.benchmarks.evaluation.moves                 the table that ships
+    python -m skuwise.benchmarks.evaluation.moves --pairs FILE    another one (the format: docs/moves.md)
+
+What predicts is `skuwise skus compare` itself. Every model is predicted with offsets and errors calibrated on the
+others, then every source; a table given by path is predicted as shipped, since it was no part of the calibration.
+Beside it stand the ratios of printed peaks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from skuwise.advisor.moves.predict.sku_comparison import compare, kind_of
+from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
+from skuwise.rules.base.sanitize import clean
+from skuwise.rules.base.text_table import columns
+from skuwise.rules.catalog.loader import Catalog, load_catalog
+from skuwise.rules.catalog.types import GpuSku
+from skuwise.rules.models.move_model import MoveModel, Profiles, load_move_model, load_profiles
+
+from ..fit.move_model import Seen, calibrate, look
+from ..fit.sku_pairs import TABLE, Pair, read_pairs
+
+CHANGE = math.log(1.2)  # a change of more than 20 %, whose direction must be right
+
+
+@dataclass(frozen=True)
+class Told:
+    """One prediction beside what was published: logs of the time ratio. `low`, `high`: the 80 % interval."""
+
+    pair: Pair
+    predicted: float
+    low: float
+    high: float
+
+    @property
+    def error(self) -> float:
+        """Relative error of the time ratio."""
+        return abs(math.exp(self.predicted - self.pair.observed) - 1.0)
+
+    @property
+    def changes(self) -> bool:
+        return abs(self.pair.observed) > CHANGE
+
+    @property
+    def same_direction(self) -> bool:
+        return self.predicted * self.pair.observed > 0
+
+    @property
+    def covered(self) -> bool:
+        return self.low <= self.pair.observed <= self.high
+
+
+def predict_pairs(pairs: Iterable[Pair], model: MoveModel, reference: GpuSku) -> list[Told]:
+    """What the model says of these lines."""
+    out = []
+    for pair in pairs:
+        ratio = compare(pair.question, pair.a, pair.b, reference, model).time_ratio
+        out.append(Told(pair, math.log(ratio.p50), math.log(ratio.p10), math.log(ratio.p90)))
+    return out
+
+
+def held_out(seen: Sequence[Seen], by: Callable[[Pair], str], profiles: Profiles, reference: GpuSku) -> list[Told]:
+    """Every group predicted by what was calibrated on the others."""
+    out: list[Told] = []
+    for group in sorted({by(s.pair) for s in seen}):
+        model = calibrate([s for s in seen if by(s.pair) != group], profiles)
+        out += predict_pairs([s.pair for s in seen if by(s.pair) == group], model, reference)
+    return out
+
+
+def printed(pairs: Iterable[Pair], rate: Callable[[GpuSku, Pair], float | None]) -> list[Told]:
+    """The ratio of printed peaks, for comparison; lines for which a peak is missing are left out."""
+    out = []
+    for pair in pairs:
+        here, there = rate(pair.a, pair), rate(pair.b, pair)
+        if here and there:
+            ratio = math.log(here / there)
+            out.append(Told(pair, ratio, ratio, ratio))
+    return out
+
+
+def printed_flops(sku: GpuSku, pair: Pair) -> float | None:
+    return sku.dense_flops.get(pair.question.precision) or sku.dense_flops.get("fp16")
+
+
+def printed_bandwidth(sku: GpuSku, _: Pair) -> float | None:
+    return sku.mem_bandwidth_bytes_per_second
+
+
+def row(name: str, told: Sequence[Told]) -> tuple[str, ...]:
+    """The figures of some lines, as text."""
+    errors = np.array([t.error for t in told])
+    moved = [t for t in told if t.changes]
+    right = sum(t.same_direction for t in moved)
+    return (
+        name,
+        str(len(told)),
+        f"{np.median(errors):.1%}",
+        f"{np.percentile(errors, 90):.1%}",
+        f"{right / len(moved):.0%} of {len(moved)}" if moved else "-",
+        f"{sum(t.covered for t in told) / len(told):.0%}",
+    )
+
+
+def report(sections: Mapping[str, Sequence[Told]], *, wrong: bool) -> Iterable[str]:
+    """Tables of every way to predict: in all, by source and by kind of work."""
+    header = ("moves", "pairs", "median error", "p90", "direction", "80 % interval")
+    for name, told in sections.items():
+        if not told:
+            yield f"\n== {name}: no pair"
+            continue
+        rows = [row("all", told)]
+        for source in sorted({t.pair.source for t in told}):
+            rows.append(row(source[:44], [t for t in told if t.pair.source == source]))
+        for kind in sorted({kind_of(t.pair.question) for t in told}):
+            rows.append(row(kind, [t for t in told if kind_of(t.pair.question) == kind]))
+        yield f"\n== {name}"
+        yield columns(header, rows, right=range(1, 6))
+        if wrong:
+            for t in sorted(told, key=lambda t: -t.error)[:20]:
+                yield (
+                    f"  {clean(t.pair.model)} {t.pair.question.phase} {t.pair.a.name} to {t.pair.b.name}: "
+                    f"x{math.exp(t.pair.observed):.2f}, predicted x{math.exp(t.predicted):.2f}"
+                )
+
+
+def evaluate(path: Path, catalog: Catalog) -> tuple[dict[str, list[Told]], dict[str, int]]:
+    """Everything there is to say of a table, and what was refused of it."""
+    profiles = load_profiles()
+    reference = catalog.gpus[profiles.reference]
+    pairs, refused = read_pairs(path, catalog)
+    sections: dict[str, list[Told]] = {}
+    if path.resolve() == TABLE.resolve():
+        seen = look(pairs, profiles, reference)
+        sections["moves, held out by model"] = held_out(seen, lambda p: p.family, profiles, reference)
+        sections["moves, held out by source"] = held_out(seen, lambda p: p.source, profiles, reference)
+    else:
+        sections["moves, as shipped"] = predict_pairs(pairs, load_move_model(), reference)
+    sections["ratio of printed FLOP/s"] = printed(pairs, printed_flops)
+    sections["ratio of printed memory bandwidths"] = printed(pairs, printed_bandwidth)
+    return sections, refused
+
+
+def tell(path: Path = TABLE, *, wrong: bool = False) -> None:
+    """Print the section."""
+    sections, refused = evaluate(path, load_catalog())
+    print("\n".join(report(sections, wrong=wrong)))
+    for reason, count in sorted(refused.items()):
+        print(f"refused {count} lines: {clean(reason)}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=Path, default=TABLE, metavar="FILE", help="a table of published pairs")
+    parser.add_argument("--wrong", action="store_true", help="print the twenty worst lines of each")
+    options = parser.parse_args(argv)
+    try:
+        tell(options.pairs, wrong=options.wrong)
+        return EXIT_DONE
+    except SkuwiseError as error:
+        print(f"moves: {error}", file=sys.stderr)
+        return error.exit_status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

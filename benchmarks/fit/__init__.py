@@ -1,0 +1,1 @@
+"""What the packaged models are fitted on, and the fits."""

@@ -1,0 +1,137 @@
+"""Tables of published pairs: one workload measured on two GPUs. The format is in docs/moves.md.
+
+Columns that must be there: model, workload, precision, gpu_a, gpu_b, metric, value_a, value_b, source; values are
+rates, higher is faster. Optional: params, active_params, gpus, batch, input_tokens, output_tokens; where they are
+absent, what the model's text says is taken (70B, TP8, 128/2048, ISL2048 bs1). Nothing else is known of a line.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from skuwise.advisor.moves.base.sustained_rates import PRECISIONS
+from skuwise.advisor.moves.predict.typical_work import PhaseAsked, Question, gpus_of_a_copy
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.catalog.loader import Catalog
+from skuwise.rules.catalog.types import GpuSku
+
+TABLE = Path(__file__).with_name("sku_pairs.csv")
+NEEDED = ("model", "workload", "precision", "gpu_a", "gpu_b", "metric", "value_a", "value_b", "source")
+# MLPerf names no precision for training: FP8 where the library has it, else BF16.
+PRECISION_NAMES = {"mlperf-default(fp8/bf16)": "bf16"}
+_SIZE = re.compile(r"(?<![\w.])[\w-]*?(\d+(?:\.\d+)?)([bm])(?![a-z])", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One line: the question as `skus compare` would be asked it, both GPUs, and the log of b's time over a's."""
+
+    model: str
+    source: str
+    question: Question
+    a: GpuSku
+    b: GpuSku
+    observed: float
+
+    @property
+    def family(self) -> str:
+        """What is held out together: all lines of one model, whatever its tokens, batch and number of GPUs."""
+        return self.model.split()[0].casefold()
+
+
+def read_pairs(path: Path, catalog: Catalog) -> tuple[list[Pair], dict[str, int]]:
+    """The lines of a table, and how many were refused for which reason. Raises UsageError where it is no such table."""
+    pairs: list[Pair] = []
+    refused: dict[str, int] = {}
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            reader = csv.DictReader(stream)
+            missing = [name for name in NEEDED if name not in (reader.fieldnames or ())]
+            if missing:
+                raise UsageError(f"{path} has no column {', '.join(missing)}.", "The format is in docs/moves.md.")
+            for number, line in enumerate(reader, 2):
+                found = _pair(line, catalog, f"{path}:{number}")
+                if isinstance(found, str):
+                    refused[found] = refused.get(found, 0) + 1
+                else:
+                    pairs.append(found)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path} cannot be read as a table ({error}).", "Check the file.") from None
+    return pairs, refused
+
+
+def _pair(line: dict[str, str], catalog: Catalog, where: str) -> Pair | str:
+    gpus = [catalog.gpu(line[column]) for column in ("gpu_a", "gpu_b")]
+    for name, sku in zip((line["gpu_a"], line["gpu_b"]), gpus, strict=True):
+        if sku is None:
+            return f"unknown GPU {name}"
+    a, b = gpus
+    assert a is not None
+    assert b is not None
+    phase = line["workload"].removeprefix("inference_")
+    precision = PRECISION_NAMES.get(line["precision"], line["precision"])
+    if phase not in get_args(PhaseAsked):
+        return f"unknown workload {line['workload']}"
+    if precision not in PRECISIONS:
+        return f"unknown precision {line['precision']}"
+    values = [_number(line, column, where) for column in ("value_a", "value_b")]
+    if not all(v and v > 0 for v in values):
+        return "a value that is missing, zero or negative"
+    value_a, value_b = values
+    assert value_a is not None
+    assert value_b is not None
+    question = _question(line, phase, precision, where, (a, b))  # type: ignore[arg-type]
+    return Pair(line["model"], line["source"], question, a, b, math.log(value_a / value_b))
+
+
+def _question(
+    line: dict[str, str], phase: PhaseAsked, precision: str, where: str, gpus: tuple[GpuSku, GpuSku]
+) -> Question:
+    text = line["model"]
+    size, parallel = _SIZE.search(text), re.search(r"\bTP(\d+)|(\d+)xGPU", text)
+    tokens, prompt = re.search(r"\s(\d+)/(\d+)\b", text), re.search(r"\bISL(\d+)\b", text)
+    batch = re.search(r"\bbs(\d+)\b", text)
+    told = {
+        "params": float(size[1]) * (1e9 if size[2] in "bB" else 1e6) if size else None,
+        "gpus": float(parallel[1] or parallel[2]) if parallel else None,
+        "batch": float(batch[1]) if batch else None,
+        "input_tokens": float((tokens or prompt)[1]) if tokens or prompt else None,  # type: ignore[index]
+        "output_tokens": float(tokens[2]) if tokens else 1.0 if prompt else None,
+    }
+
+    def known(column: str) -> float | None:
+        given = _number(line, column, where)
+        return told.get(column) if given is None else given
+
+    def whole(column: str) -> int | None:
+        value = known(column)
+        return None if value is None else int(value)
+
+    return Question(
+        phase=phase,
+        precision=precision,
+        gpus=whole("gpus") or gpus_of_a_copy(known("params"), precision, *gpus),
+        params=known("params"),
+        active_params=known("active_params"),
+        batch=whole("batch"),
+        input_tokens=whole("input_tokens"),
+        output_tokens=whole("output_tokens"),
+    )
+
+
+def _number(line: dict[str, str], column: str, where: str) -> float | None:
+    text = line.get(column) or ""
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        raise UsageError(f"{where}: {column} is {text!r}, which is no number.", "Correct the line.") from None
+    if not math.isfinite(value):
+        raise UsageError(f"{where}: {column} is {text!r}, which is not finite.", "Correct the line.")
+    return value

@@ -1,0 +1,1 @@
+"""Labelled fleets that share no code with the simulator."""

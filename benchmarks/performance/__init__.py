@@ -1,0 +1,1 @@
+"""Speed, memory and storage: the figures of docs/benchmarks.md."""

@@ -1,0 +1,1 @@
+"""What advice, reports and screens take."""

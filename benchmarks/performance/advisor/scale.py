@@ -1,0 +1,182 @@
+"""Advice over 14 days of 64 nodes of eight GPUs, as a whole process, and whether its cost is linear in the data.
+
+The fleet is simulated once into FOLDER and kept there: `nodes/` holds a database for each node, `fleet.db` all of them
+in one file. Its nodes are those of the scenario `fleet` that have eight GPUs, twice over with different seeds, in an
+order that keeps jobs of several nodes together and mixes the kinds. Then the first 8, 16, 32 and 64 nodes are judged.
+
+Usage: python -m skuwise.benchmarks.performance.advisor.scale FOLDER [RUNS]
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from skuwise.advisor.simulate.base.fleet_plan import Fleet, PlannedNode
+from skuwise.advisor.simulate.base.skus import NODE_SKUS
+from skuwise.advisor.simulate.fleet_builder import Builder
+from skuwise.advisor.simulate.output.writer import write_node
+from skuwise.advisor.simulate.scenarios.catalog import plan
+from skuwise.advisor.simulate.simulator import MINUTES_SECONDS
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.catalog.loader import load_catalog
+
+UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
+DAYS = 14
+NODES, GPUS = 64, 8
+SIZES = (8, 16, 32, 64)
+SEED = 1
+# Cost is called linear where a node of the largest fleet costs no more than this over one of half its size, the
+# start of Python and its imports left out.
+LINEAR_WITHIN = 1.15
+LIMIT = "limit for 64 nodes: 15 s on 2 cores, 1 GB"
+
+
+def make_fleet() -> tuple[Fleet, list[PlannedNode]]:
+    """The plan and the nodes chosen from it."""
+    catalog = load_catalog()
+    skus = {name: (catalog.nodes[name], catalog.gpus[catalog.nodes[name].gpu]) for name in NODE_SKUS}
+    builder = Builder(skus, SEED, UNTIL - DAYS * 86400.0, UNTIL)
+    plan("fleet", builder)
+    builder.seed = SEED + 1
+    fleet = plan("fleet", builder)
+    groups = together(fleet)
+    np.random.default_rng(SEED).shuffle(groups)  # pyright: ignore[reportArgumentType]
+    chosen = [node for group in groups for node in group if len(node.sim.gpus) == GPUS]
+    return fleet, chosen[:NODES]
+
+
+def together(fleet: Fleet) -> list[list[PlannedNode]]:
+    """The nodes in groups that share no workload."""
+    group = {node.sim.node.node: {node.sim.node.node} for node in fleet.nodes}
+    for placed in fleet.placed:
+        joined = set().union(*(group[name] for name in placed.nodes))
+        for name in joined:
+            group[name] = joined
+    by_name = {node.sim.node.node: node for node in fleet.nodes}
+    unique = {id(names): sorted(names) for names in group.values()}
+    return [[by_name[name] for name in names] for names in sorted(unique.values())]
+
+
+def write(folder: Path, part: str) -> None:
+    """`part`: ``nodes`` for a file each, ``fleet`` for one file of all."""
+    fleet, nodes = make_fleet()
+    start = UNTIL - DAYS * 86400.0
+    span = {"seed": SEED, "start": start, "end": UNTIL, "minutes_from": UNTIL - MINUTES_SECONDS, "samples_from": UNTIL}
+    one = Writer.open(folder / "fleet.db", now=lambda: UNTIL) if part == "fleet" else None
+    for number, node in enumerate(nodes):
+        name = node.sim.node.node
+        writer = one or Writer.open(folder / "nodes" / f"{number:02d}-{name}.db", now=lambda: UNTIL)
+        write_node(writer.for_node(node.sim.node, start), node, fleet.on(name), **span)  # type: ignore[arg-type]
+        if one is None:
+            writer.close()
+    if one is not None:
+        one.close()
+
+
+def simulated(folder: Path) -> None:
+    """Make the databases, unless a run before did."""
+    done = folder / "done"
+    if done.exists():
+        return
+    (folder / "nodes").mkdir(parents=True)
+    began = time.perf_counter()
+    parts = [multiprocessing.Process(target=write, args=(folder, part)) for part in ("nodes", "fleet")]
+    for process in parts:
+        process.start()
+    for process in parts:
+        process.join()
+        assert process.exitcode == 0
+    done.touch()
+    print(f"simulated in {time.perf_counter() - began:.0f} s")
+
+
+def advise(databases: list[Path]) -> tuple[float, float, float, int]:
+    """CPU seconds and wall seconds of one run with its children, the most memory they held together (MiB), and bytes
+    printed."""
+    command = [sys.executable, "-m", "skuwise", "advise", "--format", "json"]
+    for path in databases:
+        command += ["--db", str(path)]
+    with tempfile.TemporaryFile() as out:
+        began = time.perf_counter()
+        child = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
+        most, ended, status, usage = 0.0, 0, 0, None
+        while not ended:
+            most = max(most, resident(child.pid))
+            ended, status, usage = os.wait4(child.pid, os.WNOHANG)
+            time.sleep(0 if ended else 0.02)
+        wall = time.perf_counter() - began
+        child.returncode = os.waitstatus_to_exitcode(status)
+        assert child.returncode == 0, command
+        out.seek(0)
+        text = out.read()
+    assert usage is not None
+    assert b'"schema": "skuwise.advice/1"' in text
+    return usage.ru_utime + usage.ru_stime, wall, most, len(text)
+
+
+def resident(pid: int) -> float:
+    """MiB that a process and its children hold; pages that two share count twice."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20 + sum(resident(int(child)) for child in children)
+
+
+def yardstick() -> float:
+    """CPU seconds of ten million additions: what this machine's cores are worth at the moment, shared as they are."""
+    began = time.process_time()
+    total = 0
+    for number in range(10_000_000):
+        total += number
+    return time.process_time() - began
+
+
+def measured(databases: list[Path], runs: int) -> tuple[float, float, float, int]:
+    taken = [advise(databases) for _ in range(runs)]
+    cpu, wall, memory, size = zip(*taken, strict=True)
+    return statistics.median(cpu), statistics.median(wall), max(memory), size[0]
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    runs = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+    simulated(folder)
+    files = sorted((folder / "nodes").glob("*.db"))
+    assert len(files) == NODES
+    print(f"ten million additions: {yardstick():.2f} s of CPU before")
+    print(f"{runs} runs each, medians; {sum(f.stat().st_size for f in files) / 1e6:.0f} MB in {NODES} files")
+    cost = {}
+    for size in SIZES:
+        cpu, wall, memory, printed = measured(files[:size], runs)
+        cost[size] = cpu
+        print(
+            f"{size:3d} nodes, a file each: {cpu:6.2f} s of CPU, {wall:6.2f} s, peak {memory:4.0f} MiB, "
+            f"{printed / 1e6:.1f} MB of JSON"
+        )
+    cpu, wall, memory, _ = measured([folder / "fleet.db"], runs)
+    print(f"{NODES:3d} nodes in one file: {cpu:6.2f} s of CPU, {wall:6.2f} s, peak {memory:4.0f} MiB")
+    # Two sizes give what starting costs and what a node costs; the largest size is held against that line.
+    small, half, whole = SIZES[0], SIZES[-2], SIZES[-1]
+    a_node = (cost[half] - cost[small]) / (half - small)
+    growth = (cost[whole] - cost[half]) / (whole - half) / a_node
+    print(
+        f"a node: {a_node:.3f} s of CPU from {small} to {half} nodes, {a_node * growth:.3f} s from {half} to {whole}: "
+        f"{'linear' if growth <= LINEAR_WITHIN else 'NOT linear'} ({growth:.2f} times, {LINEAR_WITHIN} allowed)"
+    )
+    print(f"ten million additions: {yardstick():.2f} s of CPU after")
+    print(LIMIT)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""The terminal: first paint and overview of one node as a process on a terminal of its own, and keys at 10,000 rows.
+
+Usage: python -m skuwise.benchmarks.performance.advisor.screens [RUNS]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import resource
+import select
+import signal
+import statistics
+import struct
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from textual.widget import Widget
+
+from skuwise.advisor.simulate.simulator import simulate
+from skuwise.tests.fleet_on_screen import NOW, HandLoader, many, wide
+from skuwise.tui.app import SkuwiseApp
+from skuwise.tui.screens.fleet import Fleet
+from skuwise.tui.widgets.heatmap import HeatMap
+from skuwise.tui.widgets.search_table import Finder
+from skuwise.tui.widgets.table import ItemTable
+
+UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
+ROWS, NODES = 10_000, 1_000
+PATIENCE_SECONDS = 120.0
+
+
+def start(db: Path) -> tuple[float, float]:
+    """Seconds from the start of the process until the first page and until the overview stand on the terminal."""
+    begun = time.perf_counter()
+    child, terminal = pty.fork()
+    if child == 0:
+        os.environ["TERM"] = "xterm-256color"
+        os.execv(sys.executable, [sys.executable, "-m", "skuwise", "tui", "--db", str(db), "--no-ledger"])
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    told, paint = b"", 0.0
+    try:
+        while time.perf_counter() - begun < PATIENCE_SECONDS:
+            if select.select([terminal], [], [], 1.0)[0]:
+                told += os.read(terminal, 1 << 16)
+            paint = paint or (time.perf_counter() - begun if b"Overview" in told else 0.0)
+            if b"recoverable in cash" in told:
+                return paint, time.perf_counter() - begun
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(terminal)
+    raise SystemExit("the overview never came")
+
+
+async def keys() -> None:
+    loader = HandLoader(held=wide(many(ROWS), NODES))
+    app = SkuwiseApp(loader, clock=lambda: NOW)
+    async with app.run_test(size=(160, 50)) as pilot:
+        while app.state.loaded is None:
+            await pilot.pause(0.05)
+        app.action_page("workloads")
+        await pilot.pause(0.5)
+        table = app.screen.query_one(ItemTable)
+        finder = app.screen.query_one(Finder)
+        await told(
+            table,
+            {
+                "down": (lambda: table.action_move(1), 50),
+                "page down": (lambda: table.action_page(1), 50),
+                "sort by the next column": (table.action_sort, 22),
+                "open the search": (finder.action_find, 1),
+                "search": (lambda: table.filter("job 12"), 10),
+                "search for nothing": (lambda: table.filter(""), 10),
+            },
+        )
+        app.action_page("fleet")
+        await pilot.pause(0.5)
+        fleet = app.screen
+        assert isinstance(fleet, Fleet)
+        while fleet.query_one(HeatMap).item is None:
+            await pilot.pause(0.05)
+        await pilot.pause(0.5)
+        heat = fleet.query_one(HeatMap)
+        print(f"{8 * NODES:,} GPUs in the map of the fleet:")
+        await told(
+            heat,
+            {
+                "next GPU": (lambda: heat.action_step(1), 50),
+                "next node": (lambda: heat.action_tile(1), 50),
+                "page down and up": (lambda: heat.action_page(-1 if heat.cursor else 1), 20),
+                "another measure": (lambda: fleet.action_measure(1), 8),
+                "another grouping": (fleet.action_group, 6),
+            },
+        )
+        pages = {
+            page: (lambda page=page: app.action_page(page), 1)
+            for page in ("overview", "moves", "whatif", "skus", "doctor", "workloads", "fleet")
+        }
+        print("pages, the first five of them for the first time:")
+        await told(app.screen, pages)
+    print(f"RSS at most: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+
+
+async def told(widget: Widget, actions: Mapping[str, tuple[Callable[[], object], int]]) -> None:
+    for name, (act, times) in actions.items():
+        taken = [await painted(widget, act) for _ in range(times)]
+        wall, used = ([1e3 * one[n] for one in taken] for n in (0, 1))
+        print(
+            f"{name}: {statistics.median(wall):.0f} ms ({max(wall):.0f} at most) until painted, "
+            f"{statistics.median(used):.0f} ms ({max(used):.0f}) of processor"
+        )
+
+
+async def painted(widget: Widget, act: Callable[[], object]) -> tuple[float, float]:
+    """Seconds from what a key does until the screen is drawn, and of processor."""
+    done = asyncio.Event()
+    begun, used = time.perf_counter(), time.process_time()
+    act()
+    widget.app.call_after_refresh(done.set)
+    await done.wait()
+    return time.perf_counter() - begun, time.process_time() - used
+
+
+def main() -> None:
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    with tempfile.TemporaryDirectory() as folder:
+        db = Path(folder) / "node.db"
+        simulate("fine-tuning", db, days=14, seed=0, until=UNTIL)
+        times = [start(db) for _ in range(runs)]
+    for name, taken in zip(("first page", "overview of one node"), zip(*times, strict=True), strict=True):
+        print(f"{name}: {statistics.median(taken):.2f} s ({min(taken):.2f} to {max(taken):.2f}), {runs} runs")
+    print(f"{ROWS:,} workloads in the table, 160 x 50:")
+    asyncio.run(keys())
+
+
+if __name__ == "__main__":
+    main()

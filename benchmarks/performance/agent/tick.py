@@ -1,0 +1,201 @@
+"""What watching costs on a node of eight GPUs behind the NVML stub: a tick, everything, the start, and memory.
+
+`skuwise agent run` is run for real, in a process that reads its own threads' clocks (`observed_run.py`):
+
+* the tick's path: the loop's thread and the driver's, with nothing but NVML, GPM, NVLink, the HCAs, the host and the
+  store; the median of several runs;
+* all included: every thread, with a process on each GPU, an inference server's page read every 10 s, the own page
+  scraped every 60 s, bursts and the minutes' rollups; to it comes the share of what runs less often in processes of
+  their own (the hour's rollup, retention), taken once on a database of an hour whose minutes are rolled up, as they are
+  in life. The only children that this node's agent has are those jobs, so those that fall into the run count by their
+  share and not twice;
+* the start: from exec to the line that says it samples, the best of all runs.
+
+Usage: python -m skuwise.benchmarks.performance.agent.tick [SECONDS], of the run that has all in it; a burst
+comes every 300 s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import socket
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from skuwise.agent.base.retention_limits import Limits
+from skuwise.agent.service.runtime.jobs import prune, roll_all
+from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.tests.pages import VLLM, serving
+
+from .storage import T0, begin, ticks
+from .stub_node import agent_command, make_node, workers
+
+WARM_SECONDS = 5.0  # imports and first readings are over
+ALONE_SECONDS = 20.0
+RUNS = 3
+HOUR_JOB_SECONDS, RETENTION_SECONDS = 3600.0, 600.0  # how often they run
+_SELDOM = (lambda path: roll_all(path, print), lambda path: prune(path, Limits(), print))
+LIMITS = "limits: 1.0 ms a tick, 0.5 % of a core, 0.5 s to start, 40 MB"
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One run: CPU seconds by thread between two moments, and what the database says."""
+
+    seconds: float
+    path: float
+    process: float
+    children: float
+    rss_bytes: int
+    ticks: int
+    start_seconds: float
+
+
+def run(command: list[str], environment: Mapping[str, str], db: Path, seconds: float) -> Observed:
+    """`command` is the agent's; it samples for longer than `seconds`."""
+    observer = [sys.executable, "-m", "skuwise.benchmarks.performance.agent.observed_run", str(WARM_SECONDS)]
+    observer += [str(WARM_SECONDS + seconds), *command[3:]]
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        observer, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=db.parent
+    )
+    assert process.stderr is not None
+    first = next((line for line in process.stderr if "sampling" in line), "")
+    start_seconds = time.perf_counter() - began
+    said, rest = process.communicate()
+    assert process.returncode == 0 and "8 GPUs" in first, first + rest
+    used = json.loads(said.splitlines()[-1])
+    with contextlib.closing(sqlite3.connect(f"file:{db}?mode=ro", uri=True)) as connection:
+        ticks_kept, span = connection.execute("SELECT count(*), max(ts) - min(ts) FROM host_samples").fetchone()
+    kept = round((ticks_kept - 1) / span * used["at"])
+    path = used["loop"] + used["driver"]
+    return Observed(used["at"], path, used["process"], used["children"], int(used["rss_bytes"]), kept, start_seconds)
+
+
+def alone(environment: Mapping[str, str], sysfs: Path, folder: Path, interval: str) -> list[Observed]:
+    found = []
+    for number in range(RUNS):
+        db = folder / f"alone-{interval}-{number}.db"
+        found.append(run(agent_command(sysfs, db, interval, ALONE_SECONDS + 7), environment, db, ALONE_SECONDS))
+    return found
+
+
+@contextlib.contextmanager
+def scraped(port: int, every_seconds: float) -> Iterator[list[int]]:
+    """The sizes of the pages that a scraper got from the agent."""
+    sizes: list[int] = []
+    ended = threading.Event()
+
+    def scrape() -> None:
+        while not ended.wait(every_seconds):
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
+                sizes.append(len(page.read()))
+
+    thread = threading.Thread(target=scrape, daemon=True)
+    thread.start()
+    try:
+        yield sizes
+    finally:
+        ended.set()
+        thread.join()
+
+
+def all_included(folder: Path, compiled: str, seconds: float) -> tuple[Observed, int, int]:
+    """The run, how often the agent read the server's page, and how often its own was read."""
+    inner = folder / "all"
+    inner.mkdir()
+    db = inner / "all.db"
+    page = VLLM.format(running=3, preemptions=1, prompt=900, generated=800, first=7, first_sum=0.5)
+    with workers() as pids, serving(page) as (url, asked):
+        environment, sysfs = make_node(inner, pids)
+        environment["PYTHONPYCACHEPREFIX"] = compiled
+        environment["SKUWISE_SERVING_ENDPOINTS"] = url
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        command = agent_command(sysfs, db, "1s", seconds + 7, "--listen", f"127.0.0.1:{port}")
+        with scraped(port, 60.0) as sizes:
+            return run(command, environment, db, seconds), len(asked), len(sizes)
+
+
+def seldom(folder: Path) -> float:
+    """CPU seconds a second of the jobs that run every hour or every ten minutes, each in a process of its own."""
+    path, empty = folder / "hour.db", folder / "empty.db"
+    writer, node = begin(path)
+    node.put_ticks(ticks(T0 + 1.0, 3600, 1.0))
+    writer.close()
+    RollupJob(path).run(time.time(), periods=("minute",))
+    begin(empty)[0].close()
+    for job in _SELDOM:
+        job(empty)  # Python's files are compiled
+    used: list[float] = []
+    for job in _SELDOM:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        job(path)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    print(f"  the hour's rollup {used[0]:.2f} s CPU each hour, retention {used[1]:.2f} s each ten minutes")
+    return used[0] / HOUR_JOB_SECONDS + used[1] / RETENTION_SECONDS
+
+
+def main() -> None:
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 310.0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        environment, sysfs = make_node(folder)
+        os.environ["PYTHONPYCACHEPREFIX"] = environment["PYTHONPYCACHEPREFIX"]
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        compiled = folder / "compiled.db"  # as installed: Python's files are compiled before anything is measured
+        subprocess.run(
+            agent_command(sysfs, compiled, "1s", 3), env=environment, check=True, capture_output=True, cwd=folder
+        )
+        starts: list[float] = []
+        for interval in ("1s", "0.1s"):
+            found = alone(environment, sysfs, folder, interval)
+            starts += [one.start_seconds for one in found]
+            costs = sorted(one.path / one.ticks * 1e3 for one in found)
+            print(
+                f"tick path alone, interval {interval}: {statistics.median(costs):.2f} ms CPU a tick "
+                f"({costs[0]:.2f} to {costs[-1]:.2f}, {RUNS} runs); RSS {found[0].rss_bytes / 1e6:.1f} MB",
+                flush=True,
+            )
+        whole, read, scrapes = all_included(folder, environment["PYTHONPYCACHEPREFIX"], seconds)
+        rare = seldom(folder)
+        share = whole.process / whole.seconds + rare
+        print(
+            f"all included, interval 1s: {share:.2%} of a core over {whole.seconds:.0f} s "
+            f"({whole.path / whole.ticks * 1e3:.2f} ms a tick in the loop's and the driver's threads, "
+            f"{(whole.process - whole.path) / whole.ticks * 1e3:.2f} ms in the others, {rare:.3%} in seldom jobs); "
+            f"{whole.children:.2f} s of seldom jobs fell into it; "
+            f"{read} pages read, {scrapes} scrapes; RSS {whole.rss_bytes / 1e6:.1f} MB"
+        )
+        print(f"start to sampling {min(starts):.2f} s")
+        _say_what_was_read(folder / "all")
+    print(f"on {os.cpu_count()} cores, Python {sys.version.split()[0]}; {LIMITS}")
+
+
+def _say_what_was_read(folder: Path) -> None:
+    db = folder / "all.db"
+    with contextlib.closing(sqlite3.connect(f"file:{db}?mode=ro", uri=True)) as connection:
+        newest = connection.execute("SELECT * FROM gpu_samples ORDER BY ts DESC LIMIT 8")
+        names = [column[0] for column in newest.description]
+        missing = {n for row in newest.fetchall() for n, v in zip(names, row, strict=True) if v is None}
+        held = connection.execute("SELECT count(DISTINCT gpu_uuid) FROM workload_gpus").fetchone()[0]
+    slow = "nvmlDeviceGetPcieThroughput" in (folder / "nvml.calls").read_text()
+    print(f"  metrics of a GPU that are missing: {sorted(missing) or 'none'}; GPUs with a workload: {held};")
+    print(f"  the call that blocks for 20 ms was made: {slow}")
+
+
+if __name__ == "__main__":
+    main()

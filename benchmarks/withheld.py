@@ -1,0 +1,33 @@
+"""Frames with a part of what they tell taken away, as a fleet that tells less would show them."""
+
+from __future__ import annotations
+
+import dataclasses
+from hashlib import sha256
+
+import numpy as np
+
+from skuwise.advisor.core.frame import Frame
+
+
+def hidden(frame: Frame) -> Frame:
+    """The frame with all that people wrote about their workloads taken away."""
+    workloads = frame.workloads.copy()
+    for column in ("job_id", "namespace", "pod", "user", "account", "framework", "command"):
+        workloads[column] = None
+    # A name still tells runs of one thing from another, but says nothing.
+    workloads["name"] = [sha256(name.encode()).hexdigest()[:10] for name in workloads["name"]]
+    workloads["scheduler"] = "process"
+    return dataclasses.replace(frame, workloads=workloads)
+
+
+def coarse(frame: Frame) -> Frame:
+    """The frame as dcgm-exporter's defaults would leave it: 30 s apart, no SM activity, occupancy or NVLink."""
+    gpu = frame.gpu.copy()
+    lost = ("sm_active", "sm_occupancy", "nvlink", "fp32", "fp64", "period", "tensor_nvlink", "tensor_fabric", "duty",
+            "idle_run")  # fmt: skip
+    for column in gpu.columns.astype(str):
+        if column.startswith(lost):
+            gpu[column] = None if column.endswith("_bins") else np.nan
+    gpu["gpu_util_n"] = gpu["observed_seconds"] / 30
+    return dataclasses.replace(frame, gpu=gpu)
