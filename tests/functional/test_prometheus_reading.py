@@ -15,7 +15,8 @@ from skuwise.__main__ import main
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.promql.promql import agent_gpu_asks, dcgm_asks
+from skuwise.advisor.telemetry.prometheus.promql.agent_queries import agent_gpu_asks
+from skuwise.advisor.telemetry.prometheus.promql.promql import dcgm_asks
 from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.source import PrometheusServer

@@ -22,7 +22,6 @@ from ...core.unobservable import Blind, of_reason, unreadable
 from .client.client import Client, RefusedError, TooMuchError
 from .client.range_planner import halves
 from .client.response import AnswerError, Grid, Labels
-from .promql.extra_queries import named_ask
 from .promql.promql import (
     AGENT_ABSENCE,
     AGENT_ANCHOR,
@@ -30,6 +29,7 @@ from .promql.promql import (
     DCGM_GAUGES,
     RULE_SECONDS,
     anchors_of,
+    named_ask,
     over,
     rule_name,
     selector,

@@ -17,8 +17,8 @@ from ..client.range_planner import Ask, Log
 from ..client.response import Answer, Floats, Grid, Labels
 from ..discovery import Probe
 from ..promql import promql as queries
-from ..promql.extra_queries import engine_asks
 from ..promql.labels import gpu_of, node_of
+from ..promql.promql import engine_asks
 from .gpus import About, GpuRows, counted, device_index, scrape_seconds
 from .homes import homes_of, reporter, reporters_note, unnamed_note, whole_gpu
 from .instances import MOST_INSTANCE_RATIO, fold_instances

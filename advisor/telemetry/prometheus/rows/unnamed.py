@@ -17,6 +17,7 @@ from ...activity.owned import Device
 from ..client.range_planner import Ask, Runner
 from ..client.response import Answer, Floats, Labels
 from ..discovery import Probe
+from ..promql import agent_queries
 from ..promql import promql as queries
 from ..promql.labels import agent_node
 from .dcgm import KeyOf
@@ -99,7 +100,7 @@ class Fine:
 
     def _agent_asks(self, step: float, named: tuple[str, ...]) -> list[Ask]:
         own = (f'gpu_uuid=~"{"|".join(named)}"',) if named else ()
-        asks = queries.agent_gpu_asks(self.found.names, (*self.matches, *own), step)
+        asks = agent_queries.agent_gpu_asks(self.found.names, (*self.matches, *own), step)
         return [ask for ask in asks if ask.name in _AGENT_MEASURES]
 
     def _agent_key(self, labels: Labels) -> str | None:
