@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...agent.model import Role
+from ...agent.store.writing.slurm_rows import short_name
 from ...rules.base.errors import NothingToDo
 from ...rules.catalog.loader import Catalog
 from ..core.frame import Window
@@ -245,16 +246,12 @@ def _one_home_each(seen: _Seen) -> None:
         for other in several:
             if other is kept:
                 continue
-            if not set(other.at) & set(kept.at) or _short(other.node) == _short(kept.node):
+            if not set(other.at) & set(kept.at) or short_name(other.node) == short_name(kept.node):
                 if max(other.at, default=-1) > max(kept.at, default=-1):
                     kept, other = other, kept  # noqa: PLW2901 - the later one stays
                 for n, known in other.at.items():
                     kept.at.setdefault(n, set()).update(known)
             del seen.devices[other.node, other.uuid]
-
-
-def _short(node: str) -> str:
-    return node.split(".", maxsplit=1)[0].lower()
 
 
 def _gpu_skus(seen: _Seen, catalog: Catalog) -> dict[str, dict[str, str | None]]:

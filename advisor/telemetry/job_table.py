@@ -73,7 +73,7 @@ def numbers_of(frame: Frame) -> frozenset[str]:
         return frozenset()
     found: set[str] = set()
     for row in records(frame.workloads[frame.workloads["scheduler"] == SLURM]):
-        found.update(_called(row))
+        found.update(names_in_row(row))
     return frozenset(found)
 
 
@@ -83,7 +83,8 @@ def numbers_in(job: SlurmJob) -> list[str]:
     return [job.job_id] if task == job.job_id else [job.job_id, task]
 
 
-def _called(row: Mapping[str, object]) -> list[str]:
+def names_in_row(row: Mapping[str, object]) -> list[str]:
+    """What a workload or a run of a table may be called: its id, and ``22_7`` where it is an array's task."""
     job, array, task = (text(row.get(name)) for name in ("job_id", "array_job_id", "array_task_id"))
     return [one for one in (job, f"{array}_{task}" if array and task else None) if one]
 
@@ -111,7 +112,7 @@ def with_jobs(frame: Frame, jobs: Iterable[SlurmJob] = (), *, cluster: str | Non
     edge = max(EDGE_SECONDS, _row_seconds(frame))
     for row in records(slurm):
         key = str(row["workload_id"])
-        candidates = list({run.job.key: run for one in _called(row) for run in runs.get(one, ())}.values())
+        candidates = list({run.job.key: run for one in names_in_row(row) for run in runs.get(one, ())}.values())
         if not candidates or key not in at:
             continue
         if len(candidates) > _MOST_RUNS:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from .....agent.inventory.identity.ids import series_id, slurm_parts, workload_id
 from .....agent.inventory.kubernetes.pod_names import controller_of
+from .....agent.store.writing.slurm_rows import short_name
 from ..client.response import Labels
 
 _VIRTUAL = re.compile(
@@ -78,12 +79,12 @@ class NodeNames:
         self._known = frozenset(known)
         self._short: dict[str, str | None] = {}
         for name in self._known:
-            short = _short(name)
+            short = short_name(name)
             self._short[short] = None if short in self._short else name
 
     def matched(self, name: str) -> str | None:
         """The node that `name` means: the same, or the same before the first dot where only one is."""
-        return name if name in self._known else self._short.get(_short(name))
+        return name if name in self._known else self._short.get(short_name(name))
 
 
 class Hosts:
@@ -107,10 +108,6 @@ class Hosts:
             by_instance, named = self._by_instance.get(labels.get("instance", "")), node_of(labels)
             self._found[key] = by_instance or (self._known.matched(named) if named else None)
         return self._found[key]
-
-
-def _short(name: str) -> str:
-    return name.split(".", maxsplit=1)[0].lower()
 
 
 def gpu_of(labels: Labels) -> tuple[str, str | None] | None:
