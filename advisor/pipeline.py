@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ..rules.catalog.types import PowerPrice, Price
 from ..rules.policy.custom import CustomRules
 from ..rules.policy.exceptions import Exceptions, load_exceptions
 from ..rules.policy.thresholds import Threshold, WasteRule
-from .core.advice_types import INFERRED, UNUSED_RULES, Advice, Decision, Finding, Summary
+from .core.advice_types import INFERRED, Advice, Decision, Summary
 from .core.coded_text import CodedText
 from .core.formatting import counted, hours
 from .core.frame import Frame, Window
@@ -22,18 +22,15 @@ from .moves.base.workload_groups import groups_of
 from .moves.context.finding_context import HOUR_SECONDS, listed, when_possible
 from .moves.context.judged import judged, with_cost
 from .moves.context.move_context import Scene
-from .moves.kinds.other_providers import market
+from .moves.context.rule_context import Scope
+from .moves.market import market
 from .moves.predict.calibration import NO_SITE, Site
 from .moves.recommender import decided, enumerate_options, order, recoverable
-from .moves.waste.exceptions import excused
-from .moves.waste.registry import find_custom, find_waste
-from .moves.waste.rule_context import Scope
+from .moves.waste.too_many_gpus import RULE as SIZING
+from .moves.waste_rules import excused, find_custom, find_waste, wasted
 from .verdicts.judge import judge
 from .verdicts.types import Verdicts
 
-# Findings of links that carried nothing, and of GPUs better than the work needs.
-_LINKS = ("idle-fabric", "idle-nvlink")
-_TIERS = ("over-tier",)
 # Codes of the notes that speak of the window as a whole, and not of one node or workload.
 WINDOW_NOTES = frozenset({"telemetry-begins-late", "week-not-over"})
 
@@ -105,7 +102,7 @@ def advise_on(
     cash, interval = recoverable(options)
     recommendations = order(options)
     # After everything that counts: its draws must not change those of what is recommended.
-    elsewhere = market(scene, groups) if with_market else None
+    elsewhere = market(scene, verdicts, groups) if with_market else None
     used = {p for r in (*recommendations, *(elsewhere or ())) for p in r.prices} | {f.finding.price for f in found}
     named = prices_named(book, verdicts.nodes, {r.target.node_sku for r in recommendations})
     if elsewhere:
@@ -160,41 +157,12 @@ def scene_of(
     site: Site | None = None,
 ) -> Scene:
     """What the moves of a window are weighed with. `generated_at`: Unix seconds; `site`: what moves done here say."""
-    sizing = rules["too-many-gpus"]
+    sizing = rules[SIZING.id]
     return Scene(
         catalog=book.catalog, book=book, headroom=sizing.value("headroom"), sizing=sizing,
         at=max(generated_at, window.end), window_hours=window.hours, seed=int(rng.integers(2**63)),
         site=site or NO_SITE, floor_hours=_floor_hours(rules),
     )  # fmt: skip
-
-
-def wasted(found: Iterable[tuple[Finding, str | None]]) -> float:
-    """US dollars of the window that bought nothing, each once. `found`: with the series each is about (None: none).
-
-    GPU-hours without use count whole. What is paid too much for the others (the fabric, NVLink, a GPU of too high a
-    tier) counts for the rest of them, and a tier's difference only beyond what its links add. What work loses by
-    waiting is no part of it: nobody knows how much of that another node or a mended input would give back.
-    """
-    total = 0.0
-    surplus: dict[str, float] = {}
-    links: dict[str, dict[str, float]] = {}  # node -> rule -> what its link adds to a GPU-hour
-    every = tuple(found)
-    for f, series in every:
-        if f.rule in UNUSED_RULES:
-            total += f.cost_usd or 0.0
-            if series is not None:
-                surplus[series] = surplus.get(series, 0.0) + f.gpu_hours
-        elif f.rule in _LINKS and f.gpu_hours > 0:
-            for node in f.nodes:
-                links.setdefault(node, {})[f.rule] = (f.cost_usd or 0.0) / f.gpu_hours
-    for f, series in every:
-        if f.rule not in (*_LINKS, *_TIERS) or series is None or f.gpu_hours <= 0:
-            continue
-        cost = f.cost_usd or 0.0
-        if f.rule in _TIERS:
-            cost = max(cost - f.gpu_hours * max(sum(links.get(n, {}).values()) for n in f.nodes), 0.0)
-        total += cost * (1 - min(surplus.get(series, 0.0) / f.gpu_hours, 1.0))
-    return total
 
 
 def _beginning(verdicts: Verdicts) -> tuple[CodedText, ...]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ..advise import read_and_advise
+from ..moves.waste.idle_fabric import RULE as FOUNDING
 from ..render import render
 from ..render.text import render_overview, render_story
 from ..simulate.simulator import simulate
@@ -52,7 +53,7 @@ def run_demo(options: argparse.Namespace) -> int:
     color = sys.stdout.isatty()
     write_whole(report, render(advice, "markdown"))
     write_stdout(render_overview(advice, width=width, color=color))
-    write_stdout(render_story(advice, "idle-fabric", width=width, color=color))
+    write_stdout(render_story(advice, FOUNDING.id, width=width, color=color))
     write_stdout(_next(fleet, report, own))
     return EXIT_DONE
 

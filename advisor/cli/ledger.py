@@ -22,7 +22,8 @@ from ..ledger.file.paths import default_path, every_ledger, folder_of
 from ..ledger.file.store import Ledger
 from ..ledger.formatting import STATES, as_dict, as_text, entry_text
 from ..ledger.identity import names_of
-from ..ledger.records import TRIABLE, Figures, Trial
+from ..ledger.records import Figures, Trial
+from ..moves.recommendation_kinds import KINDS
 
 SCHEMA = "skuwise.ledger/1"
 # So many characters of an id are enough where they name one thing only (as for explain).
@@ -155,9 +156,10 @@ def event_of(act: Act, now: float, by: str | None, until: float | None, why: str
 def check_trial(entry: Entry, now: float) -> None:
     """Raises UsageError where one replica cannot go first."""
     p, state = entry.proposal, entry.decision(now).state
-    if p.action not in TRIABLE:
+    can_be_tried = [action for action, kind in KINDS.items() if kind.trial is not None]
+    if p.action not in can_be_tried:
         raise UsageError(
-            f"{p.id} is {p.action!r}: no single replica can go first.", f"A trial is for {', '.join(TRIABLE)}."
+            f"{p.id} is {p.action!r}: no single replica can go first.", f"A trial is for {', '.join(can_be_tried)}."
         )
     if p.ground is None or p.ground.time_ratio is None or p.ground.target.gpu_count == 0 or p.blocked:
         raise UsageError(f"{p.id} predicts no time that a replica could be held against.", "Look at it with 'show'.")

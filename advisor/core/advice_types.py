@@ -32,7 +32,6 @@ DecisionState = Literal["proposed", "accepted", "snoozed", "dismissed", "done", 
 # The basis of work that was found by what its GPUs do alone: nobody is named as its owner.
 INFERRED = "activity"
 COUNTED_RISKS: tuple[Risk, ...] = ("very-low", "low")
-UNUSED_RULES = ("idle", "held-idle", "too-many-gpus")  # findings of GPU-hours that nobody used
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,8 @@ from ...rules.base.sanitize import clean
 from ...rules.catalog.types import NodeSku, Price
 from .advice_types import (
     INFERRED,
-    UNUSED_RULES,
     Decision,
     Evidence,
-    Finding,
     Interval,
     Owner,
     Recommendation,
@@ -157,11 +155,6 @@ def cost_head(text: str, priced: bool) -> str:
     return text if priced else text.replace("cost", "GPU-hours").replace("Cost", "GPU-hours")
 
 
-def wasted_hours(findings: Iterable[Finding]) -> float:
-    """GPU-hours that nobody used, where no price says what they cost."""
-    return sum(f.gpu_hours for f in findings if f.rule in UNUSED_RULES)
-
-
 def counted(number: int, what: str) -> str:
     """``1 GPU``, ``8 GPUs``."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
@@ -172,18 +165,6 @@ def listed(names: Sequence[str]) -> str:
     if len(names) > LISTED:
         return f"{', '.join(names[: LISTED - 1])} and {len(names) - LISTED + 1} more"
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
-
-
-def action_words(r: Recommendation) -> str:
-    """What a recommendation comes to, in words."""
-    if r.action == "move-sku":
-        return "same GPU, other node" if r.target.gpu_sku == r.source.gpu_sku else "another GPU"
-    told = {
-        "reduce-gpus": "fewer GPUs", "swap-placement": "swap with training", "release": "release",
-        "mig-slice": "a slice of a GPU", "consolidate": "fewer nodes", "schedule-off": "off at night",
-        "lower-clock": "a lower clock", "power-cap": "a power cap", "fix-first": "mend it first",
-    }  # fmt: skip
-    return told.get(r.action, r.action)
 
 
 def decision_words(decision: Decision) -> str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeGuard
 
 from ..core.advice_types import Decision
-from .records import NO_FIGURES, Figures, Ground, Realised
+from ..moves.tracking.observation import PredictionSnapshot
+from .records import NO_FIGURES, Figures, Realised
 
 Act = Literal[
     "proposed", "accepted", "snoozed", "dismissed", "done", "measured", "regressed", "trial", "tried", "expired"
@@ -57,7 +58,7 @@ class Proposal:
     blocked: bool
     text: str
     source: str
-    ground: Ground | None = None
+    ground: PredictionSnapshot | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..core.advice_types import DecisionState, Interval
+from ..moves.recommendation_kinds import KINDS
 from .entries import Entry
 from .records import Realised
-
-# Moves after which a series holds less; of others the GPU-hours follow from the time.
-_FREES = ("reduce-gpus", "mig-slice", "release", "schedule-off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,8 @@ def _outcome(entry: Entry, state: DecisionState) -> Outcome:
 
 def _freed(action: str, told: Realised | None) -> float | None:
     """GPU-hours a month that the series holds less; None: not measured, or a move that frees none by itself."""
-    if told is None or action not in _FREES or told.gpu_hours_per_month_before is None:
+    kind = KINDS.get(action)  # of others the GPU-hours follow from the time
+    if told is None or kind is None or not kind.frees or told.gpu_hours_per_month_before is None:
         return None
     after = told.gpu_hours_per_month_after
     return told.gpu_hours_per_month_before - after if after is not None else None

@@ -11,58 +11,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ..core.advice_types import Configuration, Interval, Yardstick
+from ..core.advice_types import Interval
 from .guard import MOMENT, read_json
 
 # Hours that a replica on trial and the rest must have run side by side: a whole day of load.
 TRIAL_HOURS = 24.0
-# Moves that lead single replicas somewhere, so that one can go first.
-TRIABLE = ("move-sku", "mig-slice")
 Verdict = Literal["better", "as predicted", "worse"]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """What a series held and did over a span. None: not measured.
-
-    `gpus`: mean number held; `gpu_hours_per_month`: at that rate. `busy`: share of the time in which their engines
-    worked; `period_seconds`: of its steps; `busy_seconds_per_token`: GPU-seconds at work for each token generated;
-    `tokens_per_second`: generated, of the whole series; `watts`: of one GPU; `clock_ratio`: SM clock over the highest.
-    """
-
-    gpus: float
-    gpu_hours_per_month: float
-    busy: float | None = None
-    period_seconds: float | None = None
-    busy_seconds_per_token: float | None = None
-    tokens_per_second: float | None = None
-    watts: float | None = None
-    clock_ratio: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """What a prediction rested on, kept so that the move can be recognised in later telemetry and measured.
-
-    `series_id`: None for a move of nodes; `serving`: whether people or requests wait for it. `nodes`: held by it then.
-    `usd_per_hour`: node SKU -> the node's price then, so that both sides are reckoned in the same prices; `prices`:
-    these in words. `seen_until`: end of the telemetry it rests on (Unix seconds); `fleet`: nodes it showed.
-    """
-
-    series_id: str | None
-    serving: bool
-    nodes: tuple[str, ...]
-    source: Configuration
-    target: Configuration
-    saving_usd_per_month: Interval | None
-    time_ratio: Interval | None
-    yardstick: Yardstick
-    before: Measure | None
-    usd_per_hour: Mapping[str, float]
-    prices: str
-    seen_until: float
-    fleet: int = 0
 
 
 @dataclass(frozen=True, slots=True)

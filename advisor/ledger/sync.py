@@ -17,14 +17,14 @@ from ...rules.base.sanitize import clean
 from ..core.advice_types import Advice, Configuration, Decision, Fleet, Interval, Recommendation, WorkloadVerdict
 from ..core.formatting import price_note
 from ..moves.predict.calibration import NO_SITE, Case, Site, site_factor
+from ..moves.recommendation_kinds import KINDS
+from ..moves.tracking.observation import Observation, PredictionSnapshot, measure, observation_of, serves, source_words
 from .entries import Entry, Event, Proposal
 from .file.files import close_to_others
 from .file.paths import ledger_of, one_at_a_time, put_aside, set_aside
 from .file.store import DamagedError, Ledger, Mailed
 from .identity import belonging, is_foreign, is_part_of_same_server, is_same, names_of
-from .observation import Seen, measure, seen_in, serves, source_words
 from .realised_savings import LOAD_CHANGED
-from .records import Ground
 from .transitions import happenings
 
 Say = Callable[[str], None]
@@ -106,7 +106,7 @@ class Beside:
         beside = replace(replace(self, say=_nothing).of(advice.fleet), say=self.say)
         if beside.path is None or not (advice.recommendations or beside.path.exists() or beside.old):
             return
-        seen = seen_in(advice)
+        seen = observation_of(advice)
         told: list[tuple[str, Event]] = []
 
         def happened(entries: Iterable[Entry]) -> list[tuple[str, Event]]:
@@ -226,7 +226,8 @@ def site_of(entries: Iterable[Entry], now: float) -> Site:
         if ground is None or told is None or state not in ("done", "regressed"):
             continue
         steady = told.load_ratio is None or abs(told.load_ratio - 1) <= LOAD_CHANGED
-        other = entry.proposal.action == "move-sku" and ground.source.gpu_sku != ground.target.gpu_sku
+        kind = KINDS.get(entry.proposal.action)
+        other = kind is not None and kind.calibrates and ground.source.gpu_sku != ground.target.gpu_sku
         if other and steady and told.time_ratio is not None and told.predicted_time_ratio is not None:
             cases.append(Case(told.predicted_time_ratio, told.time_ratio, ground.yardstick.site_factor))
         if told.saving_usd_per_month is not None and told.predicted_saving_usd_per_month is not None:
@@ -239,7 +240,7 @@ def site_of(entries: Iterable[Entry], now: float) -> Site:
 
 def proposals(advice: Advice) -> tuple[Proposal, ...]:
     """What an advice recommends, as the ledger keeps it."""
-    seen = seen_in(advice)
+    seen = observation_of(advice)
     workloads = {w.id: w for w in advice.workloads}
     nodes = {f.id: ", ".join(f.nodes) for f in advice.findings}
 
@@ -267,20 +268,19 @@ def proposals(advice: Advice) -> tuple[Proposal, ...]:
     )
 
 
-def _ground(advice: Advice, r: Recommendation, own: WorkloadVerdict | None, seen: Seen) -> Ground:
+def _ground(advice: Advice, r: Recommendation, own: WorkloadVerdict | None, seen: Observation) -> PredictionSnapshot:
     """What its prediction rests on, for whoever measures it later. `own`: the workload it names, if it names one."""
     runs = [w for w in seen.series(own.series_id if own else None) if own and w.node_sku == own.node_sku]
     now = [w for w in seen.now(own.series_id if own else None) if w in runs]
     prices = [p for p in advice.prices if p.id in r.prices]
-    return Ground(
+    return PredictionSnapshot(
         series_id=_storable(own.series_id) if own else None,
         serving=serves(runs),
         nodes=tuple(sorted({_storable(node) for w in now for node in w.nodes})),
         source=r.source,
         target=r.target,
         saving_usd_per_month=_told(r.saving_usd_per_month),
-        # That of a swap is the training's, which is another series than the one it is told of.
-        time_ratio=_told(r.time_ratio) if r.action != "swap-placement" else None,
+        time_ratio=_told(r.time_ratio) if not KINDS[r.action].of_another else None,
         yardstick=replace(r.yardstick, nodes=tuple(map(_storable, r.yardstick.nodes))),
         before=measure(runs, seen.start, seen.end),
         usd_per_hour={p.sku: p.usd_per_hour for p in prices},

@@ -7,19 +7,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..core.formatting import spread, usd
+from ..moves.context.recommendation_kind import DONE_HOURS
+from ..moves.recommendation_kinds import KINDS
+from ..moves.tracking.move_state import MoveState
+from ..moves.tracking.observation import Observation, PredictionSnapshot
 from .entries import BY_ITSELF, Entry, Event
-from .move_state import Stand, whereabouts
-from .observation import Seen
 from .realised_savings import realised
-from .records import Figures, Ground, Realised
+from .records import Figures, Realised
 from .trial import tried
 
-# Hours at the target after which a move is done, and at the source after which it is undone: a whole day, since load
-# and count follow the day.
-DONE_HOURS = 24.0
-# Counts come and go by themselves: what nobody asked for must have lasted a week, a week-end with it.
-_COMES_AND_GOES = ("reduce-gpus", "release", "consolidate", "schedule-off")
-UNASKED_HOURS = 7 * 24.0
 # A saving is gone where less than a tenth of it is left after a week (fleets are resized by the week), and back from
 # half of it on, so that one number in between does not tell both by turns.
 GONE_SHARE, BACK_SHARE = 0.1, 0.5
@@ -31,14 +27,11 @@ SLOW_HOURS = 72.0
 # One measurement a week is kept, and a mail each Monday finds a new one whatever the hour.
 MEASURE_SECONDS = 6.5 * 86400.0
 _DAY = 86400.0
-# Moves that are seen by what is not there any more.
-_BY_ABSENCE = ("release", "consolidate", "fix-first")
 # Of the nodes of before, less those that were to go, so many must be there for a window to show the same fleet.
 SAME_FLEET_SHARE = 0.8
-_NEVER_UNASKED = ("fix-first",)  # a fault that went away by itself is nobody's move
 
 
-def happenings(entries: Iterable[Entry], seen: Seen, now: float) -> list[tuple[str, Event]]:
+def happenings(entries: Iterable[Entry], seen: Observation, now: float) -> list[tuple[str, Event]]:
     """The events that a window of telemetry adds to a ledger at `now` (Unix seconds), by recommendation."""
     found: list[tuple[str, Event]] = []
     for entry in entries:
@@ -54,13 +47,14 @@ def happenings(entries: Iterable[Entry], seen: Seen, now: float) -> list[tuple[s
     return found
 
 
-def _event(entry: Entry, ground: Ground, seen: Seen, now: float) -> Event | None:
+def _event(entry: Entry, ground: PredictionSnapshot, seen: Observation, now: float) -> Event | None:
     p, state = entry.proposal, entry.decision(now).state
     if state == "expired":
         return None
-    if p.action in _BY_ABSENCE and not _looks_there(p.source, ground, seen):
+    kind = KINDS.get(p.action)
+    if kind is None or (kind.by_absence and not _looks_there(p.source, ground, seen)):
         return None
-    stand = whereabouts(p.id, p.action, ground, seen)
+    stand = kind.state(ground, seen, p.id in seen.proposed)
     if stand is None:
         return None
     if state == "done":
@@ -68,7 +62,7 @@ def _event(entry: Entry, ground: Ground, seen: Seen, now: float) -> Event | None
     return _done(entry, ground, stand, seen, now)
 
 
-def _looks_there(source: str, ground: Ground, seen: Seen) -> bool:
+def _looks_there(source: str, ground: PredictionSnapshot, seen: Observation) -> bool:
     """Whether a window shows the fleet of a proposal: what another source, or a part, does not show is not gone."""
     if not set(source.split(", ")) & set(seen.source.split(", ")):
         return False
@@ -76,17 +70,15 @@ def _looks_there(source: str, ground: Ground, seen: Seen) -> bool:
     return len(set(seen.nodes).difference(ground.yardstick.nodes)) >= SAME_FLEET_SHARE * staying
 
 
-def _done(entry: Entry, ground: Ground, stand: Stand, seen: Seen, now: float) -> Event | None:
+def _done(entry: Entry, ground: PredictionSnapshot, stand: MoveState, seen: Observation, now: float) -> Event | None:
     p, state = entry.proposal, entry.decision(now).state
-    asked = state == "accepted"
-    if not asked and p.action in _NEVER_UNASKED:
-        return None
+    asked, kind = state == "accepted", KINDS[p.action]
+    least = kind.done_hours if asked else kind.unasked_hours
     # A job holds nothing between two runs; a day must have passed all the same.
     there = stand.hours if ground.serving else max(stand.hours, (seen.end - stand.since) / 3600)
     if stand.place != "target" or stand.since < ground.seen_until - _DAY:
         return None
-    least = UNASKED_HOURS if p.action in _COMES_AND_GOES and not asked else DONE_HOURS
-    if there < least and p.action != "fix-first":
+    if least is None or there < least:
         return None
     told = realised(p.action, ground, stand, seen)
     undone = entry.last("regressed")
@@ -96,7 +88,7 @@ def _done(entry: Entry, ground: Ground, stand: Stand, seen: Seen, now: float) ->
     return Event("done", now, BY_ITSELF, None, f"{how}{stand.told} {measured_words(told)}", Figures(realised=told))
 
 
-def _after(entry: Entry, ground: Ground, stand: Stand, seen: Seen, now: float) -> Event | None:
+def _after(entry: Entry, ground: PredictionSnapshot, stand: MoveState, seen: Observation, now: float) -> Event | None:
     """Of what is done: undone, gone wrong, proposed anew, or measured once more."""
     p, last = entry.proposal, entry.realised
     done = entry.last("done")

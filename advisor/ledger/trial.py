@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.advice_types import Interval, WorkloadVerdict
+from ..moves.recommendation_kinds import KINDS
+from ..moves.tracking.observation import Measure, Observation, PredictionSnapshot, hours, measure, spans
 from .entries import Entry
-from .move_state import fits_target
-from .observation import Seen, hours, measure, spans
 from .realised_savings import rate_ratio
-from .records import TRIAL_HOURS, Ground, Measure, Tried, Verdict
+from .records import TRIAL_HOURS, Tried, Verdict
 
 # What two replicas of the same service on the same GPU differ by, for want of a published figure (assumed): a
 # prediction narrower than that is not held to be wrong by less.
@@ -18,11 +18,12 @@ TOLERANCE = 0.05
 BUSY_MAX = 0.9
 
 
-def tried(entry: Entry, ground: Ground, seen: Seen, now: float) -> tuple[str, Tried] | None:
+def tried(entry: Entry, ground: PredictionSnapshot, seen: Observation, now: float) -> tuple[str, Tried] | None:
     """What an open trial came to by `now` (Unix seconds), and the sentence that says it. None: there is none, or not
     yet."""
     begun = entry.last("trial", "tried")
-    fits = fits_target(entry.proposal.action, ground)
+    kind = KINDS.get(entry.proposal.action)
+    fits = kind.trial(ground) if kind is not None and kind.trial is not None else None
     if begun is None or begun.figures.trial is None or fits is None or ground.time_ratio is None:
         return None
     # Begun in the future: by a clock that ran ahead. It is surely later than what the proposal rests on.

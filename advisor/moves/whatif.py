@@ -19,12 +19,14 @@ from ..core.coded_text import CodedText, Scalar, coded
 from ..core.timestamps import day
 from .base.constraints import NODES_MIXED, NODES_SHARED, fewer_gpus_gates, gates
 from .base.prediction import SAME_GPU, Array, Link, Prediction, Refusal, percentiles
-from .base.pricing import realisation
+from .base.pricing import cash_of
 from .base.workload_groups import HOURS_PER_MONTH
 from .context.finding_context import ClockChange
 from .context.move_context import DRAWS, Baseline, Scene, gpus_needed, load_words, nodes_for
+from .context.other_nodes import job_hours, link_of, no_figures
 from .kinds.mig_slice import fitting, per_gpu
-from .kinds.move_sku import ELSEWHERE, job_hours, link_of, no_figures, paid_on_top
+from .kinds.move_sku import paid_on_top
+from .market import ELSEWHERE
 from .predict.clock_model import ClockMove, PowerAtWork, predict_clock, watts_at
 from .predict.gpu_count_model import predict_count
 from .predict.mig_model import INSTANCE_BUSY, SliceFit
@@ -355,13 +357,17 @@ class _Reckoning:
             return None, "capacity-freed", None
         left = base.nodes if not self.stays or self.choice.usd_per_hour is not None else base.nodes - then.nodes
         whole = max(left, 0) if base.whole and not base.mixed else 0
-        realised, date = realisation(base.price, whole, self.scene.at)
-        if realised == "capacity-freed":
+        cash = cash_of(base.price, whole, self.scene.at)
+        if cash is None:
             self._no_cash(then)
-            return None, realised, None
+            return None, "capacity-freed", None
         longer = time.draw(self.rng, DRAWS) if self.jobs and not _as_fast(time) else np.ones(DRAWS)
         here = base.nodes * base.price.usd_per_hour
-        return percentiles((here - nodes_drawn * then.price.usd_per_hour * longer) * self.hours), realised, date
+        return (
+            percentiles((here - nodes_drawn * then.price.usd_per_hour * longer) * self.hours),
+            cash.realisation,
+            cash.date,
+        )
 
     def _no_cash(self, then: Side) -> None:
         base = self.base

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...rules.policy.features import FEATURES as MEANINGS
-from .source_kinds import Reckoned, Source, Sql, in_bins, weighted
+from ..core.number_sources import NumberSource, Reckoned, Sql, in_bins, weighted
 
 _PICK = "{pick}"
 # Means over observed time: the feature and the column of judged_rows.
@@ -28,8 +28,8 @@ def _of_each(expression: str, table: str = "used") -> str:
     return f"SELECT {{pick}}(x) FROM (SELECT {expression} AS x FROM {table} WHERE now GROUP BY workload_id)"
 
 
-def _sources() -> dict[str, Source]:
-    known: dict[str, Source] = {name: Sql(("used",), weighted(column, _PICK)) for name, column in _MEANS.items()}
+def _sources() -> dict[str, NumberSource]:
+    known: dict[str, NumberSource] = {name: Sql(("used",), weighted(column, _PICK)) for name, column in _MEANS.items()}
     known |= {
         name: Sql((f"{what}_seconds",), in_bins(f"{what}_seconds", share, _PICK))
         for name, (what, share) in _BINNED.items()
@@ -63,4 +63,4 @@ def _sources() -> dict[str, Source]:
     return known
 
 
-FEATURES: Mapping[str, Source] = _sources()
+FEATURES: Mapping[str, NumberSource] = _sources()

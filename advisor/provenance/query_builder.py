@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from ...rules.base.errors import UsageError
 from ..core.advice_types import Advice, Evidence
+from ..core.number_sources import Outside, Reckoned, Sql
 from .judged_rows import BINS, MEASURES
 from .literals import number, texts
 from .metric_sources import numbers_of, source_of
 from .row_queries import filled, indent, with_clause
-from .source_kinds import Outside, Reckoned, Sql
 from .subject import Subject
 
 _ROW = ("node", "gpu_uuid", "ts", "interval_seconds", "observed_seconds")

@@ -18,6 +18,7 @@ from ..core import formatting as words
 from ..core.advice_types import Advice, Configuration, Finding, Recommendation, WorkloadVerdict
 from ..core.coded_text import CodedText
 from ..core.timestamps import minute, span
+from ..moves.recommendation_kinds import action_words
 from ..views.roofline import Roofline
 from . import roofline as roofline_lines
 from .arithmetic import finding_arithmetic, recommendation_arithmetic, threshold_rows
@@ -175,7 +176,7 @@ def _finding(page: _Page, advice: Advice, f: Finding) -> None:
 
 
 def _recommendation(page: _Page, advice: Advice, r: Recommendation) -> None:
-    page.head(f"Recommendation {words.action_words(r)}: risk {r.risk}, {r.realisation}")
+    page.head(f"Recommendation {action_words(r)}: risk {r.risk}, {r.realisation}")
     page.say(f"id {r.id}, action {r.action}.")
     page.say(r.text)
     page.table(
@@ -217,7 +218,7 @@ def _findings(page: _Page, found: Sequence[Finding]) -> None:
 def _ways_out(page: _Page, ways: Sequence[Recommendation]) -> None:
     if ways:
         page.head("Ways out")
-        page.items(f"{words.action_words(r)} (risk {r.risk}, id {r.id}): {r.text}" for r in ways)
+        page.items(f"{action_words(r)} (risk {r.risk}, id {r.id}): {r.text}" for r in ways)
 
 
 def _overturned(page: _Page, conditions: Sequence[CodedText]) -> None:

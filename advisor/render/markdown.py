@@ -9,6 +9,8 @@ from ...rules.base.sanitize import clean
 from ..core import formatting as words
 from ..core.advice_types import Advice, Evidence, Finding, Recommendation
 from ..core.timestamps import rfc3339
+from ..moves.recommendation_kinds import action_words
+from ..moves.waste_rules import wasted_hours
 from ..views import coverage
 from ..views.finding_groups import Case, best, cases, loose
 
@@ -50,7 +52,7 @@ def _wasted(advice: Advice) -> str:
     s = advice.summary
     if words.has_prices(s) or s.nothing_judged:
         return coverage.wasted_words(s)
-    return words.cost(s.wasted_usd, words.wasted_hours(advice.findings), priced=True)
+    return words.cost(s.wasted_usd, wasted_hours(advice.findings), priced=True)
 
 
 def _head(advice: Advice) -> list[str]:
@@ -142,7 +144,7 @@ def _value(value: float | str | None) -> str:
 
 def _way_out(r: Recommendation) -> str:
     cells = (
-        words.action_words(r), words.target_words(r), words.time_words(r.time_ratio),
+        action_words(r), words.target_words(r), words.time_words(r.time_ratio),
         words.claim_words(r),
         r.break_even or words.NONE, r.risk, "; ".join(map(str, r.blocked_by)) or words.NONE,
     )  # fmt: skip
@@ -150,7 +152,7 @@ def _way_out(r: Recommendation) -> str:
 
 
 def _detail(r: Recommendation) -> list[str]:
-    lines = [f"**{words.action_words(r)}** ({r.action}, {_code(r.id)}): {escape(r.text)}", ""]
+    lines = [f"**{action_words(r)}** ({r.action}, {_code(r.id)}): {escape(r.text)}", ""]
     if r.decision is not None:
         lines += [f"- decided: {escape(words.decision_words(r.decision))}", ""]
     if r.would_change_if:

@@ -14,6 +14,8 @@ from rich.table import Table
 from ..core import formatting as words
 from ..core.advice_types import Advice, Recommendation, WorkloadVerdict
 from ..core.coded_text import CodedText
+from ..moves.recommendation_kinds import action_words
+from ..moves.waste_rules import wasted_hours
 from ..views import coverage
 from ..views.finding_groups import Case, best, best_way, cases, loose
 from .console import console_of, indented, line, table, written
@@ -55,7 +57,7 @@ def render_story(advice: Advice, rule: str, *, width: int = 100, color: bool = F
     line(console, case.finding.text)
     console.print()
     for way in case.ways_out:
-        indented(console, f"- {words.action_words(way)}: {way.text}")
+        indented(console, f"- {action_words(way)}: {way.text}")
     console.print()
     line(console, best(case))
     if case.finding.would_change_if:
@@ -86,7 +88,7 @@ def _found_row(advice: Advice, case: Case) -> tuple[str, ...]:
     if way is None:
         return f.rule, of, cost, "none that saves", words.NONE
     saving = words.saving_words(way.saving_usd_per_month, way.freed_gpu_hours_per_month, way.realisation)
-    return f.rule, of, cost, words.action_words(way), saving
+    return f.rule, of, cost, action_words(way), saving
 
 
 def _head(console: Console, advice: Advice) -> None:
@@ -103,7 +105,7 @@ def _head(console: Console, advice: Advice) -> None:
         line(console, f"Recoverable in cash: {coverage.recoverable_words(s)}.")
     else:
         of = f"; {coverage.judged_of(s)}" if s.partly_judged else ""
-        wasted = words.hours(words.wasted_hours(advice.findings))
+        wasted = words.hours(wasted_hours(advice.findings))
         line(console, f"Cost in GPU-hours ({note}{of}): {words.hours(s.gpu_hours)}, of it wasted {wasted}.")
     r = s.reconciliation
     if r.total is not None:
@@ -188,7 +190,7 @@ def _ways_out(ways: Sequence[Recommendation]) -> Table:
     rows = []
     for letter, r in zip(_letters(), ways, strict=False):
         rows.append((
-            f"{letter}) {words.action_words(r)}", words.target_words(r), words.time_words(r.time_ratio),
+            f"{letter}) {action_words(r)}", words.target_words(r), words.time_words(r.time_ratio),
             words.claim_words(r),
             r.break_even or words.NONE, r.risk,
             r.decision.state if r.decision and r.set_aside else f"yes, see {letter})" if r.blocked_by else "no",

@@ -19,7 +19,8 @@ from ..core.advice_types import (
 from ..core.exclusions import counted
 from ..core.totals import added_intervals
 from ..ledger.outcomes import Outcome
-from ..pipeline import WINDOW_NOTES, wasted
+from ..moves.waste_rules import wasted
+from ..pipeline import WINDOW_NOTES
 
 # The team of a workload, or of a node by its name; None: nobody's, which is the administrators' business.
 Whose = Callable[[WorkloadVerdict], str | None]

@@ -16,7 +16,7 @@ from ..moves.base.workload_groups import groups_of
 from ..moves.context.move_context import Baseline, Scene, as_it_stands
 from ..moves.predict.calibration import Site
 from ..moves.predict.clock_model import PowerAtWork, power_at_work
-from ..moves.waste.exceptions import excused
+from ..moves.waste_rules import excused
 from ..moves.whatif import SEED, survey, what_if
 from ..moves.whatif_result import Choice, Outcome
 from ..pipeline import scene_of

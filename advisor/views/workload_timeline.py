@@ -10,9 +10,9 @@ from ...rules.catalog.types import GpuSku
 from ...rules.policy.thresholds import WasteRule
 from ..core.advice_types import Advice, WorkloadVerdict
 from ..core.frame import Frame
-from ..telemetry.reference_lines import Level, levels_of
 from ..telemetry.resample import by_minute
 from ..telemetry.workload_series import History, history_of
+from .reference_lines import Level, levels_of
 from .roofline import Roofline, roof_of, roofline
 from .subjects import recommended
 

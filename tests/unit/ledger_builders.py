@@ -13,9 +13,8 @@ from skuwise.advisor.core.advice_types import Advice, Configuration, Interval, N
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.ledger.entries import Entry
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.ledger.observation import Seen
-from skuwise.advisor.ledger.records import Ground, Measure
 from skuwise.advisor.ledger.sync import Beside
+from skuwise.advisor.moves.tracking.observation import Measure, Observation, PredictionSnapshot
 from skuwise.advisor.pipeline import advise_on
 from skuwise.rules.policy.thresholds import load_waste_rules
 
@@ -59,15 +58,15 @@ def entry_of(beside: Beside, id_: str) -> Entry:
     return next(e for e in Ledger(beside.path).entries() if e.proposal.id == id_)
 
 
-def seen(runs, nodes=(), end=END, start=START, proposed=(), source="fleet.db") -> Seen:
+def seen(runs, nodes=(), end=END, start=START, proposed=(), source="fleet.db") -> Observation:
     stands_ = {
         name: NodeStanding(name, IB, "H100-SXM5", 8, "eastus", 98.32, (end - start) / 3600, start, last)
         for name, last in nodes
     }
-    return Seen(start, end, source, tuple(runs), stands_, frozenset(proposed), frozenset(proposed))
+    return Observation(start, end, source, tuple(runs), stands_, frozenset(proposed), frozenset(proposed))
 
 
-def ground(**changes) -> Ground:
+def ground(**changes) -> PredictionSnapshot:
     h100 = Configuration("H100-SXM5", IB, 16)
     values = {
         "series_id": "s-chat", "serving": True, "nodes": ("n1", "n2"), "source": h100,
@@ -75,7 +74,7 @@ def ground(**changes) -> Ground:
         "time_ratio": None, "yardstick": Yardstick(2 * 98.32 * 730), "before": Measure(16.0, 16 * 730.0, busy=0.4),
         "usd_per_hour": {IB: 98.32}, "prices": "at list price", "seen_until": START,
     }  # fmt: skip
-    return Ground(**{**values, **changes})
+    return PredictionSnapshot(**{**values, **changes})
 
 
 L40S = Configuration("L40S", "azure/other", 16)

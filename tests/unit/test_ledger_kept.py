@@ -23,8 +23,9 @@ from skuwise.advisor.core.advice_types import Interval
 from skuwise.advisor.ledger.entries import Event, Proposal, stands
 from skuwise.advisor.ledger.file.store import APPLICATION_ID, VERSION, Ledger
 from skuwise.advisor.ledger.outcomes import outcomes
-from skuwise.advisor.ledger.records import Figures, Ground, Measure, from_json, to_json
+from skuwise.advisor.ledger.records import Figures, from_json, to_json
 from skuwise.advisor.ledger.sync import proposals
+from skuwise.advisor.moves.tracking.observation import Measure, PredictionSnapshot
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.draws import examples
 
@@ -71,9 +72,9 @@ def any_of(kind, name: str = "") -> st.SearchStrategy:
     return st.from_type(kind)
 
 
-@given(any_of(Ground) | any_of(Figures))
+@given(any_of(PredictionSnapshot) | any_of(Figures))
 @settings(max_examples=examples(60))
-def test_what_is_kept_comes_back_as_it_was(value: Ground | Figures) -> None:
+def test_what_is_kept_comes_back_as_it_was(value: PredictionSnapshot | Figures) -> None:
     assert from_json(type(value), to_json(value)) == value
 
 

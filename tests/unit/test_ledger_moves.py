@@ -18,12 +18,12 @@ from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Advice, Interval
 from skuwise.advisor.ledger.entries import Entry, Event, Proposal
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.ledger.observation import seen_in
 from skuwise.advisor.ledger.outcomes import outcomes
 from skuwise.advisor.ledger.records import Figures, Realised
 from skuwise.advisor.ledger.sync import Beside, site_of
 from skuwise.advisor.moves.base.prediction import Prediction, Refusal
 from skuwise.advisor.moves.predict.calibration import NO_SITE, Case, Site, site_factor
+from skuwise.advisor.moves.tracking.observation import observation_of
 from skuwise.rules.base.errors import UsageError
 
 
@@ -261,7 +261,7 @@ def test_nothing_is_begun_where_there_is_nothing_to_note(tmp_path: Path, first: 
 
 
 def test_the_evidence_is_what_the_advice_saw(first: Advice) -> None:
-    found = seen_in(first)
+    found = observation_of(first)
     assert set(found.nodes) == {"n1", "n2"}
     assert found.nodes["n1"].usd_per_hour == pytest.approx(98.32)
     assert the_move(first).id in found.open

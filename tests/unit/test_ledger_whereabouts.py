@@ -12,10 +12,17 @@ from ledger_builders import DAY, L40S, RATIO, ground, moved_run, seen
 from moves_builders import END, IB, PLAIN, START, gpus_of, workload
 from skuwise.advisor.core.advice_types import Configuration, WorkloadVerdict, Yardstick
 from skuwise.advisor.ledger.entries import Entry, Event, Proposal
-from skuwise.advisor.ledger.move_state import Stand, whereabouts
 from skuwise.advisor.ledger.realised_savings import realised
-from skuwise.advisor.ledger.records import Figures, Ground, Measure, Tried, from_json
+from skuwise.advisor.ledger.records import Figures, Tried, from_json
 from skuwise.advisor.ledger.transitions import happenings
+from skuwise.advisor.moves.recommendation_kinds import KINDS
+from skuwise.advisor.moves.tracking.move_state import MoveState
+from skuwise.advisor.moves.tracking.observation import Measure, Observation, PredictionSnapshot
+
+
+def state_of(action: str, own: PredictionSnapshot, now: Observation, proposed: bool = False) -> MoveState | None:
+    return KINDS[action].state(own, now, proposed)
+
 
 # ---- where other actions stand
 
@@ -24,17 +31,17 @@ def test_fewer_gpus_are_seen_by_their_count_and_measured_by_the_nodes_that_are_g
     fell = START + 4 * DAY
     runs = [workload("chat", ("n1",)), workload("chat", ("n2",), id="w-2", end=fell)]
     own, now = ground(), seen(runs, (("n1", END), ("n2", fell)))
-    stand = whereabouts("r", "reduce-gpus", own, now)
+    stand = state_of("reduce-gpus", own, now)
     assert (stand.place, stand.since) == ("target", fell)
     assert stand.hours == pytest.approx((END - fell) / 3600)
     told = realised("reduce-gpus", own, stand, now)
     assert told.saving_usd_per_month == pytest.approx(98.32 * 730)
     assert told.usd_per_month_after == pytest.approx(98.32 * 730)
     grown = [*runs, workload("chat", ("n3",), id="w-3", start=END - 2 * DAY)]
-    back = whereabouts("r", "reduce-gpus", own, seen(grown))
+    back = state_of("reduce-gpus", own, seen(grown))
     assert (back.place, back.since) == ("source", END - 2 * DAY)
     elsewhere = [workload("chat", ("p1",), node_sku=PLAIN)]
-    assert whereabouts("r", "reduce-gpus", own, seen(elsewhere)) is None
+    assert state_of("reduce-gpus", own, seen(elsewhere)) is None
 
 
 @pytest.mark.parametrize(
@@ -62,15 +69,15 @@ def test_a_job_is_measured_over_a_week_by_the_time_it_held_its_nodes() -> None:
     own = ground(serving=False, target=Configuration("H100-SXM5", PLAIN, 8), yardstick=Yardstick(98.32 * 730 / 4))
     own = replace(own, usd_per_hour={IB: 90.0})  # the price of the proposal, not today's
     now = seen(nights, (("n1", END),))
-    told = realised("move-sku", own, Stand("target", START + 4 * DAY, 60.0, ""), now)
+    told = realised("move-sku", own, MoveState("target", START + 4 * DAY, 60.0, ""), now)
     assert told.usd_per_month_after == pytest.approx(90.0 * 730 / 4, rel=0.02)
-    short = realised("move-sku", own, Stand("target", END - 5 * DAY, 30.0, ""), now)
+    short = realised("move-sku", own, MoveState("target", END - 5 * DAY, 30.0, ""), now)
     assert short.saving_missing == "a job is measured over a week at least"
 
 
 def test_a_trial_replica_is_between_and_moves_no_fleet() -> None:
     runs = [workload("chat", ("n1",)), workload("chat", ("p1",), id="w-p", node_sku=PLAIN, start=END - 3 * DAY)]
-    stand = whereabouts("r", "move-sku", ground(target=Configuration("H100-SXM5", PLAIN, 16)), seen(runs))
+    stand = state_of("move-sku", ground(target=Configuration("H100-SXM5", PLAIN, 16)), seen(runs))
     assert stand.place == "between"
     assert stand.told == "1 of its 2 runs are on azure/Standard_ND96is_H100_v5."
 
@@ -78,9 +85,9 @@ def test_a_trial_replica_is_between_and_moves_no_fleet() -> None:
 def test_a_slice_is_known_by_its_id() -> None:
     whole = workload("chat", ("n1",), end=END - 3 * DAY, gpus=gpus_of("n1", 1))
     part = workload("chat", ("n1",), id="w-m", start=END - 3 * DAY, gpus=("MIG-7",))
-    stand = whereabouts("r", "mig-slice", ground(), seen([whole, part]))
+    stand = state_of("mig-slice", ground(), seen([whole, part]))
     assert (stand.place, stand.since) == ("target", END - 3 * DAY)
-    assert whereabouts("r", "mig-slice", ground(), seen([whole, replace(part, gpus=("GPU-7",))])).place == "source"
+    assert state_of("mig-slice", ground(), seen([whole, replace(part, gpus=("GPU-7",))])).place == "source"
 
 
 FREED = {
@@ -102,7 +109,7 @@ def test_a_node_is_given_back_when_it_is_gone_or_put_to_use(last_seen, runs, pla
     own = ground(**FREED)
     work = [workload(name, ("n1",), start=END - 5 * DAY) for name in runs]
     now = seen(work, (("n1", last_seen),))
-    stand = whereabouts("r", "release", own, now)
+    stand = state_of("release", own, now)
     assert stand.place == place
     told = realised("release", own, stand, now)
     assert told.usd_per_month_after == (pytest.approx(left) if left is not None else None)
@@ -131,9 +138,9 @@ def test_what_another_source_does_not_show_is_not_gone() -> None:
 def test_held_gpus_are_let_go_only_where_their_nodes_still_tell() -> None:
     own = ground(target=Configuration(None, None, 0), yardstick=Yardstick(98.32 * 730, nodes=("n1",)))
     left = workload("chat", ("n1",), end=END - 3 * DAY)
-    assert whereabouts("r", "release", own, seen([left], (("n1", END),))).place == "target"
-    assert whereabouts("r", "release", own, seen([left], (("n1", left.end),))) is None  # the agent may have died
-    assert whereabouts("r", "release", own, seen([workload("chat", ("n1",))], (("n1", END),))).place == "source"
+    assert state_of("release", own, seen([left], (("n1", END),))).place == "target"
+    assert state_of("release", own, seen([left], (("n1", left.end),))) is None  # the agent may have died
+    assert state_of("release", own, seen([workload("chat", ("n1",))], (("n1", END),))).place == "source"
 
 
 def test_a_pool_is_packed_when_as_many_nodes_are_empty_as_were_to_be() -> None:
@@ -144,7 +151,7 @@ def test_a_pool_is_packed_when_as_many_nodes_are_empty_as_were_to_be() -> None:
     )  # fmt: skip
     nodes = (("n1", END), ("n2", END), ("n3", END))
     runs = [workload(f"app{n}", (f"n{n}",), end=END if n < 3 else END - 2 * DAY) for n in (1, 2, 3)]
-    stand = whereabouts("r", "consolidate", pool, seen(runs, nodes))
+    stand = state_of("consolidate", pool, seen(runs, nodes))
     assert (stand.place, stand.since) == ("target", END - 2 * DAY)
     told = realised("consolidate", pool, stand, seen(runs, nodes))
     assert told.saving_usd_per_month == pytest.approx(0.0)
@@ -152,7 +159,7 @@ def test_a_pool_is_packed_when_as_many_nodes_are_empty_as_were_to_be() -> None:
     gone = (*nodes[:2], ("n3", END - 4 * DAY))
     assert realised("consolidate", pool, stand, seen(runs[:2], gone)).saving_usd_per_month == pytest.approx(98.32 * 730)
     busy = [workload(f"app{n}", (f"n{n}",)) for n in (1, 2, 3)]
-    assert whereabouts("r", "consolidate", pool, seen(busy, nodes)).place == "source"
+    assert state_of("consolidate", pool, seen(busy, nodes)).place == "source"
 
 
 def nightly(nights_off: int) -> list[WorkloadVerdict]:
@@ -169,13 +176,13 @@ def nightly(nights_off: int) -> list[WorkloadVerdict]:
 def test_nights_without_its_gpus_are_counted(nights, place) -> None:
     own = ground(yardstick=Yardstick(98.32 * 730, off_hours=(0, 6)))
     runs = nightly(nights) if nights else [workload("chat", ("n1",))]
-    stand = whereabouts("r", "schedule-off", own, seen(runs, (("n1", END),)))
+    stand = state_of("schedule-off", own, seen(runs, (("n1", END),)))
     assert stand.place == place
 
 
 def test_a_node_that_goes_on_reporting_at_night_saves_nothing() -> None:
     own = ground(nodes=("n1",), yardstick=Yardstick(98.32 * 730, off_hours=(0, 6)))
-    stand = Stand("target", START, 100.0, "")
+    stand = MoveState("target", START, 100.0, "")
     now = seen(nightly(14), (("n1", END),))
     assert realised("schedule-off", own, stand, now).saving_usd_per_month == pytest.approx(0.0)
     off = {"n1": replace(now.nodes["n1"], hours_observed=336.0 * 0.75)}
@@ -189,20 +196,20 @@ def test_a_lower_clock_is_seen_by_the_clock_and_measured_by_the_power() -> None:
     before = Measure(16.0, 16 * 730.0, clock_ratio=0.95, watts=600.0)
     own = ground(yardstick=Yardstick(500.0, clock_share=0.8, usd_per_kwh=0.1), before=before)
     slow = workload("chat", ("n1", "n2"), features={"clock_ratio": 0.76, "power_watts": 500.0})
-    stand = whereabouts("r", "lower-clock", own, seen([slow]))
+    stand = state_of("lower-clock", own, seen([slow]))
     assert stand.place == "target"
     told = realised("lower-clock", own, replace(stand, since=START), seen([slow]))
     assert told.saving_usd_per_month == pytest.approx(0.1 * 16 * 730 * 0.1)  # 100 W less at $0.10 a kWh
     fast = replace(slow, features={"clock_ratio": 0.94})
-    assert whereabouts("r", "power-cap", own, seen([fast])).place == "source"
-    assert whereabouts("r", "lower-clock", own, seen([replace(slow, features={})])) is None
+    assert state_of("power-cap", own, seen([fast])).place == "source"
+    assert state_of("lower-clock", own, seen([replace(slow, features={})])) is None
 
 
 def test_a_fault_is_mended_when_it_is_found_no_more() -> None:
     own = ground()
     runs = [workload("chat", ("n1",))]
-    assert whereabouts("r-1", "fix-first", own, seen(runs)).place == "target"
-    assert whereabouts("r-1", "fix-first", own, seen(runs, proposed=("r-1",))).place == "source"
+    assert state_of("fix-first", own, seen(runs)).place == "target"
+    assert state_of("fix-first", own, seen(runs), proposed=True).place == "source"
 
 
 # ---- time, load and the trial
@@ -212,7 +219,7 @@ def test_time_is_measured_by_the_tokens_of_a_service_and_the_steps_of_a_job() ->
     before = Measure(8.0, 5840.0, busy=0.5, busy_seconds_per_token=0.002, tokens_per_second=2000.0, period_seconds=4.0)
     service = ground(target=L40S, time_ratio=RATIO, before=before, yardstick=Yardstick())
     run = moved_run(g=0.6, generated_tokens=2000.0 * 4 * DAY)
-    stand = Stand("target", END - 4 * DAY, 96.0, "")
+    stand = MoveState("target", END - 4 * DAY, 96.0, "")
     told = realised("move-sku", service, stand, seen([run]))
     assert told.time_ratio == pytest.approx(0.6 * 8 / 2000 / 0.002)
     assert told.load_ratio == pytest.approx(1.0)
@@ -247,7 +254,7 @@ def test_a_move_that_is_far_slower_than_predicted_regresses() -> None:
     assert after(0.65, entry) == []  # x1.30: past it by less than a tenth
 
 
-def trial_entry(own: Ground, replica: str | None = None) -> Entry:
+def trial_entry(own: PredictionSnapshot, replica: str | None = None) -> Entry:
     proposal = Proposal("r-1", "move-sku", "chat", "a", "b", None, 0.0, "cash-now", "low", False, "t", "fleet.db", own)
     begun = from_json(Figures, json.dumps({"trial": {"replica": replica} if replica else {}}))
     return Entry(proposal, START, START, (Event("trial", END - 5 * DAY, "ann", figures=begun),))

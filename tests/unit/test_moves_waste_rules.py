@@ -9,7 +9,7 @@ from importlib.resources import files
 import pytest
 from moves_builders import IB, PLAIN, advice_of, fabric, gpus_of, node, usage, verdicts, workload
 from skuwise.advisor.core.advice_types import Advice, BottleneckVerdict, Finding
-from skuwise.advisor.moves.waste.registry import RULES
+from skuwise.advisor.moves.waste_rules import RULES
 from skuwise.advisor.verdicts.types import NodeFacts
 from skuwise.rules.catalog.types import PowerPrice, Price
 from skuwise.rules.policy.thresholds import load_waste_rules
@@ -17,13 +17,13 @@ from skuwise.rules.policy.thresholds import load_waste_rules
 WASTE = load_waste_rules()
 
 
-def source(module: str) -> str:
-    return files("skuwise.advisor.moves").joinpath("waste", f"{module}.py").read_text("utf-8")
+def source(room: str, module: str) -> str:
+    return files("skuwise.advisor.moves").joinpath(room, f"{module}.py").read_text("utf-8")
 
 
 @pytest.mark.parametrize("rule", sorted(WASTE))
 def test_every_threshold_of_a_rule_is_read_and_none_that_it_lacks(rule):
-    own, shared = source(rule.replace("-", "_")), source("rule_context")
+    own, shared = source("waste", rule.replace("-", "_")), source("context", "rule_context")
     assert set(WASTE[rule].thresholds) <= set(re.findall(r'"(\w+)"', own + shared))
     assert set(re.findall(r'rule\.value\("(\w+)"\)', own)) <= set(WASTE[rule].thresholds)
 

@@ -14,15 +14,15 @@ import pandas as pd
 import pytest
 from moves_builders import advice_of, bare, founding, node, verdicts
 from skuwise.advisor.core.advice_types import Advice, Evidence, Finding
-from skuwise.advisor.moves.waste import registry as waste
+from skuwise.advisor.core.number_sources import Outside, Reckoned, Sql
+from skuwise.advisor.moves.waste_rules import RULES
 from skuwise.advisor.provenance import literals
 from skuwise.advisor.provenance.features import FEATURES
 from skuwise.advisor.provenance.judged_rows import TABLES, write_rows
-from skuwise.advisor.provenance.metric_sources import RULES, source_of
+from skuwise.advisor.provenance.metric_sources import source_of
 from skuwise.advisor.provenance.query_builder import how_to_run, queries_for
 from skuwise.advisor.provenance.query_script import render_queries
 from skuwise.advisor.provenance.row_queries import BLOCKS
-from skuwise.advisor.provenance.source_kinds import Outside, Reckoned, Sql
 from skuwise.advisor.provenance.subject import Subject, subject_of
 from skuwise.agent.store.file.migrations import open_for_writing
 from skuwise.agent.store.reading.reader import open_reader
@@ -53,15 +53,15 @@ def metrics_named_in(function: object) -> set[str]:
 
 
 def test_every_rule_that_there_is_has_its_queries() -> None:
-    assert set(RULES) == set(waste.RULES) == set(load_waste_rules())
+    assert set(RULES) == set(load_waste_rules())
 
 
-@pytest.mark.parametrize("rule", sorted(waste.RULES))
+@pytest.mark.parametrize("rule", sorted(RULES))
 def test_every_metric_of_a_rule_has_a_source(rule: str) -> None:
-    named = metrics_named_in(waste.RULES[rule])
+    named = metrics_named_in(RULES[rule].judge)
     assert named
-    assert named <= set(RULES[rule])
-    assert set(RULES[rule]) - named <= {"gpu_hours", "cost_usd"}
+    assert named <= set(RULES[rule].metrics)
+    assert set(RULES[rule].metrics) - named <= {"gpu_hours", "cost_usd"}
 
 
 def test_every_feature_that_a_custom_rule_may_ask_for_has_a_source() -> None:
@@ -70,7 +70,9 @@ def test_every_feature_that_a_custom_rule_may_ask_for_has_a_source() -> None:
 
 def test_few_numbers_are_given_by_no_query() -> None:
     """A rule that adds one says so here, and why: labels are the judge's, the energy's a model's."""
-    reckoned = {f"{rule} {name}" for rule in RULES for name, s in RULES[rule].items() if isinstance(s, Reckoned)}
+    reckoned = {
+        f"{rule} {name}" for rule in RULES for name, s in RULES[rule].metrics.items() if isinstance(s, Reckoned)
+    }
     assert reckoned == {
         "over-tier bound_by_memory", "under-tier bound_by_link", "fix-first held_back", "fix-first lost_at_most",
         "fix-first bottleneck", "energy power_after", "energy energy_saved", "energy energy_saved_per_month",
@@ -94,7 +96,7 @@ def about(rule: str, metrics: list[str]) -> Subject:
     return replace(subject_of(advice, finding), workloads=odd, now=odd)
 
 
-STATEMENTS = [pytest.param(rule, list(metrics), id=rule) for rule, metrics in RULES.items()]
+STATEMENTS = [pytest.param(rule, list(described.metrics), id=rule) for rule, described in RULES.items()]
 STATEMENTS.append(pytest.param("my-own-rule", list(FEATURES), id="features"))
 
 
@@ -125,7 +127,8 @@ def test_what_rows_are_made_of_asks_the_public_views_alone(tmp_path: Path) -> No
 def test_every_block_is_used_and_stands_on_blocks_there_are() -> None:
     known = BLOCKS
     needed = {name for block in known.values() for name in block.needs}
-    sources = [s for metrics in (*RULES.values(), FEATURES) for s in metrics.values() if not isinstance(s, Outside)]
+    every = (*(described.metrics for described in RULES.values()), FEATURES)
+    sources = [s for metrics in every for s in metrics.values() if not isinstance(s, Outside)]
     needed |= {name for source in sources for name in source.blocks}
     assert needed == set(known)
 
@@ -188,7 +191,7 @@ def test_numbers_that_no_query_gives_are_told_with_their_formula() -> None:
     assert "held_back: each row has the label" in " ".join(text.replace("-- ", "").split())
     assert isinstance(source_of(replace(advice.findings[0], rule="idle-fabric"), "fabric_premium"), Outside)
     assert source_of(advice.findings[0], "no-such-metric") is None
-    assert isinstance(RULES["idle"]["idle_hours"], Sql)
+    assert isinstance(RULES["idle"].metrics["idle_hours"], Sql)
 
 
 @pytest.mark.parametrize("kind", ["merged", "recorded"])

@@ -10,6 +10,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
+from ...advisor.moves.recommendation_kinds import action_words
+from ...advisor.moves.waste_rules import wasted_hours
 from ...advisor.views import coverage
 from ...advisor.views.finding_groups import Case, best_way, cases
 from ..cell_text import cost_cell, line, lines
@@ -82,7 +84,7 @@ def _cost(loaded: Loaded) -> Content:
     s, found = loaded.shown.summary, loaded.advice.summary
     over = f" over {FINDINGS_WINDOW.name}" if loaded.shown is not loaded.advice else ""
     if not words.has_prices(s):
-        wasted = words.wasted_hours(loaded.advice.findings)
+        wasted = wasted_hours(loaded.advice.findings)
         judged = not found.nothing_judged
         return lines(
             line(coverage.size_words(s), "bold"),
@@ -141,7 +143,7 @@ def _saving(row: tuple[str, Case]) -> float | None:
 
 def _way(row: tuple[str, Case]) -> str:
     way = best_way(row[1])
-    return words.action_words(way) if way is not None else "none that saves"
+    return action_words(way) if way is not None else "none that saves"
 
 
 _COLUMNS = (

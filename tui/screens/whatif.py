@@ -15,6 +15,7 @@ from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Recommendation, WorkloadVerdict
+from ...advisor.moves.recommendation_kinds import action_words
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, line
@@ -238,7 +239,7 @@ class WhatIf(Page):
     def action_accept(self) -> None:
         r = self._proposed(self._outcome) if self._outcome is not None else None
         if r is not None:
-            what = f"{words.action_words(r)}, {words.target_words(r)}"
+            what = f"{action_words(r)}, {words.target_words(r)}"
             self.post_message(DecisionWanted("accepted", r.id, what))
         elif self._outcome is not None:
             self.notify("The advice proposes no such change, so the ledger has nothing to accept.", severity="warning")

@@ -17,6 +17,7 @@ from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import INFERRED, Advice, Finding, Recommendation, WorkloadVerdict
 from ...advisor.core.coded_text import CodedText
 from ...advisor.core.timestamps import minute, span
+from ...advisor.moves.recommendation_kinds import action_words
 from ...advisor.render.phases import phase_reasons, phase_sentence
 from ...advisor.views import coverage
 from ..cell_text import line, lines
@@ -200,7 +201,7 @@ def _out(ways: Sequence[Recommendation]) -> Content:
     told: list[Content] = []
     for r in ways:
         saving = words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)
-        told.append(line(f"{words.action_words(r)} to {words.target_words(r)}: {saving}, risk {r.risk}", "bold"))
+        told.append(line(f"{action_words(r)} to {words.target_words(r)}: {saving}, risk {r.risk}", "bold"))
         told.append(line(f"Predicted time {words.time_words(r.time_ratio)}. {r.text}"))
         told += [Content.assemble("Blocked: ", line(one)) for one in r.blocked_by]
         told += [Content.assemble("Wrong if: ", line(one)) for one in r.would_change_if]

@@ -20,8 +20,8 @@ from ..cell_text import line
 from ..themes import LINE_COLOURS, MONOCHROME
 
 if TYPE_CHECKING:
-    from ...advisor.telemetry.reference_lines import Level
     from ...advisor.telemetry.workload_series import Line
+    from ...advisor.views.reference_lines import Level
 
 MARKS = ("dot", "x", "+", "o")
 _SHOWN = ("•", "x", "+", "o")  # how these marks look

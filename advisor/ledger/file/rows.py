@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from sqlite_utils import Database
 
+from ...moves.tracking.observation import PredictionSnapshot
 from ..entries import EXPIRES_AFTER_SECONDS, Entry, Event, Proposal
 from ..guard import (
     FLAG,
@@ -24,7 +25,7 @@ from ..guard import (
     Guarded,
 )
 from ..identity import FLEETS_FORM, begin_fleets
-from ..records import NO_FIGURES, Figures, Ground, from_json, to_json
+from ..records import NO_FIGURES, Figures, from_json, to_json
 
 APPLICATION_ID = 0x736B756C  # "skul"
 VERSION = 1003  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
@@ -130,7 +131,11 @@ def read_entries(file: Guarded) -> tuple[Entry, ...]:
     for row in file.rows("recommendations", "ORDER BY id"):
         values: dict[str, Any] = {n: row[n] for n in names}
         proposal = Proposal(
-            **{**values, "blocked": bool(values["blocked"]), "ground": _kept(Ground, values["ground"], "ground")}
+            **{
+                **values,
+                "blocked": bool(values["blocked"]),
+                "ground": _kept(PredictionSnapshot, values["ground"], "ground"),
+            }
         )
         history = tuple(events.get(proposal.id, ()))
         found.append(Entry(proposal, row["first_proposed"], row["last_proposed"], history))

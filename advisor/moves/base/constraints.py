@@ -52,7 +52,7 @@ def gates(
 def fewer_gpus_gates(group: Group, gpus: int) -> tuple[CodedText, ...]:
     """Every reason why `group` must not shrink to `gpus` GPUs of the same kind."""
     reasons = [_shared(group)]
-    excused = group.excused.get("too-many-gpus")
+    excused = group.kept.get("surplus")
     if excused is not None:
         reasons.append(coded("kept-by-exception", "its GPUs are kept by the exception {id}", id=excused.id))
     if group.phase == "training":
@@ -204,7 +204,7 @@ def _nvlink(group: Group, source_node: NodeSku | None, node: NodeSku) -> CodedTe
 
 
 def _fabric(group: Group, source_node: NodeSku | None, node: NodeSku) -> CodedText | None:
-    excused = group.excused.get("idle-fabric")
+    excused = group.kept.get("fabric")
     if excused is not None and not node.fabric.rdma and (source_node is None or source_node.fabric.rdma is not False):
         return coded(
             "fabric-by-exception", "it may need its fabric, by the exception {id}, and this node has none",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
 from ....rules.catalog import fabric_premium as interconnect
@@ -21,7 +21,6 @@ from ...core.formatting import listed
 from ...verdicts.types import NodeFacts, Verdicts
 from .price_book import UNBOUND, PriceBook
 
-FREE = "capacity-freed"
 _SKUS_SHOWN = 3  # in one line that people copy
 # Kind of fabric in the catalog -> the link layer that its ports report.
 _LAYERS = {"infiniband": "InfiniBand", "roce": "Ethernet", "efa": "EFA"}
@@ -153,19 +152,27 @@ def reconcile(verdicts: Verdicts, book: PriceBook) -> tuple[Reconciliation, tupl
     ), notes  # fmt: skip
 
 
-def realisation(price: Price | None, whole_nodes: int, at: float) -> tuple[Realisation, str | None]:
-    """How a freed node comes back: cash now, cash at a date (ISO), or capacity for other work."""
+@dataclass(frozen=True, slots=True)
+class Cash:
+    """What falls free comes back in dollars: of nodes at `price`, now or from `date` (ISO) on."""
+
+    price: Price
+    realisation: Realisation
+    date: str | None = None
+
+
+def cash_of(price: Price | None, whole_nodes: float, at: float) -> Cash | None:
+    """How freed nodes come back in cash; None: they do not, they are capacity for other work. `at`: Unix seconds."""
     if price is None or whole_nodes <= 0 or price.basis == "owned":
-        return FREE, None
+        return None
     if price.committed_until:
         until = _date(price.committed_until)
         if until is None:
-            return FREE, None
-        if until > datetime.fromtimestamp(at, UTC).date():
-            return "cash-at", until.isoformat()
-        return "cash-now", None
+            return None
+        later = until > datetime.fromtimestamp(at, UTC).date()
+        return Cash(price, "cash-at", until.isoformat()) if later else Cash(price, "cash-now")
     # A reservation without a date binds for a time nobody told us.
-    return ("cash-now", None) if price.basis in UNBOUND else (FREE, None)
+    return Cash(price, "cash-now") if price.basis in UNBOUND else None
 
 
 def unique(prices: Iterable[Price | None]) -> tuple[Price, ...]:

@@ -248,22 +248,9 @@ class Gate:
         return {name: tuple(own) for name, own in found.items()}
 
 
-# What each action is called where it is not advised.
-_ACTIONS: Mapping[str, str] = {
-    "release": "Giving these GPUs back",
-    "reduce-gpus": "Fewer GPUs for the same work",
-    "move-sku": "A move to other nodes",
-    "consolidate": "Packing this work onto fewer nodes",
-    "schedule-off": "Switching the nodes off in quiet hours",
-    "swap-placement": "A change of places",
-    "mig-slice": "MIG instances instead of whole GPUs",
-    "lower-clock": "A lower SM clock",
-    "power-cap": "A power cap",
-}
-
-
-def gated(r: Recommendation, reasons: Iterable[CodedText]) -> Recommendation:
-    """The recommendation without what it claims, and why. What was not observed leaves the risk open: it is high."""
+def gated(r: Recommendation, subject: str, reasons: Iterable[CodedText]) -> Recommendation:
+    """The recommendation without what it claims, and why. What was not observed leaves the risk open: it is high.
+    `subject`: what it is called in a sentence."""
     why = tuple(reasons)
     return replace(
         r,
@@ -277,7 +264,7 @@ def gated(r: Recommendation, reasons: Iterable[CodedText]) -> Recommendation:
         break_even=None,
         available_from=None,
         yardstick=Yardstick(nodes=r.yardstick.nodes, site_factor=r.yardstick.site_factor),
-        text=f"{_ACTIONS[r.action]} is not advised: {all_of(why).text}.",
+        text=f"{subject} is not advised: {all_of(why).text}.",
     )
 
 

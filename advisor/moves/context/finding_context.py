@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 from ....rules.catalog.fabric_premium import Premium
 from ....rules.policy.thresholds import WasteRule
-from ...core.advice_types import Finding, Severity
+from ...core.advice_types import Action, Finding, Severity
 from ...core.formatting import listed
 from ...core.frame import Window
 from ...core.timestamps import rfc3339
@@ -16,6 +17,9 @@ from ..base.workload_groups import Group
 from ..predict.clock_model import ClockMove
 
 HOUR_SECONDS = 3600.0
+# What findings are of the money: GPUs that nobody used, more GPUs than the demand needs, a link that carried nothing, a
+# GPU of too high a tier; or no waste of it ("none").
+Waste = Literal["unused", "surplus", "fabric", "nvlink", "tier", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class Found:
     """A finding and what the ways out need: its group (None: bare GPUs), nodes, bare GPUs, and a link's premium.
 
     `fault`: the bottleneck to mend first; `clock`: how else to run the GPU; `faulty`: series whose telemetry is wrong.
+    `answered_by`, `waste`: as the rule's description has them (rule_context.py); nothing of a rule of one's own.
     """
 
     finding: Finding
@@ -50,6 +55,8 @@ class Found:
     fault: str | None = None
     clock: ClockChange | None = None
     faulty: frozenset[str] = frozenset()
+    answered_by: Mapping[Action, int] = field(default_factory=dict)
+    waste: Waste = "none"
 
 
 def node_words(nodes: Sequence[NodeFacts]) -> str:

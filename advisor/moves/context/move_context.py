@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,8 +11,7 @@ import numpy as np
 from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import GpuSku, NodeSku, Price
 from ....rules.policy.thresholds import WasteRule
-from ...core.advice_types import Configuration, Interval, Realisation, Recommendation
-from ...core.formatting import dated, spread, usd
+from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation
 from ..base.constraints import NVLINK, fewer_gpus_gates
 from ..base.prediction import Array, Link, Prediction, Refusal, predict
 from ..base.pricing import PriceBook
@@ -85,6 +83,13 @@ class Option:
     def counts(self) -> bool:
         """Whether its cash enters the sum."""
         return self.draws is not None and self.recommendation.counts
+
+    @property
+    def worth_telling(self) -> bool:
+        """Whether it gains by itself, though no finding asks for it."""
+        r = self.recommendation
+        saving = r.saving_usd_per_month
+        return not r.blocked_by and saving is not None and saving.p50 > 0 and r.risk in (*COUNTED_RISKS, "medium")
 
 
 @dataclass(frozen=True)
@@ -186,15 +191,6 @@ def nodes_for(gpus: float | Array, per_node: int) -> Array:
 def gpus_needed(base: Baseline, demand: Array, headroom: float) -> Array:
     """GPUs that carry each draw of demand (of today's GPUs) at `headroom`: whole units, and at least the floor."""
     return np.maximum(np.ceil(base.gpus * demand / headroom / base.unit - 1e-9) * base.unit, float(base.floor))
-
-
-def saving_sentence(saving: Interval, prices: Sequence[Price | None], realised: Realisation, date: str | None) -> str:
-    """What a move saves or costs a month, with the price it rests on and when it is cash."""
-    if saving.p50 <= 0:
-        worse = f"It costs {usd(-saving.p50)} a month more" if saving.p50 < 0 else "It saves nothing"
-        return f"{worse}, {dated(prices)}."
-    when = f" from {date} on, when the commitment ends" if realised == "cash-at" else ""
-    return f"It saves {usd(saving.p50)} a month{spread(saving)}{when}, {dated(prices)}."
 
 
 def load_words(load: float | None) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import usd
+from ...core.number_sources import GPU_HOURS, Reckoned, Sql
 from ..base.prediction import Refusal
 from ..base.pricing import PriceBook
 from ..base.workload_groups import HOURS_PER_MONTH, Group
 from ..context.finding_context import ClockChange, Found
+from ..context.rule_context import RuleDescription, Scope, Told, busy_share, finding_of, percent, percentile, watts
 from ..predict.clock_model import ClockMove, lower_clock, power_at_work, power_cap
-from .rule_context import Scope, Told, busy_share, finding_of, percent, percentile, watts
 
 JOULES_PER_KILOWATT_HOUR = 3.6e6
 # Caps that are weighed, as shares of the rated power.
@@ -106,3 +107,32 @@ def _spent(scope: Scope, group: Group, change: ClockChange) -> float | None:
         return None
     month = change.joules_per_month / JOULES_PER_KILOWATT_HOUR * price.usd_per_kwh
     return month * scope.verdicts.window.hours / HOURS_PER_MONTH
+
+
+def _power_model(what: str) -> Reckoned:
+    return Reckoned(
+        f"{what}, by the published curve of power over clock (docs/moves.md)", ("used",),
+        "SELECT workload_id, node, gpu_uuid, ts, seconds, power_watts, tensor_sustained, hbm_sustained, clock_ratio"
+        " FROM used WHERE now AND NOT idle",
+    )  # fmt: skip
+
+
+RULE = RuleDescription(
+    id="energy",
+    rank=10,
+    judge=energy,
+    answered_by={"lower-clock": 1, "power-cap": 1},
+    waste="none",
+    metrics={
+        "power_at_work": Sql(
+            ("used",),
+            "SELECT sum(power_watts * seconds) / sum(seconds) FROM used"
+            " WHERE now AND NOT idle AND power_watts IS NOT NULL",
+        ),
+        "power_after": _power_model("the power that the same rows would draw"),
+        "energy_saved": _power_model("energy of the same work, 1 less after over before"),
+        "energy_saved_per_month": _power_model("that share of the energy of a month at this power"),
+        "slowdown_expected": _power_model("the time that the same work takes longer"),
+        "gpu_hours": GPU_HOURS,
+    },
+)

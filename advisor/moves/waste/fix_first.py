@@ -9,9 +9,10 @@ import numpy as np
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import dated, usd
+from ...core.number_sources import by_labels
 from ..base.workload_groups import JOBS, Group
 from ..context.finding_context import Found
-from .rule_context import Scope, Told, busy_share, finding_of, percent
+from ..context.rule_context import RuleDescription, Scope, Told, busy_share, finding_of, percent
 
 # What is done about each, as a clause after "Before anything is moved, ".
 REMEDIES = {
@@ -100,3 +101,17 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, label: str, share: flo
         after=f"{told} Before anything is moved, {REMEDIES[label]}.",
     )  # fmt: skip
     return Found(finding, group, group.nodes, fault=label)
+
+
+RULE = RuleDescription(
+    id="fix-first",
+    rank=5,
+    judge=fix_first,
+    answered_by={"fix-first": 1},
+    waste="none",
+    metrics={
+        "held_back": by_labels("the hours with this label over all that are not idle"),
+        "lost_at_most": by_labels("the part of each such row that the engine (or the clock) rested, over all hours"),
+        "bottleneck": by_labels("the one of host-input, latency, straggler and throttled with most hours"),
+    },
+)

@@ -11,11 +11,22 @@ import pandas as pd
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.coded_text import CodedText
+from ...core.number_sources import Sql, weighted
 from ...core.timestamps import minute, rfc3339, span
 from ...verdicts.types import Verdicts
 from ..base.workload_groups import AVAILABLE, Group
 from ..context.finding_context import Found, graded, when_possible
-from .rule_context import MIN_SHARE, OF_WHOLE_GPUS, Scope, Told, finding_of, percent, power_words, watts
+from ..context.rule_context import (
+    MIN_SHARE,
+    OF_WHOLE_GPUS,
+    RuleDescription,
+    Scope,
+    Told,
+    finding_of,
+    percent,
+    power_words,
+    watts,
+)
 
 # Share of the time since it last worked that must have been observed (as IDLE_OF_UNHELD).
 OBSERVED_MIN = 0.95
@@ -149,3 +160,35 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, held: float, share: fl
         after=told + scope.cost_words(cost, group.nodes),
     )  # fmt: skip
     return Found(finding, group, group.nodes)
+
+
+# What stood idle at the end of a job that has worked; all of it where nothing ever worked.
+_HELD_IDLE = Sql(
+    ("held_idle", "trailing"),
+    "SELECT sum(CASE WHEN {never_worked} THEN h.hours ELSE min(t.hours, h.hours) END)"
+    " FROM held_idle h JOIN trailing t ON t.workload_id = h.workload_id",
+)
+
+RULE = RuleDescription(
+    id="held-idle",
+    rank=3,
+    judge=held_idle,
+    answered_by={"release": 1},
+    waste="unused",
+    metrics={
+        "engine_active": Sql(("used",), "SELECT avg(engine_active) FROM used WHERE bottleneck = 'idle'"),
+        "dram_active": Sql(("used",), "SELECT avg(hbm_use) FROM used WHERE bottleneck = 'idle'"),
+        "power_over_idle": Sql(
+            ("used",),
+            f"SELECT coalesce(({weighted('power_over_idle')}), (SELECT avg(power_watts) / max(idle_power_watts)"
+            " FROM used WHERE bottleneck = 'idle'))",
+        ),
+        "mem_used": Sql(("used",), "SELECT avg(mem_used) FROM used WHERE bottleneck = 'idle'"),
+        "held_idle": _HELD_IDLE,
+        "last_worked": Sql(
+            ("used",),
+            "SELECT strftime('%Y-%m-%dT%H:%M:%SZ', max(ts), 'unixepoch') FROM used WHERE now AND bottleneck <> 'idle'",
+        ),
+        "gpu_hours": _HELD_IDLE,
+    },
+)

@@ -10,11 +10,22 @@ from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence, Finding
 from ...core.coded_text import CodedText, coded
 from ...core.ids import stable_id
+from ...core.number_sources import NODE_HOURS, SPARE_POWER_OVER_IDLE, Sql, of_spare_gpus
 from ...core.timestamps import span
 from ...verdicts.types import BareGpu, NodeFacts
 from ..context.evidence import GAP_MAX
 from ..context.finding_context import Found, certainty, graded, when_possible
-from .rule_context import MIN_SHARE, OF_WHOLE_GPUS, Scope, Told, percent, power_words, watts, would_change_if
+from ..context.rule_context import (
+    MIN_SHARE,
+    OF_WHOLE_GPUS,
+    RuleDescription,
+    Scope,
+    Told,
+    percent,
+    power_words,
+    watts,
+    would_change_if,
+)
 
 # A GPU counts as idle where nearly all of the time that nobody held it was idle: else somebody unseen worked there. The
 # same share by which work is called idle (rules/kinds.yaml), so that a label that is missing makes nothing idle.
@@ -107,8 +118,8 @@ def _finding(
     }
     measured = sum(v is not None for v in (engine, dram, power)) / 3
     finding = Finding(
-        id=stable_id("f", "idle", node.cluster, node.node),
-        rule="idle",
+        id=stable_id("f", rule.id, node.cluster, node.node),
+        rule=rule.id,
         severity=graded(share, rule),
         workload=None,
         node=node.node,
@@ -151,3 +162,26 @@ def _named(node: NodeFacts, idle: Sequence[BareGpu]) -> dict[str, object]:
     if len(cut) == len(idle):
         return {"gpu_count": len(cut), "gpu_sku": said}
     return {"gpu_count": len(idle) - len(cut), "gpu_sku": f"{sku or 'GPUs'} and {len(cut)} {said}"}
+
+
+_IDLE_HOURS = "SELECT sum(seconds * part) / 3600 FROM spare WHERE idle"
+
+RULE = RuleDescription(
+    id="idle",
+    rank=2,
+    judge=idle,
+    answered_by={"release": 1, "consolidate": 1},
+    waste="unused",
+    metrics={
+        "engine_active": Sql(("spare",), of_spare_gpus("engine_active")),
+        "dram_active": Sql(("spare",), of_spare_gpus("hbm_use")),
+        "power_over_idle": Sql(("spare",), SPARE_POWER_OVER_IDLE),
+        "idle_hours": Sql(("spare",), _IDLE_HOURS),
+        "hours_observed": NODE_HOURS,
+        "gpu_hours": Sql(("spare",), _IDLE_HOURS),
+        "cost_usd": Sql(
+            ("spare", "nodehours"),
+            f"SELECT ({_IDLE_HOURS}) * {{node_usd}} / gpu_count FROM nodehours",
+        ),
+    },
+)

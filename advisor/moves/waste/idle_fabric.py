@@ -12,14 +12,14 @@ from ...core.coded_text import CodedText, coded
 from ...core.formatting import dated, usd
 from ...core.frame import Window
 from ...core.ids import stable_id
+from ...core.number_sources import Outside, Sql
 from ...core.timestamps import day, span
 from ...verdicts.types import FabricFacts, NodeFacts, Verdicts
 from ..base.pricing import FABRIC_REMEDY, PriceBook, fabric_premium, fabric_unobserved, lacks_fabric
 from ..base.workload_groups import HOURS_PER_MONTH, TRAINING, Group
 from ..context.finding_context import Found, called, certainty, listed, node_words, sampling, when_possible
-from .rule_context import Scope, Told, seen_at_work, would_change_if
+from ..context.rule_context import ReferenceLine, RuleDescription, Scope, Told, seen_at_work, would_change_if
 
-RULE = "idle-fabric"
 # A kind nobody could tell leaves the fabric's purpose open, unless it is a trace of the node's hours.
 UNKNOWN_SHARE = 0.05
 # A bound in a sentence: below it the digits say nothing.
@@ -200,8 +200,8 @@ def _finding(
     coverage = lead.lead.coverage
     premium = known[0] if cost is not None else None
     finding = Finding(
-        id=stable_id("f", RULE, lead.series_id, *sorted(n.node for n in nodes) if others else ()),
-        rule=RULE,
+        id=stable_id("f", rule.id, lead.series_id, *sorted(n.node for n in nodes) if others else ()),
+        rule=rule.id,
         severity="low" if free else rule.severity,  # type: ignore[arg-type]
         workload=lead.lead.id,
         node=nodes[0].node if len(nodes) == 1 else None,
@@ -295,3 +295,28 @@ def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], cost: f
         f"The fabric is {usd(first.usd_per_hour)} of {whose} {usd(first.price.usd_per_hour)} an hour, {total}: "
         f"{first.twin.sku} is the same without it, {when}."
     )
+
+
+RULE = RuleDescription(
+    id="idle-fabric",
+    rank=1,
+    judge=idle_fabric,
+    answered_by={"swap-placement": 1, "move-sku": 1, "reduce-gpus": 2},
+    waste="fabric",
+    metrics={
+        "fabric_util_p995": Sql(
+            ("fabrics",),
+            "SELECT max(CASE WHEN highest IS NULL THEN p995 ELSE min(p995, highest) END) FROM fabrics",
+        ),
+        "fabric_util_max": Sql(("fabrics",), "SELECT max(highest) FROM fabrics"),
+        "fabric_hours": Sql(("fabrics",), "SELECT min(hours) FROM fabrics"),
+        "fabric_hours_known": Sql((), "SELECT min(hours) FROM port_history WHERE node IN ({finding_nodes})"),
+        "compute_ports": Sql(("fabrics",), "SELECT sum(ports) FROM fabrics"),
+        "fabric_premium": Outside(
+            "the node's price less that of the same node without the fabric, at the same provider and region; the "
+            "finding says which, or which share was assumed (rules/premiums.yaml)"
+        ),
+    },
+    judges_nodes=True,
+    line=ReferenceLine("fabric sent", "util_p995_max", "idle fabric up to"),
+)

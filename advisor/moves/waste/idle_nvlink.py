@@ -6,10 +6,11 @@ from ....rules.catalog.fabric_premium import Premium
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import dated, usd
+from ...core.number_sources import GPU_HOURS, NODE_HOURS, Outside, Sql
 from ..base.pricing import nvlink_premium
 from ..base.workload_groups import TRAINING, Group
 from ..context.finding_context import Found
-from .rule_context import Scope, Told, finding_of, percent, seen_at_work
+from ..context.rule_context import ReferenceLine, RuleDescription, Scope, Told, finding_of, percent, seen_at_work
 
 
 def idle_nvlink(scope: Scope, rule: WasteRule) -> Told:
@@ -63,3 +64,19 @@ def _cost_words(cost: float | None, premiums: list[Premium]) -> str:
     if first.twin is not None:
         return f"Over {first.twin.sku}, the same GPU as a PCIe card and a slower part as well, it adds {share}."
     return f"What it adds is assumed, from pairs at other providers: {share}."
+
+
+RULE = RuleDescription(
+    id="idle-nvlink",
+    rank=8,
+    judge=idle_nvlink,
+    answered_by={"move-sku": 2},
+    waste="nvlink",
+    metrics={
+        "nvlink_util_p995": Sql(("link_p995",), "SELECT max(p995) FROM link_p995"),
+        "hours_observed": NODE_HOURS,
+        "nvlink_premium": Outside("the prices of this node and of one without NVLink, or rules/premiums.yaml"),
+        "gpu_hours": GPU_HOURS,
+    },
+    line=ReferenceLine("NVLink sent", "util_p995_max", "idle NVLink up to"),
+)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
+from ...core.number_sources import GPU_HOURS, HOURS_OBSERVED, Outside, Sql
 from ..base.workload_groups import Group
 from ..context.finding_context import Found
-from .rule_context import Scope, Told, finding_of, percent, seen_at_work
+from ..context.rule_context import WEAK, ReferenceLine, RuleDescription, Scope, Told, finding_of, percent, seen_at_work
 
 
 def memory_unused(scope: Scope, rule: WasteRule) -> Told:
@@ -45,3 +46,23 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, most: float) -> Found:
         after="Memory has no price of its own; what a smaller card or a slice would save stands with the ways out.",
     )  # fmt: skip
     return Found(finding, group, group.nodes)
+
+
+RULE = RuleDescription(
+    id="memory-unused",
+    rank=9,
+    judge=memory_unused,
+    answered_by={"mig-slice": 2, "move-sku": WEAK},
+    waste="none",
+    metrics={
+        "mem_used_max": Sql(
+            ("shaped",),
+            "SELECT max(coalesce((SELECT max(mem_used) FROM used), 0),"
+            " coalesce((SELECT max(mem_used_max) FROM shaped WHERE now), 0))",
+        ),
+        "mem_total": Outside("the catalog's size of this GPU's memory"),
+        "hours_observed": HOURS_OBSERVED,
+        "gpu_hours": GPU_HOURS,
+    },
+    line=ReferenceLine("memory used", "mem_max", "memory unused up to"),
+)

@@ -8,10 +8,11 @@ from ....rules.catalog.types import GpuSku, NodeSku, Price
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import dated, usd
+from ...core.number_sources import GPU_HOURS, Outside, Sql, by_labels, reached
 from ..base.constraints import gates
 from ..base.workload_groups import Group
 from ..context.finding_context import Found
-from .rule_context import Scope, Told, busy_share, finding_of, percent, percentile
+from ..context.rule_context import RuleDescription, Scope, Told, busy_share, finding_of, percent, percentile
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +94,22 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, *, compute: float, bou
         ),
     )  # fmt: skip
     return Found(finding, group, group.nodes)
+
+
+RULE = RuleDescription(
+    id="over-tier",
+    rank=7,
+    judge=over_tier,
+    answered_by={"move-sku": 3},
+    waste="tier",
+    metrics={
+        "compute_use_p95": Sql(("tensor_seconds", "used"), reached("tensor", 0.95)),
+        "bound_by_memory": by_labels("the hours labelled hbm-bandwidth over all that are not idle"),
+        "cheaper_sku": Outside("the catalog and the prices: the cheapest such node of this provider and region"),
+        "cheaper_sku_bandwidth": Outside(
+            "the catalog: memory bandwidth times its sustained share (achieved.mem), of the cheaper GPU over this one"
+        ),
+        "price_less": Outside("the prices: of a node over its GPUs, here less there"),
+        "gpu_hours": GPU_HOURS,
+    },
+)

@@ -9,12 +9,13 @@ from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence, Finding, WorkloadVerdict
 from ...core.coded_text import CodedText
 from ...core.ids import stable_id
+from ...core.number_sources import SPARE_POWER_OVER_IDLE, Outside, Sql, weighted
 from ...core.timestamps import rfc3339
 from ...verdicts.features.soundness import CONTRADICTIONS, Doubt
 from ...verdicts.types import BareGpu, NodeFacts, Verdicts
 from ..base.workload_groups import Group
 from ..context.finding_context import Found, certainty
-from .rule_context import Scope, Told, finding_of, percent, watts, would_change_if
+from ..context.rule_context import FAULT_RULE, RuleDescription, Scope, Told, finding_of, percent, watts, would_change_if
 
 
 def telemetry_fault(scope: Scope, rule: WasteRule) -> Told:
@@ -137,3 +138,24 @@ def _of_node(rule: WasteRule, node: NodeFacts, bare: list[BareGpu]) -> Found:
         nodes=(node.node,),
     )
     return Found(finding, None, (node,))
+
+
+RULE = RuleDescription(
+    id=FAULT_RULE,
+    rank=11,
+    judge=telemetry_fault,
+    answered_by={"fix-first": 1},
+    waste="none",
+    metrics={
+        "contradiction": Sql(("used",), weighted("fault")),
+        "engine_active": Sql(("used",), weighted("engine_active")),
+        "tensor_active": Sql(("used",), weighted("tensor_use")),
+        "contradiction_hours": Outside("the rows of the one GPU whose two signals disagree longest (docs/method.md)"),
+        "contradiction_since": Outside("the first of the rows of that GPU in which its two signals disagree"),
+        "power_over_idle": Sql(
+            ("used", "spare"), f"SELECT coalesce(({weighted('power_over_idle')}), ({SPARE_POWER_OVER_IDLE}))"
+        ),
+        "hours_without_workload": Sql(("spare",), "SELECT sum(seconds * part) / 3600 FROM spare"),
+        "gpu_hours": Sql(("used",), f"SELECT sum(seconds * part) / 3600 * ({weighted('fault')}) FROM used"),
+    },
+)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
+from ...core.number_sources import GPU_COUNT, Sql, percentile_of, reached
 from ..base.workload_groups import TRAINING, Group
 from ..context.finding_context import Found
-from .rule_context import Scope, Told, finding_of, percent, percentile
+from ..context.rule_context import RuleDescription, Scope, Told, finding_of, percent, percentile
 
 
 def too_many_gpus(scope: Scope, rule: WasteRule) -> Told:
@@ -61,3 +62,26 @@ def _finding(
         sure=0.9 * group.lead.kind.confidence,
     )  # fmt: skip
     return Found(finding, group, group.nodes)
+
+
+_PEAKS = (
+    f"SELECT ({reached('tensor', 0.99)}) AS peak",
+    reached("hbm", 0.99),
+    *(percentile_of("used", f"{link}_sustained", 0.99) for link in ("nvlink", "network", "pcie")),
+)
+
+RULE = RuleDescription(
+    id="too-many-gpus",
+    rank=4,
+    judge=too_many_gpus,
+    answered_by={"reduce-gpus": 1, "mig-slice": 1, "move-sku": 5},
+    waste="surplus",
+    metrics={
+        "use_p99": Sql(
+            ("tensor_seconds", "hbm_seconds", "used"),
+            "SELECT max(peak) FROM (\n" + "\nUNION ALL\n".join(_PEAKS) + ")",
+        ),
+        "demand_p95": Sql(("load",), percentile_of("load", "load", 0.95)),
+        "gpus_held": GPU_COUNT,
+    },
+)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
+from ...core.number_sources import HOURS_OBSERVED, Sql, by_labels, percentile_of
 from ..base.workload_groups import TRAINING, Group
 from ..context.finding_context import Found
-from .rule_context import Scope, Told, busy_share, finding_of, percent, percentile
+from ..context.rule_context import RuleDescription, Scope, Told, busy_share, finding_of, percent, percentile
 
 
 def under_tier(scope: Scope, rule: WasteRule) -> Told:
@@ -44,3 +45,17 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, *, share: float, link:
         sure=group.lead.kind.confidence * group.lead.bottleneck.confidence,
     )  # fmt: skip
     return Found(finding, group, group.nodes)
+
+
+RULE = RuleDescription(
+    id="under-tier",
+    rank=6,
+    judge=under_tier,
+    answered_by={"swap-placement": 2, "move-sku": 4},
+    waste="none",
+    metrics={
+        "bound_by_link": by_labels("the hours labelled network, or pcie and nvlink, over all that are not idle"),
+        "link_use_p50": Sql(("used",), percentile_of("used", "{link}", 0.5)),
+        "hours_observed": HOURS_OBSERVED,
+    },
+)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ...core import formatting as words
 from ...core.advice_types import Advice, Recommendation
+from ...moves.recommendation_kinds import action_words
 from .. import coverage
 from ..finding_groups import Case, best, cases, loose
 from . import sections
@@ -86,14 +87,14 @@ def _options(ways: Sequence[Recommendation]) -> Sheet:
         saving = words.claim_words(r)
         state = r.decision.state if r.decision and r.set_aside else "yes" if r.blocked_by else "no"
         return (
-            words.action_words(r), brief(words.target_words(r)), words.time_words(r.time_ratio), saving, r.risk, state,
+            action_words(r), brief(words.target_words(r)), words.time_words(r.time_ratio), saving, r.risk, state,
         )  # fmt: skip
 
     return Sheet(_HEADS, tuple(map(row, ways)))
 
 
 def _told(r: Recommendation, brevity: Brief) -> str:
-    told = f"{words.action_words(r)} ({brief(r.id)}): {brevity.sentence(r.text)}"
+    told = f"{action_words(r)} ({brief(r.id)}): {brevity.sentence(r.text)}"
     if r.decision is not None:
         told += f" Decided: {brevity.sentence(words.decision_words(r.decision), 160)}."
     wrong = sections.wrong_if(r.would_change_if, brevity)

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from ...core.advice_types import Advice
 from ...core.formatting import owner_words
 from ...core.totals import sum_if_all
+from ...moves.waste_rules import waste_of
 from ..coverage import unobserved_hours
 
-# Findings of GPUs that nobody used, and of GPUs that somebody held without using them.
-IDLE, HELD = "idle", "held-idle"
-FABRIC = "idle-fabric"
 NO_WORKLOAD = "no workload"
 NOT_OBSERVED = "not observed"
 
@@ -83,7 +81,7 @@ def holdings(advice: Advice) -> tuple[Holding, ...]:
     workloads = {w.id: w for w in advice.workloads}
     found: dict[str | None, list[tuple[str, int, float, float | None]]] = {}
     for f in advice.findings:
-        if f.rule not in (IDLE, HELD):
+        if waste_of(f.rule) != "unused":
             continue
         w = workloads.get(f.workload or "")
         owner = (owner_words(w.owner) or "owner unknown") if w is not None else None
@@ -104,7 +102,7 @@ def holdings(advice: Advice) -> tuple[Holding, ...]:
 
 def fabric_sums(advice: Advice) -> tuple[FabricSum, ...]:
     """The fabrics by node SKU, what costs most first."""
-    silent = {node: f for f in advice.findings if f.rule == FABRIC for node in f.nodes}
+    silent = {node: f for f in advice.findings if waste_of(f.rule) == "fabric" for node in f.nodes}
     floor = advice.summary.floor_hours or 0.0
     by_sku: dict[
         tuple[str | None, str | None], list[tuple[float | None, float | None, bool, bool, str | None, bool]]

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from ...core.advice_types import Advice, Interval, Realisation, Recommendation, Risk
 from ...core.coded_text import CodedText
 from ...core.exclusions import compatible
-from ...core.formatting import action_words, target_words
+from ...core.formatting import target_words
+from ...moves.recommendation_kinds import action_words
 
 # A new sentence, not the dot of a figure or an abbreviation within one.
 _SENTENCE_ENDS = re.compile(r"(?<=[\w)%][.])\s+(?=[A-Z])")

@@ -19,11 +19,12 @@ def _prepare(folder: Path) -> Prepared:
     from skuwise.advisor.core.advice_types import Configuration, Fleet, Interval, Yardstick
     from skuwise.advisor.ledger.entries import Event, Proposal
     from skuwise.advisor.ledger.file.store import Ledger
-    from skuwise.advisor.ledger.records import Figures, Ground, Measure, Trial, Tried
+    from skuwise.advisor.ledger.records import Figures, Trial, Tried
+    from skuwise.advisor.moves.tracking.observation import Measure, PredictionSnapshot
 
     source, target = Configuration("H100-SXM5", "aws/p5.48xlarge", 8), Configuration("L40S", "aws/g6e.12xlarge", 4)
     yardstick = _yardstick(Yardstick)
-    ground = Ground(
+    ground = PredictionSnapshot(
         "s", True, ("n1", "n2"), source, target, Interval(1.0, 2.0, 3.0), Interval(0.9, 1.0, 1.1), yardstick,
         Measure(8.0, 5840.0, busy=0.5), {"aws/p5.48xlarge": 98.32}, "at list price", NOW, 4,
     )  # fmt: skip

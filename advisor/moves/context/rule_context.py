@@ -11,14 +11,15 @@ import numpy as np
 from ....rules.base.templates import fill, gaps
 from ....rules.catalog.fabric_premium import NVLINK_PRIORS
 from ....rules.policy.thresholds import WasteRule
-from ...core.advice_types import Evidence, Finding, Severity
+from ...core.advice_types import Action, Evidence, Finding, Severity
 from ...core.coded_text import CodedText, Scalar
 from ...core.formatting import dated, usd
 from ...core.ids import stable_id
+from ...core.number_sources import NumberSource
 from ...verdicts.types import NodeFacts, Verdicts
 from ..base.pricing import PriceBook
 from ..base.workload_groups import Group
-from ..context.finding_context import Found, called, certainty, node_words, sampling
+from .finding_context import Found, Waste, called, certainty, node_words, sampling
 
 # Time wasted below this share of what was held is the gap between two pieces of work, not something to act on.
 MIN_SHARE = 0.1
@@ -26,6 +27,10 @@ MIN_SHARE = 0.1
 OF_WHOLE_GPUS = "power measured for the whole GPU only"
 # A series that stood idle for this share of its time was not seen at work (as the judge of bottlenecks has it).
 IDLE_SHARE = 0.95
+# The rule whose findings silence every other: where signals contradict one another nothing rests on them.
+FAULT_RULE = "telemetry-fault"
+# A reason so weak that what it asks for is named among the reasons and not told for it alone.
+WEAK = 9
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Scope:
 
     def faulty(self, group: Group) -> bool:
         """Whether its signals contradict one another so often that nothing can be concluded from them."""
-        return group.fault_share >= self.rules["telemetry-fault"].value("share_min")
+        return group.fault_share >= self.rules[FAULT_RULE].value("share_min")
 
     @cached_property
     def judged(self) -> tuple[Group, ...]:
@@ -102,7 +107,44 @@ def busy_share(group: Group, label: str) -> float:
 
 # A rule's findings, and the notes that say where no verdict was possible.
 Told = tuple[list[Found], list[CodedText]]
-Rule = Callable[[Scope, WasteRule], Told]
+Judge = Callable[[Scope, WasteRule], Told]
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceLine:
+    """A threshold that a history is drawn with: `of` names the line that it is held against, as a share of what the GPU
+    or the node has of it; `words` stand before the share."""
+
+    of: str
+    threshold: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuleDescription:
+    """All that the program knows of a waste rule beside its thresholds and texts (``rules/waste/<id>.yaml``): the
+    module of each rule in ``moves/waste`` has one, named RULE.
+
+    `rank`: the place of its findings among those of the others. `metrics`: where each metric of its evidence comes from
+    (``explain --query``), GPU-hours and cost included where a query gives them. `answered_by`: the recommendations that
+    answer it, each with the place of this reason among others for the same (1 is the first); how telemetry shows such
+    an answer done, undone or without effect is theirs to tell. `waste`: what it is of the money, and so what an
+    exception from it keeps. `judges_nodes`: it judges a node with all who work there in sight, so the judge itself asks
+    each team's thresholds, and whoever works there may be the one who is excepted. `line`: of a workload's history.
+    """
+
+    id: str
+    rank: int
+    judge: Judge
+    metrics: Mapping[str, NumberSource]
+    answered_by: Mapping[Action, int]
+    waste: Waste
+    judges_nodes: bool = False
+    line: ReferenceLine | None = None
+
+    def __post_init__(self) -> None:
+        if not self.metrics or not self.answered_by:
+            raise ValueError(f"The rule {self.id} names no metrics, or no recommendation that answers it.")
 
 
 def finding_of(

@@ -1,4 +1,7 @@
-"""What one advice's telemetry shows of series and nodes: who held what, for how long, and what it did meanwhile."""
+"""What one advice's telemetry shows of series and nodes: who held what, for how long, and what it did meanwhile.
+
+And what a prediction rested on, which that is held against.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..core.advice_types import Advice, NodeStanding, WorkloadVerdict
-from ..moves.base.workload_groups import AVAILABLE, CURRENT_SECONDS, HOURS_PER_MONTH, holding_now
-from .records import Measure
+from ...core.advice_types import Advice, Configuration, Interval, NodeStanding, WorkloadVerdict, Yardstick
+from ..base.workload_groups import AVAILABLE, CURRENT_SECONDS, HOURS_PER_MONTH, holding_now
 
 # Steps are taken for told where so much of the busy time has a period.
 PERIOD_SHARE_MIN = 0.5
@@ -19,8 +21,51 @@ GONE_SECONDS = 3 * 86400.0
 SILENT_SECONDS = 2 * 3600.0
 
 
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What a series held and did over a span. None: not measured.
+
+    `gpus`: mean number held; `gpu_hours_per_month`: at that rate. `busy`: share of the time in which their engines
+    worked; `period_seconds`: of its steps; `busy_seconds_per_token`: GPU-seconds at work for each token generated;
+    `tokens_per_second`: generated, of the whole series; `watts`: of one GPU; `clock_ratio`: SM clock over the highest.
+    """
+
+    gpus: float
+    gpu_hours_per_month: float
+    busy: float | None = None
+    period_seconds: float | None = None
+    busy_seconds_per_token: float | None = None
+    tokens_per_second: float | None = None
+    watts: float | None = None
+    clock_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionSnapshot:
+    """What a prediction rested on, kept so that the move can be recognised in later telemetry and measured.
+
+    `series_id`: None for a move of nodes; `serving`: whether people or requests wait for it. `nodes`: held by it then.
+    `usd_per_hour`: node SKU -> the node's price then, so that both sides are reckoned in the same prices; `prices`:
+    these in words. `seen_until`: end of the telemetry it rests on (Unix seconds); `fleet`: nodes it showed.
+    """
+
+    series_id: str | None
+    serving: bool
+    nodes: tuple[str, ...]
+    source: Configuration
+    target: Configuration
+    saving_usd_per_month: Interval | None
+    time_ratio: Interval | None
+    yardstick: Yardstick
+    before: Measure | None
+    usd_per_hour: Mapping[str, float]
+    prices: str
+    seen_until: float
+    fleet: int = 0
+
+
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """A window of telemetry and what was advised on it. `start`, `end`: Unix seconds; `source`: where it lay.
 
     `proposed`: ids of everything that was recommended; `open`: of what nothing blocks.
@@ -78,8 +123,8 @@ class Seen:
         return known.last_seen if known is not None else self.start
 
 
-def seen_in(advice: Advice) -> Seen:
-    return Seen(
+def observation_of(advice: Advice) -> Observation:
+    return Observation(
         start=advice.start,
         end=advice.end,
         source=source_words(advice),

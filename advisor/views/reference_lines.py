@@ -9,6 +9,7 @@ from ...rules.catalog.types import GpuSku
 from ...rules.policy.thresholds import WasteRule
 from ..core.advice_types import WorkloadVerdict
 from ..core.frame import Frame
+from ..moves.waste_rules import RULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +33,27 @@ def levels_of(
         shares = (("tensor active", sku.achieved.bf16_gemm), ("DRAM active", sku.achieved.mem))
         found += [Level(of, f"{of.split()[0]} sustained", 100 * eta) for of, eta in shares if eta]
         if sku.nvlink_bytes_per_second:
-            most = own["idle-nvlink"].value("util_p995_max")
-            found.append(
-                Level("NVLink sent", f"idle NVLink up to {most:.0%}", most * sku.nvlink_bytes_per_second * 1e-9)
-            )
+            found += _of_rules("NVLink sent", own, sku.nvlink_bytes_per_second * 1e-9)
         gib = sku.mem_bytes / 1024**3
-        unused = own["memory-unused"].value("mem_max")
         found += [
             Level("memory used", "all of its memory", gib),
-            Level("memory used", f"memory unused up to {unused:.0%}", unused * gib),
+            *_of_rules("memory used", own, gib),
             Level("power", "rated power", sku.tdp_watts),
         ]
     rate = _line_rate(frame, workload)
     if rate is not None:
-        most = own["idle-fabric"].value("util_p995_max")
-        found.append(Level("fabric sent", f"idle fabric up to {most:.0%}", most * rate * 1e-9))
+        found += _of_rules("fabric sent", own, rate * 1e-9)
     power, over = workload.features.get("power_watts"), workload.features.get("power_over_idle")
     if power and over:
         found.append(Level("power", "idle power", power / over))
     return tuple(found)
+
+
+def _of_rules(of: str, rules: Mapping[str, WasteRule], whole: float) -> list[Level]:
+    """The thresholds of waste rules for one line. `whole`: what the GPU or the node has of it, in the line's unit."""
+    lines = [(rules[one.id], one.line) for one in RULES.values() if one.line is not None and one.line.of == of]
+    shares = [(line.words, rule.value(line.threshold)) for rule, line in lines]
+    return [Level(of, f"{words} {share:.0%}", share * whole) for words, share in shares]
 
 
 def _line_rate(frame: Frame, workload: WorkloadVerdict) -> float | None:

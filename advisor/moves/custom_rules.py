@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ....rules.policy.custom import RISING, Condition, CustomRule, CustomRules
-from ...core.advice_types import Evidence
-from ...core.coded_text import CodedText
-from ...core.formatting import figure
-from ...core.timestamps import span
-from ..base.workload_groups import Group
-from ..context.finding_context import Found, called
-from .rule_context import Scope, Told, finding_of, percent
+from ...rules.policy.custom import RISING, Condition, CustomRule, CustomRules
+from ..core.advice_types import Evidence
+from ..core.coded_text import CodedText
+from ..core.formatting import figure
+from ..core.timestamps import span
+from .base.workload_groups import Group
+from .context.finding_context import Found, called
+from .context.rule_context import Scope, Told, finding_of, percent
 
 
 def custom_findings(scope: Scope, custom: CustomRules) -> Told:

@@ -8,19 +8,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ....rules.catalog.types import NodeSku, Price
-from ...core.advice_types import Recommendation
-from ...core.coded_text import coded
-from ..base.workload_groups import Group
-from ..context.move_context import Scene, as_it_stands
-from .move_sku import ELSEWHERE, candidates, move_option
+from ...rules.catalog.types import NodeSku, Price
+from ..core.advice_types import Recommendation
+from ..core.coded_text import coded
+from ..verdicts.types import Verdicts
+from .base.workload_groups import Group
+from .context.fleet_context import GroupContext
+from .context.move_context import Scene, as_it_stands
+from .context.other_nodes import candidates
+from .kinds.move_sku import move_option
 
+# What no price of a node tells of a move to another provider.
+ELSEWHERE = "data, egress, terms or capacity"
 # Of each workload, so many providers.
 SHOWN = 3
 _TERMS = coded("terms-elsewhere", "{terms} at another provider cost more than the difference", terms=ELSEWHERE)
 
 
-def market(scene: Scene, groups: Sequence[Group]) -> tuple[Recommendation, ...]:
+def market(scene: Scene, verdicts: Verdicts, groups: Sequence[Group]) -> tuple[Recommendation, ...]:
     """For each recurring workload at known prices: the best node of the providers that would be cheapest for it."""
     out: list[Recommendation] = []
     for group in groups:
@@ -34,7 +39,7 @@ def market(scene: Scene, groups: Sequence[Group]) -> tuple[Recommendation, ...]:
         found, _ = candidates(own, base, source, elsewhere(scene, here))
         best = list({c.node.provider: c for c in reversed(found) if c.saving > 0}.values())
         for candidate in sorted(best, key=lambda c: (not c.safe, -c.saving))[:SHOWN]:
-            r = move_option(own, base, candidate, (), ()).recommendation
+            r = move_option(GroupContext(own, verdicts, base), candidate).recommendation
             out.append(replace(r, would_change_if=(_TERMS, *r.would_change_if)))
     return tuple(out)
 

@@ -2,65 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from ...core.advice_types import Configuration, Recommendation
+from ...core.advice_types import Configuration
 from ...core.coded_text import CodedText, coded
-from ...core.ids import stable_id
 from ...verdicts.types import NodeFacts
 from ..base.prediction import SIGMA_ACHIEVED_KNOWN, Prediction
 from ..base.workload_groups import HOURS_PER_MONTH, TRAINING, Group
 from ..context.evidence import WORK, Claim
 from ..context.finding_context import Found, called, node_words
+from ..context.fleet_context import FleetContext, recommend
 from ..context.move_context import Option, Scene
+from ..context.recommendation_kind import RecommendationKind
+from .move_sku import KIND as MOVE
 
 STARVES = 0.2  # share of its time that training waits for the network (communication takes 0.15 to 0.30 of large jobs)
 _WAITS = ("network", "pcie")
 
 
-def swaps_of(scene: Scene, groups: Sequence[Group], found: Sequence[Found]) -> dict[str, Option]:
+def _build(fleet: FleetContext) -> Iterator[Option]:
     """For each series of serving on a silent fabric: its best swap, or why there is none.
 
     A training changes places once: the largest service comes first, and takes the partner that gains most.
     """
-    starved = {f.group.series_id: f.finding.id for f in found if f.group is not None and f.finding.rule == "under-tier"}
+    asking = [f for f in fleet.found if f.group is not None and "swap-placement" in f.answered_by]
+    starved = {f.group.series_id: f.finding.id for f in asking if f.group is not None and f.waste != "fabric"}
     taken: set[str] = set()
     swaps: dict[str, Option] = {}
-    for item in found:
-        group = item.group
-        if group is None or item.finding.rule != "idle-fabric" or not group.recurs:
+    for found in asking:
+        group = found.group
+        if group is None or found.waste != "fabric" or not group.recurs:
             continue
         if not group.nodes or group.kind in ("idle", "unknown"):
             continue
-        partner, option = _best(scene, group, item, groups, taken)
+        partner, option = _best(fleet, group, found, taken)
         if partner is not None:
             taken.add(partner)
-            both = (item.finding.id, *((starved[partner],) if partner in starved else ()))
+            both = (found.finding.id, *((starved[partner],) if partner in starved else ()))
             option = replace(option, recommendation=replace(option.recommendation, findings=both))
         swaps[group.series_id] = option
-    return swaps
+    for series in fleet.movable:
+        if series.group.series_id in swaps:
+            yield swaps[series.group.series_id]
 
 
-def _best(
-    scene: Scene, group: Group, found: Found, groups: Sequence[Group], taken: set[str]
-) -> tuple[str | None, Option]:
+def _best(fleet: FleetContext, group: Group, found: Found, taken: set[str]) -> tuple[str | None, Option]:
     """The partner of the swap that frees most, and the swap; None with the reason where there is no partner."""
-    named = (found.finding.id,)
     reasons: list[tuple[str, CodedText]] = []
     open_: list[tuple[float, str, Option]] = []
-    for training in groups:
+    for training in fleet.groups:
         if training.kind not in TRAINING or not training.recurs or not training.nodes:
             continue
-        reason = _unfit(scene, group, training, groups)
+        reason = _unfit(fleet.scene, group, training, fleet.groups)
         if reason is None and training.series_id in taken:
             reason = coded("swaps-already", "it changes places with another service already")
         if reason is not None:
             reasons.append((training.lead.name, reason))
             continue
-        option = _option(scene, group, found, named, training=training, groups=groups)
+        option = _option(fleet, group, found, training)
         open_.append((option.recommendation.freed_gpu_hours_per_month, training.series_id, option))
     if open_:
         _, partner, option = max(open_, key=lambda one: (one[0], one[1]))
@@ -68,7 +70,7 @@ def _best(
     why = "no training in this fleet starves for want of a fabric"
     codes = " ".join(reason.code for _, reason in reasons[:3])
     more = f" ({'; '.join(f'{name}: {reason.text}' for name, reason in reasons[:3])})" if reasons else ""
-    return None, _blocked(group, named, (CodedText("no-swap-partner", f"{why}{more}", {"because": codes or None}),))
+    return None, _no_partner(group, found, CodedText("no-swap-partner", f"{why}{more}", {"because": codes or None}))
 
 
 def _unfit(scene: Scene, serving: Group, training: Group, groups: Sequence[Group]) -> CodedText | None:
@@ -153,14 +155,12 @@ def _starved_hours(training: Group, groups: Sequence[Group]) -> tuple[float, int
     return sum(hours for hours, _ in starved), sum(not own for _, own in starved)
 
 
-def _option(
-    scene: Scene, serving: Group, found: Found, findings: tuple[str, ...], *, training: Group, groups: Sequence[Group]
-) -> Option:
-    prediction = _predicted(scene, serving, training)
+def _option(fleet: FleetContext, serving: Group, found: Found, training: Group) -> Option:
+    prediction = _predicted(fleet.scene, serving, training)
     count = len(training.nodes)
     gpus = count * max(serving.nodes[0].gpu_count, 1)
-    starved_hours, others = _starved_hours(training, groups)
-    month = starved_hours / scene.window_hours * HOURS_PER_MONTH if scene.window_hours > 0 else 0.0
+    starved_hours, others = _starved_hours(training, fleet.groups)
+    month = starved_hours / fleet.scene.window_hours * HOURS_PER_MONTH if fleet.scene.window_hours > 0 else 0.0
     freed = month * max(1.0 - prediction.median, 0.0) if prediction else 0.0
     more = f" (as did {others} other trainings there in this window, taken to gain alike)" if others else ""
     told = (
@@ -174,32 +174,21 @@ def _option(
         f"gets {node_words(found.nodes[:count])} with the fabric, the service gets {node_words(training.nodes)}. The "
         f"service runs at the same speed (x1.00); {told}. Nothing is bought and no cash comes back: GPU-hours do."
     )
-    return Option(
-        Recommendation(
-            id=stable_id("r", serving.series_id, "swap-placement", serving.series_id, training.series_id),
-            findings=findings,
-            workload=serving.lead.id,
-            action="swap-placement",
-            source=Configuration(serving.lead.gpu_sku, serving.lead.node_sku, gpus),
-            target=Configuration(training.lead.gpu_sku, training.lead.node_sku, gpus),
-            time_ratio=prediction.interval if prediction else None,
-            saving_usd_per_month=None,
-            freed_gpu_hours_per_month=freed,
-            realisation="capacity-freed",
-            risk=prediction.risk if prediction else "medium",
-            blocked_by=(),
-            rejected=(),
-            would_change_if=(
-                coded("training-ends", "the training ends and does not come back"),
-                coded(
-                    "places-apart",
-                    "the service and the training may not share a tenant, a network zone or a data set's location",
-                ),
+    return recommend(
+        "swap-placement", serving.series_id, serving.series_id, training.series_id,
+        findings=(found.finding.id,),
+        workload=serving.lead.id,
+        source=Configuration(serving.lead.gpu_sku, serving.lead.node_sku, gpus),
+        target=Configuration(training.lead.gpu_sku, training.lead.node_sku, gpus),
+        text=text, time_ratio=prediction.interval if prediction else None, freed_gpu_hours_per_month=freed,
+        risk=prediction.risk if prediction else "medium",
+        would_change_if=(
+            coded("training-ends", "the training ends and does not come back"),
+            coded(
+                "places-apart",
+                "the service and the training may not share a tenant, a network zone or a data set's location",
             ),
-            prices=(),
-            text=text,
         ),
-        None,
         exclusive=f"place:{serving.series_id}",
         claim=Claim(
             tuple(dict.fromkeys(n.node for n in (*serving.nodes, *training.nodes))), WORK, whole=True,
@@ -208,31 +197,28 @@ def _option(
     )  # fmt: skip
 
 
-def _blocked(group: Group, findings: tuple[str, ...], blocked: tuple[CodedText, ...]) -> Option:
+def _no_partner(group: Group, found: Found, why: CodedText) -> Option:
     held = Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
-    return Option(
-        Recommendation(
-            id=stable_id("r", group.series_id, "swap-placement", group.series_id, "nobody"),
-            findings=findings,
-            workload=group.lead.id,
-            action="swap-placement",
-            source=held,
-            target=held,
-            time_ratio=None,
-            saving_usd_per_month=None,
-            freed_gpu_hours_per_month=0.0,
-            realisation="capacity-freed",
-            risk="very-low",
-            blocked_by=blocked,
-            rejected=(),
-            would_change_if=(
-                coded(
-                    "training-comes", "training that spans nodes comes to the same provider and region without a fabric"
-                ),
-            ),
-            prices=(),
-            text=f"A swap with training that lacks a fabric would cost nothing, but there is no partner: {blocked[0]}.",
+    return recommend(
+        "swap-placement", group.series_id, group.series_id, "nobody",
+        findings=(found.finding.id,),
+        workload=group.lead.id,
+        source=held, target=held,
+        text=f"A swap with training that lacks a fabric would cost nothing, but there is no partner: {why}.",
+        risk="very-low", blocked_by=(why,),
+        would_change_if=(
+            coded("training-comes", "training that spans nodes comes to the same provider and region without a fabric"),
         ),
-        None,
         exclusive=f"place:{group.series_id}",
-    )
+    )  # fmt: skip
+
+
+KIND = RecommendationKind(
+    actions=("swap-placement",),
+    rank=3,
+    build=_build,
+    words=lambda _: "swap with training",
+    subject="A change of places",
+    state=MOVE.state,
+    of_another=True,  # the time is the training's
+)
