@@ -92,32 +92,13 @@ class Databases:
     def newest(self, now: float) -> float | None:
         """The end of the newest data by the clocks of the nodes (Unix seconds); None: there is none, or all of it is
         later than `now`. A node whose clock is ahead tells nothing."""
-        from .sqlite.reader import CLOCK_TOLERANCE_SECONDS, database_files, spans_of  # noqa: PLC0415
+        from .sqlite.reader import CLOCK_TOLERANCE_SECONDS, database_files, file_spans  # noqa: PLC0415
         from .sqlite.reading_process import Apart  # noqa: PLC0415
 
         with Apart() as apart:
-            spans = spans_of(database_files(self.paths), [], apart)
+            spans = file_spans(database_files(self.paths), apart).spans
         ends = (span[1] for span in spans.values() if span is not None)
         return max((end for end in ends if end <= now + CLOCK_TOLERANCE_SECONDS), default=None)
-
-    def has_jobs(self) -> bool:
-        """Whether a job table is joined: a file's, or one that was imported into any of the databases."""
-        from ...agent.store.writing.slurm_rows import SLURM_JOBS_SINCE  # noqa: PLC0415
-        from .sqlite.reader import database_files  # noqa: PLC0415
-        from .sqlite.reading_process import Apart  # noqa: PLC0415
-
-        def imported(path: Path) -> bool:
-            try:
-                with apart.open(path) as reader:
-                    kept = reader.version >= SLURM_JOBS_SINCE
-                    return kept and bool(reader.fetch("SELECT 1 FROM slurm_jobs LIMIT 1"))
-            except SkuwiseError:
-                return False
-
-        if self.jobs.path is not None:
-            return True
-        with Apart() as apart:
-            return any(map(imported, database_files(self.paths)))
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from .group import Group
 from .series import Floats, Grid
-from .spans import BUSY_USE, STEP, runs
+from .spans import BUSY_USE, STEP, Group, runs
 
 # A process that ends gives its memory back: where a GPU's memory was at the level of nobody for longer than restarts
 # take (`verdicts/workloads/attribution.py` gives named work as long), what comes later is another workload.

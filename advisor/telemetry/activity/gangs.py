@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -44,11 +45,15 @@ from .evidence import (
     together,
     traffic,
 )
-from .group import Group
 from .series import DeviceSeries, Floats, Gang, Grid, grid_of
-from .spans import SHORTEST_SECONDS, Span, settled, spans_of, split
-from .unchained import CHAIN_EDGES, MOST_GROUPS, MOST_SPANS, unchained
+from .spans import SHORTEST_SECONDS, Group, Span, settled, spans_of, split
 
+T = TypeVar("T")
+
+# A launcher that reaches its nodes one after the other spreads one gang over some edges; not over more than these.
+CHAIN_EDGES = 3.0
+# Spans of a node, and groups of a cluster, that are compared with one another at most.
+MOST_SPANS, MOST_GROUPS = 64, 2048
 # From so many cells on a span tells enough without its edges.
 LONG_CELLS = 40
 # So many GPUs of one node that do the same without a pause are one gang.
@@ -351,3 +356,28 @@ def _opened_or_begun(one: Span | Group) -> float:
 
 def _open_or_ended(one: Group) -> float:
     return -math.inf if one.open_end else one.end
+
+
+def unchained(ordered: Sequence[T], moment: Callable[[T], float], reach: float, most: int) -> list[list[T]]:
+    """`ordered` in pieces, cut where moments are farthest apart, until none spans more than `reach` seconds or holds
+    more than `most`. `moment`: rising; minus infinity for what was there before the data.
+
+    Where something starts every minute, each is near the next, and all would be one: pairs are compared within a piece,
+    so an uncut one costs the square of the whole record, and hours apart would count as together.
+    """
+    out: list[list[T]] = []
+    left = [list(ordered)]
+    while left:
+        own = left.pop()
+        moments = np.array([moment(one) for one in own])
+        spread = moments[-1] - moments[0] if np.isfinite(moments[0]) or np.isfinite(moments[-1]) else 0.0
+        if len(own) < 2 or (spread <= reach and len(own) <= most):
+            out.append(own)
+            continue
+        with np.errstate(invalid="ignore"):
+            gaps = np.nan_to_num(np.diff(moments), nan=0.0, posinf=np.inf)
+        # Of gaps alike the middle one: pieces stay as large as they may be, and few.
+        widest = np.nonzero(gaps == gaps.max())[0]
+        at = int(widest[len(widest) // 2]) + 1
+        left += [own[at:], own[:at]]
+    return out

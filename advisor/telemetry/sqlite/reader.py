@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ....agent.store.reading import queries
@@ -61,9 +62,8 @@ def _read_frame(
     now: float | None,
     processes: int,
 ) -> Frame:
-    notes: list[CodedText] = []
-    nodes: dict[Path, frozenset[str]] = {}
-    spans = spans_of(files, notes, apart, nodes)
+    held = file_spans(files, apart)
+    spans, nodes, notes = held.spans, held.nodes, held.notes
     while True:
         known = [span for span in spans.values() if span is not None]
         if not known:
@@ -129,28 +129,31 @@ def database_files(paths: Sequence[Path]) -> list[Path]:
     return unique
 
 
-def spans_of(
-    files: Sequence[Path], notes: list[CodedText], apart: Apart, nodes: dict[Path, frozenset[str]] | None = None
-) -> dict[Path, tuple[float, float] | None]:
-    """What each file holds data for; of several, those that cannot be read are left out and named. `nodes` is given
-    those that each file tells of."""
-    spans: dict[Path, tuple[float, float] | None] = {}
+@dataclass(frozen=True, slots=True)
+class FileSpans:
+    """Of each file that can be read what it holds data for (None: nothing) and the nodes that it tells of; `notes`:
+    which files cannot be read, and why."""
+
+    spans: dict[Path, tuple[float, float] | None] = field(default_factory=dict)
+    nodes: dict[Path, frozenset[str]] = field(default_factory=dict)
+    notes: list[CodedText] = field(default_factory=list)
+
+
+def file_spans(files: Sequence[Path], apart: Apart) -> FileSpans:
+    """What files hold data for. Raises SkuwiseError where none of them can be read."""
+    found = FileSpans()
     problem: SkuwiseError | None = None
     for path in files:
         try:
             with apart.open(path) as reader:
-                span = span_of(reader)
-                if nodes is not None:
-                    nodes[path] = frozenset(str(row[0]) for row in reader.fetch(queries.NODES_SEEN))
-                spans[path] = span
+                span, nodes = span_of(reader), frozenset(str(row[0]) for row in reader.fetch(queries.NODES_SEEN))
+            found.spans[path], found.nodes[path] = span, nodes
         except SkuwiseError as error:
-            if len(files) == 1:
-                raise
             problem = problem or error
-            notes.append(left_out(path, error))
-    if not spans and problem is not None:
+            found.notes.append(left_out(path, error))
+    if not found.spans and problem is not None:
         raise problem
-    return spans
+    return found
 
 
 def left_out(path: Path, error: SkuwiseError) -> CodedText:
