@@ -19,8 +19,8 @@ from ..core.frame import Window
 from ..core.scalars import text
 from ..core.timestamps import minute
 from ..telemetry.sqlite.reader import CLOCK_TOLERANCE_SECONDS, database_files, file_spans, left_out
-from ..telemetry.sqlite.reading_process import Apart, Reading
-from .facts import BUSY_LEVEL, Absent, Exporter, GpuTold, JobSeen, NodeTold, Told
+from ..telemetry.sqlite.reading_process import ProcessReader, ReadingProcess
+from .facts import BUSY_LEVEL, Absent, GpuCoverage, JobSeen, NodeCoverage, SeenExporter, SourceCoverage
 
 HOUR = 3600.0
 _Key = TypeVar("_Key", bound=Hashable)
@@ -93,13 +93,15 @@ class _Found:
         self.ports[key] = (layer, self.ports.get(key, ("", 0.0))[1] + seconds)
 
 
-def read_databases(paths: Sequence[Path], *, since_seconds: float, until: float | None, now: float) -> Told:
+def read_databases(paths: Sequence[Path], *, since_seconds: float, until: float | None, now: float) -> SourceCoverage:
     """What files and folders of node databases tell of a window. Raises NothingToDo where they hold no sample."""
-    with Apart() as apart:
+    with ReadingProcess() as apart:
         return _read_databases(database_files(paths), since_seconds, until, now, apart)
 
 
-def _read_databases(files: list[Path], since_seconds: float, until: float | None, now: float, apart: Apart) -> Told:
+def _read_databases(
+    files: list[Path], since_seconds: float, until: float | None, now: float, apart: ReadingProcess
+) -> SourceCoverage:
     held = file_spans(files, apart)
     spans = held.spans
     known = [one for one in spans.values() if one is not None]
@@ -133,7 +135,7 @@ def _read_databases(files: list[Path], since_seconds: float, until: float | None
     return _told(found, window, files)
 
 
-def _read(reader: Reading, window: Window, found: _Found) -> None:
+def _read(reader: ProcessReader, window: Window, found: _Found) -> None:
     bounds = {"start": window.start, "end": window.end}
     for row in reader.fetch(coverage.NODES):
         found.take_node(row)
@@ -158,7 +160,7 @@ def _read(reader: Reading, window: Window, found: _Found) -> None:
         found.absences.setdefault(str(node), {})[said] = None
 
 
-def _read_jobs(reader: Reading, bounds: dict[str, float], found: _Found) -> None:
+def _read_jobs(reader: ProcessReader, bounds: dict[str, float], found: _Found) -> None:
     """Slurm's workloads, and the runs of the job table."""
     query = queries.workloads_query(reader.version)
     for row in reader.fetch(query.sql, bounds):
@@ -178,7 +180,7 @@ def _read_jobs(reader: Reading, bounds: dict[str, float], found: _Found) -> None
             found.job_table[job.key] = job
 
 
-def _read_family(reader: Reading, family: str, part: dict[str, float], found: _Found) -> None:
+def _read_family(reader: ProcessReader, family: str, part: dict[str, float], found: _Found) -> None:
     for row in reader.fetch(coverage.gpus(family), {**part, "busy": BUSY_LEVEL}):
         gpu = found.seen.setdefault((str(row[0]), str(row[1])), _Gpu())
         gpu.first, gpu.last = min(gpu.first, _number(row[2])), max(gpu.last, _number(row[3]))
@@ -193,18 +195,18 @@ def _read_family(reader: Reading, family: str, part: dict[str, float], found: _F
         found.hosts[str(node)] += _number(seconds)
 
 
-def _told(found: _Found, window: Window, files: list[Path]) -> Told:
+def _told(found: _Found, window: Window, files: list[Path]) -> SourceCoverage:
     firsts = [gpu.first for gpu in found.seen.values()]
     begin = max(min(firsts, default=window.end), window.start)
     longest = max((gpu.seconds for gpu in found.seen.values()), default=0.0)
     versions = tuple(sorted({str(row[6]) for row in found.nodes.values() if row[6]}))
-    return Told(
+    return SourceCoverage(
         source={"kind": "sqlite", "databases": [str(path) for path in files]},
         window=window,
         begin=begin,
         observed_hours=longest / HOUR,
         nodes=tuple(_node(name, row, found) for name, row in sorted(found.nodes.items())),
-        exporters=(Exporter("skuwise agent", versions, len(found.nodes)),),
+        exporters=(SeenExporter("skuwise agent", versions, len(found.nodes)),),
         resolution=_resolution(found.seen.values()),
         jobs_seen=tuple(dict.fromkeys(found.jobs)),
         job_table=tuple(found.job_table.values()),
@@ -219,7 +221,7 @@ def _resolution(seen: Iterable[_Gpu]) -> dict[str, float]:
     return {measure: whole.known[measure] / count for measure, count in whole.samples.items() if count > 0}
 
 
-def _node(name: str, row: tuple[object, ...], found: _Found) -> NodeTold:
+def _node(name: str, row: tuple[object, ...], found: _Found) -> NodeCoverage:
     ports = {key: told for key, told in found.ports.items() if key[0] == name}
     known: dict[str, float] = {"host": found.hosts.get(name, 0.0) / HOUR}
     for measure, layers in (("infiniband", ("InfiniBand",)), ("ethernet", ("Ethernet", "EFA"))):
@@ -227,7 +229,7 @@ def _node(name: str, row: tuple[object, ...], found: _Found) -> NodeTold:
         if own:
             known[measure] = max(own) / HOUR
     declared = row[5]
-    return NodeTold(
+    return NodeCoverage(
         node=name, gpus=tuple(_gpus(name, found)),
         declared=declared if isinstance(declared, int) and 0 < declared <= 1024 else None,
         node_sku=text(row[3]), node_sku_source=text(row[4]), provider=text(row[1]), region=text(row[2]),
@@ -236,7 +238,7 @@ def _node(name: str, row: tuple[object, ...], found: _Found) -> NodeTold:
     )  # fmt: skip
 
 
-def _gpus(node: str, found: _Found) -> Iterable[GpuTold]:
+def _gpus(node: str, found: _Found) -> Iterable[GpuCoverage]:
     """Physical GPUs of a node. Of a sliced one, what all of its instances tell."""
     parts: dict[str, dict[str, _Gpu]] = {}
     skus: dict[str, str | None] = {}
@@ -257,7 +259,7 @@ def _gpus(node: str, found: _Found) -> Iterable[GpuTold]:
         )
         used = [found.uses.get((node, uuid), 0.0) for uuid in (whole, *instances)]
         hours = max((one.seconds for one in seen), default=0.0) / HOUR
-        yield GpuTold(
+        yield GpuCoverage(
             whole, skus.get(whole), hours, min((one.first for one in seen), default=math.nan),
             max((one.last for one in seen), default=math.nan),
             {m: min(one.known.get(m, 0.0) for one in seen) / HOUR for m in GPU_METRICS} if seen else {},

@@ -10,9 +10,9 @@ from ...rules.base.errors import UsageError
 from ..core.advice_types import Advice, Evidence
 from ..core.number_sources import Outside, Reckoned, Sql
 from .judged_rows import BINS, MEASURES
-from .literals import number, texts
+from .literals import number_literal, text_list
 from .metric_sources import numbers_of, source_of
-from .row_queries import filled, indent, with_clause
+from .row_queries import filled_sql, indent, with_clause
 from .subject import Subject
 
 _ROW = ("node", "gpu_uuid", "ts", "interval_seconds", "observed_seconds")
@@ -63,7 +63,7 @@ def queries_for(subject: Subject) -> FindingQueries:
         if isinstance(source, Sql):
             numbers.append((evidence, source))
         elif isinstance(source, Reckoned):
-            rows = with_clause(source.blocks, values) + filled(source.rows, values) + ";"
+            rows = with_clause(source.blocks, values) + filled_sql(source.rows, values) + ";"
             reckoned.append((evidence, source.formula, rows))
         else:
             where = source.where if isinstance(source, Outside) else "nobody said where it comes from"
@@ -106,8 +106,8 @@ def _view_rows(subject: Subject) -> tuple[str, ...]:
     """SELECTs on the public views: hours, and minutes of the last ones and of those that a use cuts."""
     measured = dict.fromkeys(name for _, columns in MEASURES.values() for name in columns)
     where = (
-        f"WHERE node IN ({texts(subject.nodes)}) AND ts > {number(subject.advice.start)}"
-        f" AND ts <= {number(subject.advice.end)}"
+        f"WHERE node IN ({text_list(subject.nodes)}) AND ts > {number_literal(subject.advice.start)}"
+        f" AND ts <= {number_literal(subject.advice.end)}"
     )
     hours = ", ".join((*_ROW, *measured, *BINS.values()))
     minutes = ", ".join((*_ROW, *measured))
@@ -116,7 +116,7 @@ def _view_rows(subject: Subject) -> tuple[str, ...]:
         f"SELECT {minutes} FROM gpu_minutes {where};",
         f"SELECT {', '.join(_PORT)} FROM fabric_hours {where} AND role = 'compute';",
         f"SELECT workload_id, node, gpu_uuid, ts_start, ts_end, shared FROM workload_gpus"
-        f" WHERE node IN ({texts(subject.nodes)});",
+        f" WHERE node IN ({text_list(subject.nodes)});",
     )
 
 
@@ -130,7 +130,7 @@ def _statement(numbers: Sequence[tuple[Evidence, Sql]], values: Mapping[str, str
         return None
     needed = [name for _, source in numbers for name in source.blocks]
     columns = [
-        f"(\n{indent(filled(source.select, {**values, 'pick': _pick(evidence)}))}\n) AS {evidence.metric}"
+        f"(\n{indent(filled_sql(source.select, {**values, 'pick': _pick(evidence)}))}\n) AS {evidence.metric}"
         for evidence, source in numbers
     ]
     return with_clause(needed, values) + "SELECT\n" + ",\n".join(columns) + ";"

@@ -178,7 +178,7 @@ def with_clause(names: Iterable[str], values: Mapping[str, str]) -> str:
 
     for name in names:
         place(name)
-    parts = [f"-- {BLOCKS[name].why}\n{name} AS (\n{indent(filled(BLOCKS[name].sql, values))}\n)" for name in order]
+    parts = [f"-- {BLOCKS[name].why}\n{name} AS (\n{indent(filled_sql(BLOCKS[name].sql, values))}\n)" for name in order]
     return "WITH\n" + ",\n".join(parts) + "\n" if parts else ""
 
 
@@ -187,7 +187,7 @@ def indent(sql: str) -> str:
     return textwrap.indent(sql, "    ")
 
 
-def filled(sql: str, values: Mapping[str, str]) -> str:
+def filled_sql(sql: str, values: Mapping[str, str]) -> str:
     """`sql` with its names in braces replaced; what is put in is looked at no further."""
     every = {**CONSTANTS, **values}
     return "".join(literal + ("" if name is None else every[name]) for literal, name, _, _ in Formatter().parse(sql))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..core.advice_types import Advice, Finding, WorkloadVerdict
 from ..moves.base.workload_groups import group_keys, holding_now
-from .literals import number, texts
+from .literals import number_literal, text_list
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Subject:
         wired = shares.get("pcie", 0.0) + shares.get("nvlink", 0.0)
         price = next((p for p in self.advice.prices if p.id == self.finding.price), None)
         return {
-            "finding_nodes": texts(self.finding.nodes),
-            "gpus": texts(self.finding.gpus, "\n    "),
-            "members": texts(w.id for w in self.workloads),
-            "now": texts(w.id for w in self.now),
-            "node_usd": number(price.usd_per_hour if price else None),
+            "finding_nodes": text_list(self.finding.nodes),
+            "gpus": text_list(self.finding.gpus, "\n    "),
+            "members": text_list(w.id for w in self.workloads),
+            "now": text_list(w.id for w in self.now),
+            "node_usd": number_literal(price.usd_per_hour if price else None),
             "never_worked": "1" if lead is not None and lead.kind.label == "idle" else "0",
             "one_gpu": "0" if max((len(w.gpus) for w in self.workloads), default=0) == 1 else "NULL",
             "one_node": "1" if all(len(w.nodes) == 1 for w in self.workloads) else "0",

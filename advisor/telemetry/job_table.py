@@ -67,7 +67,7 @@ class _Joined:
     other_cluster: set[str] = field(default_factory=set)
 
 
-def numbers_of(frame: Frame) -> frozenset[str]:
+def job_numbers_of(frame: Frame) -> frozenset[str]:
     """The ids of Slurm's jobs in a frame, as a table may have them: ``22``, and ``22_7`` of an array's task."""
     if frame.workloads.empty:
         return frozenset()

@@ -23,7 +23,7 @@ from skuwise.advisor.telemetry.activity.apply import name_of, with_activity
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.promql.labels import device_of, gpu_of
-from skuwise.advisor.telemetry.prometheus.reader import Reading
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading
 from skuwise.advisor.telemetry.prometheus.reader import read_frame as read_server
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.source import Databases
@@ -45,7 +45,7 @@ def no_minutes(devices: Sequence[tuple[str, str]], window: Window) -> list[Devic
 
 def read(fake: FakePrometheus) -> Frame:
     client = Client(fake.url, PrometheusSettings(), {}, sleep=lambda _: None)
-    return read_server(Reading(client, Cache(None, fake.url), (), NOW), load_catalog(), since_seconds=2 * DAY)
+    return read_server(ServerReading(client, Cache(None, fake.url), (), NOW), load_catalog(), since_seconds=2 * DAY)
 
 
 def inferred(frame: Frame) -> Frame:

@@ -10,7 +10,7 @@ import pytest
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.rules.catalog.loader import load_catalog
@@ -63,7 +63,7 @@ def frame(
 
 def read(url: str) -> Frame:
     client = Client(url, PrometheusSettings(), {})
-    reading = Reading(client, Cache(None, ""), (), fleet().end + 600)
+    reading = ServerReading(client, Cache(None, ""), (), fleet().end + 600)
     return read_frame(reading, CATALOG, since_seconds=11 * 3600.0, until=fleet().end)
 
 

@@ -23,7 +23,7 @@ from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.client.response import Grid
 from skuwise.advisor.telemetry.prometheus.promql.promql import exporter_fabric_asks
-from skuwise.advisor.telemetry.prometheus.reader import Reading
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading
 from skuwise.advisor.telemetry.prometheus.reader import read_frame as read_server
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
@@ -54,9 +54,9 @@ def judged(frame: Frame) -> Advice:
     return advise(frame, CATALOG, load_waste_rules(), generated_at=NOW, rng=np.random.default_rng(20))
 
 
-def read(url: str, **settings: object) -> tuple[Frame, Reading]:
+def read(url: str, **settings: object) -> tuple[Frame, ServerReading]:
     client = Client(url, PrometheusSettings(), {})
-    reading = Reading(client, Cache(None, ""), (), NOW + 600, **settings)  # type: ignore[arg-type]
+    reading = ServerReading(client, Cache(None, ""), (), NOW + 600, **settings)  # type: ignore[arg-type]
     with contextlib.closing(client):
         return read_server(reading, CATALOG, since_seconds=DAYS * 86400), reading
 

@@ -17,7 +17,7 @@ from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.promql.agent_queries import agent_gpu_asks
 from skuwise.advisor.telemetry.prometheus.promql.promql import dcgm_asks
-from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.agent.base.openmetrics import PLAIN
@@ -48,7 +48,7 @@ def read(
     until: float | None = None,
 ) -> Frame:  # fmt: skip
     client = Client(fake.url, PrometheusSettings(), {}, sleep=lambda _: None)
-    reading = Reading(client, Cache(cache, fake.url), (), now, max_series=max_series)
+    reading = ServerReading(client, Cache(cache, fake.url), (), now, max_series=max_series)
     return read_frame(reading, CATALOG, since_seconds=days * 86400, until=until)
 
 

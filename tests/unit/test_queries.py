@@ -136,17 +136,17 @@ def test_every_block_is_used_and_stands_on_blocks_there_are() -> None:
 @pytest.mark.parametrize("value", ["plain", "it's", HOSTILE, "", "a\x00b", "ümlaut", "'); --"])
 def test_a_literal_is_the_text_again_and_nothing_else(value: str) -> None:
     with closing(sqlite3.connect(":memory:")) as db:
-        told = db.execute(f"SELECT {literals.text(value)}").fetchall()
+        told = db.execute(f"SELECT {literals.text_literal(value)}").fetchall()
     assert told == [(value.encode("utf-8", "replace").decode(),)]
-    assert literals.text(value).isprintable()
+    assert literals.text_literal(value).isprintable()
 
 
 def test_a_literal_number_keeps_its_last_bit() -> None:
     with closing(sqlite3.connect(":memory:")) as db:
         for value in (0.1, 1 / 3, 1e300, -5.0):
-            assert db.execute(f"SELECT {literals.number(value)}").fetchone() == (value,)
+            assert db.execute(f"SELECT {literals.number_literal(value)}").fetchone() == (value,)
         for missing in (None, float("nan"), float("inf")):
-            assert db.execute(f"SELECT {literals.number(missing)}").fetchone() == (None,)
+            assert db.execute(f"SELECT {literals.number_literal(missing)}").fetchone() == (None,)
 
 
 def script(advice: Advice, finding: Finding) -> str:

@@ -13,7 +13,7 @@ from ...core.coded_text import coded
 from .client.client import RefusedError
 from .client.range_planner import DAY, Ask, Runner
 from .client.response import Answer, Labels
-from .discovery import Probe
+from .discovery import Discovery
 from .promql import promql as queries
 from .promql.labels import NODE_LABELS, Hosts, NodeNames
 from .rows import nodes
@@ -25,7 +25,9 @@ _ABOUT_NODES = frozenset({"nodes", "node GPUs"})
 class Questions:
     """Asks for measures, and keeps the answers that tell of nodes."""
 
-    def __init__(self, runner: Runner, found: Probe, matches: tuple[str, ...], progress: Callable[[str], None]) -> None:
+    def __init__(
+        self, runner: Runner, found: Discovery, matches: tuple[str, ...], progress: Callable[[str], None]
+    ) -> None:
         self._runner, self.found, self.matches, self._progress = runner, found, matches, progress
         self.given: dict[str, Answer] = {}
         self.queries: dict[str, list[str]] = {}  # by measure, of each exporter: what a person may ask again
@@ -79,7 +81,7 @@ class HostInfo:
 
     asked: Questions
     gpu_nodes: Mapping[str, int]
-    found: Probe
+    found: Discovery
 
     def __post_init__(self) -> None:
         chosen, names = queries.selector(self.asked.matches), self.found.names

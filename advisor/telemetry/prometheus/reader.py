@@ -22,7 +22,7 @@ from .client.cache import Cache
 from .client.client import Client
 from .client.range_planner import Log, Runner
 from .client.response import Answer, Grid
-from .discovery import MAX_CORE_SERIES, Probe, advice_notes, lacking_fields, probe
+from .discovery import MAX_CORE_SERIES, Discovery, advice_notes, discover, lacking_fields
 from .owners.kube import KubeState, declared_gpus, read_kube
 from .owners.owned import holders_of, owned, pods_held
 from .owners.owners import read_owners
@@ -31,7 +31,7 @@ from .promql import promql as queries
 from .promql.labels import NODE_LABELS, agent_node, gpu_of
 from .questions import HostInfo, Questions
 from .rows import ethernet, nodes
-from .rows.dcgm import Asking, KeyOf, read_dcgm
+from .rows.dcgm import DcgmQuestions, KeyOf, read_dcgm
 from .rows.fabric import PortRows, agent_hosts, agent_ports, beside, exporter_hosts, exporter_ports, merged
 from .rows.gpus import GpuRows, agent_rows, combined, scrape_seconds
 from .rows.identity import Past, external_labels, past_of
@@ -41,7 +41,7 @@ from .rows.workloads import agent_uses, dcgm_uses, workloads_of
 
 
 @dataclass(frozen=True)
-class Reading:
+class ServerReading:
     """How a server is read. `matches`: label matchers of every query; `now`: Unix seconds.
 
     `fabric_roles`: device pattern -> role, for ports of which only node_exporter tells. `team_labels`: of pods and
@@ -60,7 +60,7 @@ class Reading:
 
 
 def read_frame(
-    reading: Reading, catalog: Catalog, *, since_seconds: float = 14 * 86400.0, until: float | None = None
+    reading: ServerReading, catalog: Catalog, *, since_seconds: float = 14 * 86400.0, until: float | None = None
 ) -> Frame:
     """The telemetry of a window from a server, reduced there to rows of an hour (of five minutes in short windows).
 
@@ -69,7 +69,7 @@ def read_frame(
     """
     refused = reading.cache.refused
     log = Log([coded("cache-refused", "{why}", why=refused)] if refused else [])
-    found = probe(
+    found = discover(
         reading.client, reading.matches, since_seconds=since_seconds, until=until, now=reading.now,
         max_series=reading.max_series,
     )  # fmt: skip
@@ -146,7 +146,7 @@ def _owned(
     return owned(uses.assign(cluster=own), owners, holders_of(kube.requests, asked.exporters), grid, team_labels)
 
 
-def _recognize(reading: Reading, found: Probe, labels: Mapping[str, str], log: Log) -> None:
+def _recognize(reading: ServerReading, found: Discovery, labels: Mapping[str, str], log: Log) -> None:
     """Make the cache know which server this is, and say so where it is another than before behind this address."""
     cache = reading.cache
     if not cache.used:
@@ -184,7 +184,7 @@ def _gpus(asked: Questions, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuR
         ask = agent_queries.agent_work_ask(matches, step)
         uses.append(agent_uses(asked.ask([ask], 2 * found.agent_gpus)[ask.name], grid, agent.about))
     if found.dcgm_gpus:
-        asking = Asking(asked.ask, asked.daily)
+        asking = DcgmQuestions(asked.ask, asked.daily)
         dcgm, answer, key_of = read_dcgm(asking, found, matches, grid, log=log, node=kube.node_of)
         asked.exporters = answer.labels
         interval = scrape_seconds(dcgm.cells.column("n"), step)
@@ -278,7 +278,7 @@ def _without_rdma(asked: Questions, ports: PortRows, join: HostInfo) -> set[str]
     return ethernet.without_rdma(answer, seen, join.node)
 
 
-def _absences(found: Probe, gpus: GpuRows, told: Answer | None, without_rdma: set[str]) -> pd.DataFrame:
+def _absences(found: Discovery, gpus: GpuRows, told: Answer | None, without_rdma: set[str]) -> pd.DataFrame:
     """What dcgm-exporter does not export, of each node of which it alone tells, and which of them have no RDMA device.
     `told`: the nodes with an agent."""
     agents = {agent_node(labels) for labels in told.labels} if told is not None else set()
@@ -303,7 +303,7 @@ def _absences(found: Probe, gpus: GpuRows, told: Answer | None, without_rdma: se
     return concat([pd.DataFrame(rows)] if rows else [], store.ABSENCES.columns)
 
 
-def _source(reading: Reading, found: Probe) -> dict[str, object]:
+def _source(reading: ServerReading, found: Discovery) -> dict[str, object]:
     counters = reading.client.counters
     return {
         "kind": "prometheus",
@@ -321,7 +321,7 @@ def _source(reading: Reading, found: Probe) -> dict[str, object]:
     }
 
 
-def _greeting(found: Probe) -> str:
+def _greeting(found: Discovery) -> str:
     scraped = f", scraped every {span(found.scrape_seconds)}" if found.scrape_seconds else ""
     window: Window = found.window
     return (

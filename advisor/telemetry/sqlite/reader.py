@@ -18,8 +18,8 @@ from .. import resolution as resolve
 from .activity import with_unnamed_work
 from .database import Parts, span_of
 from .joining import join
-from .parallel_read import read_beside
-from .reading_process import Apart
+from .parallel_read import read_parallel
+from .reading_process import ReadingProcess
 
 # A node's clock may be off by so much before its newest rows are taken for a fault of the clock.
 CLOCK_TOLERANCE_SECONDS = 3600.0
@@ -35,7 +35,7 @@ def read_frame(
     *,
     now: float | None = None,
     processes: int = 1,
-    apart: Apart | None = None,
+    apart: ReadingProcess | None = None,
 ) -> Frame:
     """The telemetry of a window from one or more databases.
 
@@ -45,7 +45,7 @@ def read_frame(
     the window. `processes`: how many may read many files side by side. `apart`: who reads the files, if somebody does
     already. Raises `NothingToDo` where the window holds no data.
     """
-    with apart or Apart() as reading:
+    with apart or ReadingProcess() as reading:
         files = database_files(paths)
         return _read_frame(
             files, reading, window=window, since_seconds=since_seconds, until=until, now=now, processes=processes
@@ -54,7 +54,7 @@ def read_frame(
 
 def _read_frame(
     files: list[Path],
-    apart: Apart,
+    apart: ReadingProcess,
     *,
     window: Window | None,
     since_seconds: float,
@@ -74,7 +74,7 @@ def _read_frame(
         chosen = window or _default_window(_ends(spans, nodes), since_seconds, until, now, said)
         wanted = [path for path, span in spans.items() if span and span[0] < chosen.end and span[1] > chosen.start]
         refined = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(wanted), 1)
-        told = read_beside(wanted, chosen, refined, processes, apart)
+        told = read_parallel(wanted, chosen, refined, processes, apart)
         lost = {path: error for path, error in told.items() if isinstance(error, SkuwiseError)}
         if lost and len(lost) == sum(span is not None for span in spans.values()):
             raise next(iter(lost.values()))
@@ -139,7 +139,7 @@ class FileSpans:
     notes: list[CodedText] = field(default_factory=list)
 
 
-def file_spans(files: Sequence[Path], apart: Apart) -> FileSpans:
+def file_spans(files: Sequence[Path], apart: ReadingProcess) -> FileSpans:
     """What files hold data for. Raises SkuwiseError where none of them can be read."""
     found = FileSpans()
     problem: SkuwiseError | None = None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, Unpack, cast
 from urllib.parse import urlsplit
 
 from prometheus_api_client.prometheus_connect import PrometheusConnect
@@ -14,17 +13,16 @@ from urllib3.util.retry import Retry
 
 from .....rules.base.errors import UsageError
 from ..settings import PrometheusSettings
-from .connection import MAX_ANSWER_BYTES, Document, LimitedSession
+from .connection import Document, LimitedSession, Limits
 from .errors import AnswerError, RefusedError, TooMuchError, UnreachableError
-from .memory_budget import Room
-from .response import Grid, Told, read_matrix, read_vector
+from .response import Grid, ServerAnswer, read_matrix, read_vector
 
 # Names of metrics that the advisor asks for: exporters know some hundreds.
 MAX_NAMES = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
+class QueryCounters:
     """What a run asked of the server."""
 
     queries: int
@@ -40,15 +38,11 @@ class Client:
         settings: PrometheusSettings,
         environ: Mapping[str, str],
         *,
-        sleep: Callable[[float], None] = time.sleep,
-        monotonic: Callable[[], float] = time.monotonic,
-        max_answer_bytes: int = MAX_ANSWER_BYTES,
-        room: Room | None = None,
+        session: type[LimitedSession] = LimitedSession,
+        **limits: Unpack[Limits],
     ) -> None:
         self.url = check_url(url)
-        self._session = LimitedSession(
-            self.url, settings, environ, sleep=sleep, monotonic=monotonic, max_answer_bytes=max_answer_bytes, room=room
-        )
+        self._session = session(self.url, settings, environ, **limits)
         proxy = {"http": settings.proxy, "https": settings.proxy} if settings.proxy else None
         hints = cast("dict[str, Any]", {"session": self._session, "proxy": proxy})  # its hints lack None
         self._server = PrometheusConnect(url=self.url, retry=Retry(0, redirect=0), method="POST", **hints)
@@ -58,23 +52,23 @@ class Client:
         self._server.close()
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> QueryCounters:
         sizes = list(self._session.body_sizes)
-        return Counters(len(sizes), sum(sizes))
+        return QueryCounters(len(sizes), sum(sizes))
 
-    def instant(self, query: str, at: float, kept: Sequence[str] | None = None) -> Told:
+    def instant(self, query: str, at: float, kept: Sequence[str] | None = None) -> ServerAnswer:
         """The value of each series at a moment."""
         with self._session.reading(lambda document: _result(read_vector(document, kept))):
-            return cast("Told", self._server.custom_query(query, params={"time": f"{at:.3f}"}))
+            return cast("ServerAnswer", self._server.custom_query(query, params={"time": f"{at:.3f}"}))
 
-    def range(self, query: str, grid: Grid, kept: Sequence[str] | None = None) -> Told:
+    def range(self, query: str, grid: Grid, kept: Sequence[str] | None = None) -> ServerAnswer:
         """The values of each series at the moments of `grid`. Raises TooMuchError where a part of it may do."""
         start, end = (datetime.fromtimestamp(moment, UTC) for moment in (grid.start, grid.end))
         # The library sends whole seconds, unless its parameters say more.
         exact = {"start": f"{grid.start:.3f}", "end": f"{grid.end:.3f}"}
         with self._session.reading(lambda document: _result(read_matrix(document, grid, kept))):
             found = self._server.custom_query_range(query, start, end, f"{grid.step:.3f}", params=exact)
-            return cast("Told", found)
+            return cast("ServerAnswer", found)
 
     def scalar(self, query: str, at: float) -> float | None:
         """The one number that a query gives; None where it gives none."""
@@ -90,7 +84,7 @@ class Client:
         """What time it is by the server's clock (Unix seconds); None: it does not tell."""
         try:
             with self._session.reading(lambda document: _result(read_vector(document, ()))):
-                return _one_number(cast("Told", self._server.custom_query("time()")))
+                return _one_number(cast("ServerAnswer", self._server.custom_query("time()")))
         except (UnreachableError, RefusedError, AnswerError):
             return None
 
@@ -103,12 +97,12 @@ class Client:
         return data if isinstance(data, dict) else {}
 
 
-def _result(read: Told) -> Document:
+def _result(read: ServerAnswer) -> Document:
     """An answer in the place where the library looks for its series."""
     return {"data": {"result": read}}
 
 
-def _one_number(told: Told) -> float | None:
+def _one_number(told: ServerAnswer) -> float | None:
     values = told.answer.values
     return None if not values.size or values[0, 0] != values[0, 0] else float(values[0, 0])
 

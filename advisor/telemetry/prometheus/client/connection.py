@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import requests
 from requests.auth import HTTPBasicAuth
@@ -29,8 +29,8 @@ from ....core.credentials import secret
 from ....core.http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession
 from ..settings import PrometheusSettings
 from .errors import AnswerError, RefusedError, TooMuchError, UnreachableError
-from .memory_budget import Room
-from .replies import MAX_WORDS_BYTES, document_of, is_too_much, unreachable, wanted_pause, words_of
+from .memory_budget import MemoryBudget
+from .replies import MAX_WORDS_BYTES, document_of, error_words, is_too_much, unreachable, wanted_pause
 
 Document = Mapping[str, object]
 MAX_ANSWER_BYTES = 128 * 1024 * 1024
@@ -73,27 +73,28 @@ class ReadResponse(requests.Response):
         return self._read
 
 
+class Limits(TypedDict, total=False):
+    """Who waits and tells the time, and what answers may take; what is not given is as usual."""
+
+    sleep: Callable[[float], None]
+    monotonic: Callable[[], float]
+    max_answer_bytes: int
+    room: MemoryBudget
+
+
 class LimitedSession(QuietSession):
     """Asks one server. Usable from several threads at once."""
 
     def __init__(
-        self,
-        url: str,
-        settings: PrometheusSettings,
-        environ: Mapping[str, str],
-        *,
-        sleep: Callable[[float], None] = time.sleep,
-        monotonic: Callable[[], float] = time.monotonic,
-        max_answer_bytes: int = MAX_ANSWER_BYTES,
-        room: Room | None = None,
+        self, url: str, settings: PrometheusSettings, environ: Mapping[str, str], **limits: Unpack[Limits]
     ) -> None:
         super().__init__()
         self.url = url
         self.body_sizes: list[int] = []
         self._timeout = settings.timeout_seconds
-        self._sleep, self._monotonic = sleep, monotonic
-        self._max_bytes = max_answer_bytes
-        self._room = room or Room()
+        self._sleep, self._monotonic = limits.get("sleep", time.sleep), limits.get("monotonic", time.monotonic)
+        self._max_bytes = limits.get("max_answer_bytes", MAX_ANSWER_BYTES)
+        self._room = limits.get("room") or MemoryBudget()
         self._large = threading.Lock()
         self._unanswered_since: float | None = None
         self._readers = threading.local()
@@ -133,7 +134,7 @@ class LimitedSession(QuietSession):
                     if reply.status not in _BUSY:
                         self._unanswered_since = None
                         return self._taken(reply)
-                    said, too_much = words_of(reply.body), is_too_much(reply.body)
+                    said, too_much = error_words(reply.body), is_too_much(reply.body)
             except _LateError:
                 self._unanswered(begun)
                 raise TooMuchError(

@@ -11,7 +11,7 @@ from urllib3.exceptions import HTTPError
 
 from .....agent.base.safe_text import clean_text
 from .errors import RefusedError, TooMuchError, UnreachableError
-from .response import MAX_NOTE, decode
+from .response import MAX_NOTE, decode_document
 
 MAX_WORDS_BYTES = 65536
 # What servers say where a query is too large for them: Prometheus, Thanos, Mimir, VictoriaMetrics.
@@ -35,15 +35,15 @@ def document_of(status: int, body: bytearray) -> Mapping[str, object]:
         raise RefusedError("The server has no such path (404).", "Check the URL: it must be the API's root.")
     if status != 200:
         kind = TooMuchError if status == 413 or is_too_much(body) else RefusedError
-        raise kind(f"The server answers {status}{words_of(body)}.", "Ask for less, or mend the match.")
-    document = decode(body)
+        raise kind(f"The server answers {status}{error_words(body)}.", "Ask for less, or mend the match.")
+    document = decode_document(body)
     if document.get("status") != "success":
         kind = TooMuchError if is_too_much(body) else RefusedError
-        raise kind(f"The server answers with an error{words_of(body)}.", "Ask for less, or mend the match.")
+        raise kind(f"The server answers with an error{error_words(body)}.", "Ask for less, or mend the match.")
     return document
 
 
-def words_of(body: bytearray) -> str:
+def error_words(body: bytearray) -> str:
     """The server's own words on an error, short and harmless; empty where it gave none."""
     error = clean_text(_error(body), MAX_NOTE).rstrip(".")
     return f": {error}" if error else ""

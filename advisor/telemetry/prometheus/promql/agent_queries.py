@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .....agent.service.exporter.metric_families import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
 from ..client.range_planner import Ask
 from .labels import AGENT_GPU_LABELS, AGENT_NODE_LABELS, AGENT_WORK_LABELS, PORT_LABELS
-from .promql import AGENT_ANCHOR, AGENT_SERIES, WITHIN, over, selector
+from .promql import AGENT_ANCHOR, AGENT_SERIES, WITHIN, row_range, selector
 
 # Bins by column of the frame: the distribution of the agent's page.
 _GPU_BIN_FAMILIES = {
@@ -27,7 +27,7 @@ class _ByRow:
     step: float
 
     def of(self, function: str, series: str) -> str:
-        return f"{function}({series}{selector(self.matches)}{over(self.step)})"
+        return f"{function}({series}{selector(self.matches)}{row_range(self.step)})"
 
     def share(self, total: str, known: str) -> str:
         """Growth of one counter over that of another."""

@@ -24,7 +24,7 @@ RULE_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge:
+class DcgmGauge:
     """A gauge of dcgm-exporter: its names (best first), what its unit is in ours, and the most that is a reading."""
 
     measure: str
@@ -49,20 +49,20 @@ _STATISTICS = {
 }
 # What the exporter's page says of a GPU beside the profiling fields; what none of them can be is a blank sentinel.
 _DEVICE_GAUGES = (
-    Gauge("gpu_util", ("DCGM_FI_DEV_GPU_UTIL",), 0.01, 1.001, ("mean", "p95", "max")),
-    Gauge(
+    DcgmGauge("gpu_util", ("DCGM_FI_DEV_GPU_UTIL",), 0.01, 1.001, ("mean", "p95", "max")),
+    DcgmGauge(
         "engine", ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO"), 1.0, 1.001,
         ("mean", "p95", "max"),
     ),
-    Gauge("mem_used_bytes", ("DCGM_FI_DEV_FB_USED",), MIB, MOST_MEMORY_BYTES, ("mean", "max")),
-    Gauge("power_watts", ("DCGM_FI_DEV_POWER_USAGE",), 1.0, 1e4, ("mean",)),
-    Gauge("sm_clock_hertz", ("DCGM_FI_DEV_SM_CLOCK",), 1e6, 1e10, ("mean",)),
-    Gauge("mem_clock_hertz", ("DCGM_FI_DEV_MEM_CLOCK",), 1e6, 1e11, ("mean",)),
+    DcgmGauge("mem_used_bytes", ("DCGM_FI_DEV_FB_USED",), MIB, MOST_MEMORY_BYTES, ("mean", "max")),
+    DcgmGauge("power_watts", ("DCGM_FI_DEV_POWER_USAGE",), 1.0, 1e4, ("mean",)),
+    DcgmGauge("sm_clock_hertz", ("DCGM_FI_DEV_SM_CLOCK",), 1e6, 1e10, ("mean",)),
+    DcgmGauge("mem_clock_hertz", ("DCGM_FI_DEV_MEM_CLOCK",), 1e6, 1e11, ("mean",)),
 )  # fmt: skip
-DCGM_GAUGES: tuple[Gauge, ...] = (
+DCGM_GAUGES: tuple[DcgmGauge, ...] = (
     *_DEVICE_GAUGES,
     *(
-        Gauge(field.metric, field.names, 1.0, field.most, _STATISTICS[field.metric])
+        DcgmGauge(field.metric, field.names, 1.0, field.most, _STATISTICS[field.metric])
         for field in FIELDS
         if field.metric in _STATISTICS
     ),
@@ -99,7 +99,7 @@ def selector(matches: Sequence[str], *own: str) -> str:
     return f"{{{inside}}}" if inside else ""
 
 
-def over(step: float) -> str:
+def row_range(step: float) -> str:
     """The range of a row: half-open, as the rows are.
 
     Prometheus before 3.0 counts a sample at the very start of a range as well, so that it would stand in two rows.
@@ -136,7 +136,7 @@ def dcgm_asks(
 
 def count_ask(name: str, matches: Sequence[str], step: float, uuids: Sequence[str] = ()) -> Ask:
     """How many samples a row has of a metric, of some GPUs (none: of all)."""
-    return Ask("n", f"count_over_time({name}{selector(matches, *of_gpus(uuids))}{over(step)})", DCGM_LABELS)
+    return Ask("n", f"count_over_time({name}{selector(matches, *of_gpus(uuids))}{row_range(step)})", DCGM_LABELS)
 
 
 def of_gpus(uuids: Sequence[str]) -> tuple[str, ...]:
@@ -150,10 +150,16 @@ def is_plain_id(uuid: str) -> bool:
 
 
 def gauge_asks(
-    gauges: Iterable[Gauge], present: Collection[str], chosen: str, step: float, ruled: Collection[str], *, short: bool
+    gauges: Iterable[DcgmGauge],
+    present: Collection[str],
+    chosen: str,
+    step: float,
+    ruled: Collection[str],
+    *,
+    short: bool,
 ) -> list[Ask]:
     """Statistics of some gauges, of the series that `chosen` selects."""
-    asks, window = [], over(step)
+    asks, window = [], row_range(step)
     for gauge in gauges:
         names = [name for name in gauge.names if name in present]
         for statistic in gauge.statistics:
@@ -219,13 +225,13 @@ def exporter_fabric_asks(present: Collection[str], matches: Sequence[str], step:
     for name, counter in names.items():
         if counter not in present:
             continue
-        asks.append(Ask(f"fabric {name}_mean", f"rate({counter}{chosen}{over(step)})", kept))
+        asks.append(Ask(f"fabric {name}_mean", f"rate({counter}{chosen}{row_range(step)})", kept))
         if name != "xmit_wait":
             within = f"rate({counter}{chosen}[{WITHIN}])[{step:g}s:{WITHIN}]"
             asks.append(Ask(f"fabric {name}_p95", f"quantile_over_time(0.95, {within})", kept))
             asks.append(Ask(f"fabric {name}_max", f"max_over_time({within})", kept))
     if names["tx"] in present:
-        asks.append(Ask("fabric n", f"count_over_time({names['tx']}{chosen}{over(step)})", kept))
+        asks.append(Ask("fabric n", f"count_over_time({names['tx']}{chosen}{row_range(step)})", kept))
     if f"{_IB}_state_id" in present:
         asks.append(
             Ask("fabric active", f"avg_over_time(({_IB}_state_id{chosen} == bool 4)[{step:g}s:{WITHIN}])", kept)
@@ -235,7 +241,7 @@ def exporter_fabric_asks(present: Collection[str], matches: Sequence[str], step:
 
 def exporter_host_asks(present: Collection[str], matches: Sequence[str], step: float, *, cores: bool) -> list[Ask]:
     """What node_exporter says of hosts. `cores`: whether the time of each core may be read."""
-    window, asks = over(step), []
+    window, asks = row_range(step), []
     by = f"by ({', '.join(NODE_LABELS)})"
     if cores:
         for name, mode in (("idle", "idle"), ("io_wait", "iowait")):

@@ -16,7 +16,7 @@ from ...activity import DeviceSeries
 from ...activity.owned import Device
 from ..client.range_planner import Ask, Runner
 from ..client.response import Answer, Floats, Labels
-from ..discovery import Probe
+from ..discovery import Discovery
 from ..promql import agent_queries
 from ..promql import promql as queries
 from ..promql.labels import agent_node
@@ -46,7 +46,7 @@ class Fine:
     these GPUs: the shorter the time, the finer the rows."""
 
     runner: Runner
-    found: Probe
+    found: Discovery
     matches: tuple[str, ...]
     about: Mapping[str, About]
     key_of: KeyOf | None
