@@ -128,7 +128,7 @@ def _document(question: Question, source: GpuSku, target: GpuSku, found: Compari
         "phase": question.phase,
         "precision": question.precision,
         "time_ratio": asdict(found.time_ratio),
-        "blocked_by": list(found.blocked_by),
+        "blocked_by": [asdict(why) for why in found.blocked_by],
         "basis": found.basis,
     }
 

@@ -16,6 +16,7 @@ from ...rules.base.text_table import columns
 from ...rules.catalog.loader import Catalog, load_catalog
 from ...rules.catalog.types import NodeSku
 from ...rules.models.move_model import load_move_model
+from ..core.coded_text import CodedText, coded
 from ..core.formatting import usd
 from ..moves.base.sustained_rates import PRECISIONS
 from ..moves.predict.capacity_plan import Plan, Wanted, fastest_first_token, plan_serving, plan_training
@@ -65,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
             "asked": asdict(wanted),
             "training": [_json(plan) for plan in training[: _OTHERS + 1]],
             "serving": [_json(plan) for plan in serving[: _OTHERS + 1]],
-            "notes": notes,
+            "notes": [asdict(note) for note in notes],
         }
         text = json.dumps(document, indent=2, allow_nan=False)
     else:
@@ -132,13 +133,14 @@ def _why(wanted: Wanted, catalog: Catalog, nodes: Sequence[NodeSku]) -> str:
     return "The time per further token is not reached: allow more."
 
 
-def _notes(wanted: Wanted, plans: Sequence[Plan], verb: str, why: str = "") -> list[str]:
+def _notes(wanted: Wanted, plans: Sequence[Plan], verb: str, why: str = "") -> list[CodedText]:
     if plans:
         return []
     if verb == "trains":
         held = f"the states and a sequence of {wanted.context} tokens"
-        return [f"No node of the catalog trains it: none holds {held}, or none with enough memory has an RDMA fabric."]
-    return [f"No node of the catalog serves it as asked. {why}"]
+        text = f"No node of the catalog trains it: none holds {held}, or none with enough memory has an RDMA fabric."
+        return [CodedText("no-node-trains-it", text, {"context": wanted.context})]
+    return [coded("no-node-serves-it", "No node of the catalog serves it as asked. {why}", why=why)]
 
 
 def _json(plan: Plan) -> dict[str, object]:
@@ -158,7 +160,7 @@ def _json(plan: Plan) -> dict[str, object]:
     }
 
 
-def _text(wanted: Wanted, training: Sequence[Plan], serving: Sequence[Plan], notes: Sequence[str]) -> str:
+def _text(wanted: Wanted, training: Sequence[Plan], serving: Sequence[Plan], notes: Sequence[CodedText]) -> str:
     size = f"{wanted.params / 1e9:g} B parameters"
     if wanted.active_params:
         size += f", {wanted.active_params / 1e9:g} B active"
@@ -169,7 +171,7 @@ def _text(wanted: Wanted, training: Sequence[Plan], serving: Sequence[Plan], not
     ):
         if plans:
             lines += ["", f"{name}, {precision}", *_proposal(plans[0]), *_others(plans)]
-    lines += ["", *notes] if notes else []
+    lines += ["", *map(str, notes)] if notes else []
     lines += [
         "",
         "Reckoned from typical work, for dense transformers with grouped-query attention; benchmark before you buy. "

@@ -92,11 +92,12 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """`fraction`: observed over elapsed GPU time. `missing`: metric -> reason."""
+    """`fraction`: observed over elapsed GPU time. `missing`: metric -> reason; `missing_codes`: metric -> its code."""
 
     fraction: float
     resolution_seconds: float
     missing: Mapping[str, str] = field(default_factory=dict)
+    missing_codes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,8 +352,9 @@ class FabricUse:
 
     `kind` is the ports' link layer (None: not told). `hours`: observed. `util_p995`, `util_max`: the 99.5th percentile
     (an upper bound) and the highest of seconds, ratio of the line rate of the busiest port; None: they cannot be told,
-    and `unseen` says why where that is known. `cost_usd`: what the fabric adds to the node's price over all its hours
-    in the window; None: no price is known. `assumed`: a prior stands in for a pair of prices.
+    and `unseen` says why where that is known (`unseen_code`: for programs). `cost_usd`: what the fabric adds to the
+    node's price over all its hours in the window; None: no price is known. `assumed`: a prior stands in for a pair of
+    prices.
     """
 
     node: str
@@ -364,6 +366,7 @@ class FabricUse:
     cost_usd: float | None
     assumed: bool
     unseen: str | None = None
+    unseen_code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

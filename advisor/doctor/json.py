@@ -80,7 +80,7 @@ def diagnosis_dict(found: Diagnosis) -> dict[str, Any]:
             "observed": found.slurm.jobs, "named": found.slurm.named, "in_job_table": found.slurm.in_table,
         },
         "gaps": [{**asdict(one), "nodes": list(one.nodes)} for one in found.gaps],
-        "notes": list(found.notes),
+        "notes": [asdict(note) for note in found.notes],
     }  # fmt: skip
 
 

@@ -125,6 +125,7 @@ def _workload(w: WorkloadVerdict) -> dict[str, Any]:
             "fraction": w.coverage.fraction,
             "resolution_seconds": w.coverage.resolution_seconds,
             "missing": dict(w.coverage.missing),
+            "missing_codes": dict(w.coverage.missing_codes),
         },
     }
 

@@ -223,6 +223,7 @@ def _fabric(at: Checked) -> FabricUse:
         hours=at.at("hours").number(0), util_p995=at.at("util_p995").number_or_none(),
         util_max=at.at("util_max").number_or_none(), cost_usd=at.at("cost_usd").number_or_none(),
         assumed=at.at("assumed").flag(), unseen=at.at("unseen").text_or_none(),
+        unseen_code=at.at("unseen_code").text_or_none() if at.has("unseen_code") else None,
     )  # fmt: skip
 
 
@@ -271,6 +272,9 @@ def _workload(at: Checked) -> WorkloadVerdict:
             coverage.at("fraction").number(0),
             coverage.at("resolution_seconds").number(),
             {metric: reason.text() for metric, reason in coverage.at("missing").named()},
+            {metric: code.text() for metric, code in coverage.at("missing_codes").named()}
+            if coverage.has("missing_codes")
+            else {},
         ),
     )
 

@@ -54,7 +54,15 @@ def one_workload(parts: Sequence[WorkloadVerdict], joined: Sequence[bool], domin
     kind = leading(kinds)
     times = _means([w.bottleneck.time_shares for w in parts], weights)
     said = {w.bottleneck.label for w in parts}
-    missing = sorted((item for w in parts for item in w.coverage.missing.items()), reverse=True)
+    missing = sorted(
+        (
+            (metric, reason, w.coverage.missing_codes.get(metric, ""))
+            for w in parts
+            for metric, reason in w.coverage.missing.items()
+        ),
+        reverse=True,
+    )
+    lacks = {metric: (reason, code) for metric, reason, code in missing}
     return WorkloadVerdict(
         id=parts[0].id,
         series_id=min(w.series_id for w in parts),
@@ -84,7 +92,8 @@ def one_workload(parts: Sequence[WorkloadVerdict], joined: Sequence[bool], domin
         coverage=Coverage(
             _mean([w.coverage.fraction for w in parts], weights),
             max(w.coverage.resolution_seconds for w in parts),
-            dict(sorted(dict(missing).items())),
+            dict(sorted((metric, reason) for metric, (reason, _) in lacks.items())),
+            {metric: code for metric, (_, code) in sorted(lacks.items()) if code},
         ),
     )
 

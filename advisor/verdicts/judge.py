@@ -13,7 +13,7 @@ import pandas as pd
 from ...rules.models.kind_model import KindModel
 from ...rules.policy.thresholds import Threshold, load_bottleneck_thresholds, load_kind_thresholds
 from ..core.advice_types import INFERRED, BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
-from ..core.coded_text import CodedText, coded
+from ..core.coded_text import UNSPECIFIED, CodedText, coded
 from ..core.frame import Frame, parents
 from ..core.records import records
 from ..core.timestamps import minute, span
@@ -288,31 +288,48 @@ def _fabric_use(session: Session, at: npt.NDArray[np.intp], context: _Context) -
 
 def _coverage(session: Session, mine: pd.DataFrame, found: Mapping[str, float], context: _Context) -> Coverage:
     at = mine["row"].to_numpy(int)
-    missing: dict[str, str] = {}
+    missing: dict[str, CodedText] = {}
     for metric, measure in _WANTED.items():
         if np.isnan(context.rows[measure].to_numpy(float)[at]).all():
             missing[metric] = _reason(session, metric, context)
     nodes = [context.facts[node] for node in session.nodes if node in context.facts]
-    unread = [f"{n.node}: {n.fabric.reason}" for n in nodes if n.fabric and n.fabric.reason]
+    unread = [
+        CodedText(n.fabric.code or UNSPECIFIED, f"{n.node}: {n.fabric.reason}")
+        for n in nodes
+        if n.fabric and n.fabric.reason
+    ]
     if unread:
         missing["fabric"] = unread[0]
     for key in session.gpus:
         sku = context.index.sku(*key)
         if sku is None:
             name = context.index.table["name"].get(key, "unknown") if len(context.index.table) else "unknown"
-            missing["sku"] = f"The catalog has no GPU named {name}, so what it sustains is not known."
+            missing["sku"] = coded(
+                "sku-not-in-catalog",
+                "The catalog has no GPU named {name}, so what it sustains is not known.",
+                name=str(name),
+            )
             break
         if sku.achieved.bf16_gemm is None:
-            missing["u_c"] = f"What compute a {sku.name} sustains has not been measured; use is held against nothing."
+            missing["u_c"] = _never_measured("compute", sku.name)
         if sku.achieved.mem is None:
-            missing["u_m"] = f"What bandwidth a {sku.name} sustains has not been measured; use is held against nothing."
+            missing["u_m"] = _never_measured("bandwidth", sku.name)
     lengths = context.frame.gpu["interval_seconds"].to_numpy(float)[at]
     resolution = found.get("resolution_seconds", float(np.median(lengths)) if len(lengths) else 0.0)
-    return Coverage(round(_fraction(session, mine), 4), resolution, missing)
+    texts = {name: one.text for name, one in missing.items()}
+    codes = {name: one.code for name, one in missing.items()}
+    return Coverage(round(_fraction(session, mine), 4), resolution, texts, codes)
 
 
-def _reason(session: Session, metric: str, context: _Context) -> str:
-    """Why a metric is missing, as the agent noted it."""
+def _never_measured(what: str, sku: str) -> CodedText:
+    return coded(
+        "sustained-rate-unknown", "What {what} a {sku} sustains has not been measured; use is held against nothing.",
+        what=what, sku=sku,
+    )  # fmt: skip
+
+
+def _reason(session: Session, metric: str, context: _Context) -> CodedText:
+    """Why a metric is missing, as the agent noted it: in its words, by its code."""
     absences = context.frame.absences
     if not absences.empty:
         uuids = {uuid for _, uuid in session.gpus}
@@ -322,10 +339,9 @@ def _reason(session: Session, metric: str, context: _Context) -> str:
             & ((absences["scope"] == "source") | absences["gpu_uuid"].isin(uuids))
         ]
         for row in records(own):
-            if isinstance(row["detail"], str) and row["detail"]:
-                return row["detail"]
-            return str(row["reason"])
-    return "It was not measured on these GPUs, and no reason was left."
+            reason, detail = str(row["reason"]), row["detail"]
+            return CodedText(reason, detail if isinstance(detail, str) and detail else reason)
+    return coded("not-measured", "It was not measured on these GPUs, and no reason was left.")
 
 
 def _with_floor(kind: KindVerdict, session: Session, context: _Context) -> KindVerdict:
@@ -364,7 +380,11 @@ def _explained(verdict: BottleneckVerdict, coverage: Coverage) -> BottleneckVerd
     if verdict.label != "unknown" or not coverage.missing:
         return verdict
     said = tuple(
-        coded("metric-missing", "{metric} is missing: {reason}", metric=metric, reason=reason)
+        CodedText(
+            "metric-missing",
+            f"{metric} is missing: {reason}",
+            {"metric": metric, "because": coverage.missing_codes.get(metric)},
+        )
         for metric, reason in coverage.missing.items()
     )
     return BottleneckVerdict(verdict.label, verdict.confidence, verdict.time_shares, (*verdict.evidence, *said))

@@ -231,7 +231,7 @@ def test_a_file_that_fails_late_moves_no_window_and_is_no_source(tmp_path: Path)
     assert beside.window == alone.window
     assert beside.source == alone.source
     pd.testing.assert_frame_equal(alone.gpu, beside.gpu)
-    assert [any(f"{name}.db" in note for note in beside.notes) for name in ("late", "pipe", "link")] == [True] * 3
+    assert [any(f"{name}.db" in note.text for note in beside.notes) for name in ("late", "pipe", "link")] == [True] * 3
 
 
 @pytest.mark.parametrize("name", ["a_pipe_for_a_journal", pytest.param("huge_schema", marks=pytest.mark.slow)])
@@ -249,7 +249,7 @@ def test_a_folder_is_read_on_without_the_hostile_file(name: str, tmp_path: Path)
             connection.commit()
     MAKERS[name](bad)
     beside = read_frame([folder])
-    assert [note for note in beside.notes if str(bad) in note and note.startswith("Left out")]
+    assert [note for note in beside.notes if str(bad) in note.text and note.code == "file-left-out"]
     for table in ("gpu", "fabric", "host", "uses", "gpus", "nodes"):
         pd.testing.assert_frame_equal(getattr(alone, table), getattr(beside, table))
 

@@ -167,7 +167,7 @@ def test_a_folder_is_one_source_and_what_cannot_be_read_in_it_is_named(
     (tmp_path / "z.db").write_text("no database at all, but long enough to look like a file of some kind")
     found = document(capsys, "--db", str(tmp_path), "--since", "2d")
     assert found["summary"]["node_count"] == 2
-    assert any("z.db" in note for note in found["notes"])
+    assert any("z.db" in note["text"] for note in found["notes"])
 
 
 @pytest.mark.parametrize(

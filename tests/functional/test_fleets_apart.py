@@ -144,7 +144,7 @@ def test_where_the_past_cannot_be_asked_for_nothing_is_kept_and_that_is_told(tmp
         before = len(fake.requests)
         read(fake, tmp_path, [])
         assert measures(fake.requests[before:])
-    assert [note for note in frame.notes if note.startswith("Answers are not cached: ")]
+    assert [note for note in frame.notes if note.code == "answers-not-cached"]
 
 
 # ---- ledgers

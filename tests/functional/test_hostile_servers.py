@@ -321,7 +321,7 @@ def test_a_measure_of_far_more_series_than_were_counted_is_left_out_and_the_othe
         runner = plan.Runner(of_prometheus(fake.url, 30.0), Cache(None, ""), log, 4, 0.0, series_anyway=100)
         answers = [answer for _, answer in runner.matrices(asks, Window(0.0, 5 * 86400.0), 3600.0, 2)]
     assert [len(answer.labels) for answer in answers] == [2, 0, 2]
-    assert [note for note in log.notes if note.startswith("many is missing")] and len(log.notes) == 1
+    assert [note for note in log.notes if note.text.startswith("many is missing")] and len(log.notes) == 1
     assert answers[0].values.tolist() == [[0.0] * 120, [1.0] * 120]
 
 

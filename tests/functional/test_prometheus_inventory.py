@@ -142,14 +142,14 @@ def test_a_renamed_node_is_one(strange: tuple[Frame, Verdicts]) -> None:
 def test_a_gpu_under_two_nodes_at_once_is_kept_on_one_and_said(strange: tuple[Frame, Verdicts]) -> None:
     frame, verdicts = strange
     assert "localhost" not in verdicts.inventory.nodes and len(verdicts.inventory.nodes["n-twice"].observed) == 1
-    assert any("several nodes at once" in note for note in frame.notes)
+    assert any(note.code == "gpus-under-several-nodes" for note in frame.notes)
 
 
 def test_exporters_that_contradict_one_another_are_believed_by_none(strange: tuple[Frame, Verdicts]) -> None:
     frame, _ = strange
     rows = frame.gpu[frame.gpu["gpu_uuid"] == "GPU-apart"]
     assert rows["gpu_util_mean"].isna().all() and (rows["dram_active_mean"] == 0.5).all()
-    assert any("contradict" in note and "GPU-apart" in note for note in frame.notes)
+    assert any(note.code == "exporters-contradict" and "GPU-apart" in note.text for note in frame.notes)
 
 
 def test_a_gpu_of_blanks_is_unobserved(inventory: Inventory) -> None:

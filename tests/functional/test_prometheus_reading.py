@@ -71,7 +71,7 @@ def test_a_gpu_in_constant_use_gives_full_rows_with_what_is_exported_and_nan_for
 
 def test_what_would_make_the_advice_better_is_said() -> None:
     with FakePrometheus(DcgmServer()).running() as fake:
-        notes = "\n".join(read(fake).notes)
+        notes = "\n".join(map(str, read(fake).notes))
     assert "add 'DCGM_FI_PROF_SM_ACTIVE, gauge" in notes and "--collector.infiniband" in notes
 
 
@@ -109,8 +109,8 @@ def test_gpus_that_no_label_tells_apart_or_places_are_said_to_be_uncounted(missi
     with FakePrometheus(DcgmServer(series=[GPU, bare])).running() as fake:
         frame = read(fake)
     assert frame.gpus["gpu_uuid"].tolist() == ["GPU-a"]
-    (note,) = [note for note in frame.notes if "cannot be counted" in note]
-    assert f"without the label {' or '.join(missing)} speak of 1 GPUs" in note
+    (note,) = [note for note in frame.notes if note.code == "label-missing"]
+    assert f"without the label {' or '.join(missing)} speak of 1 GPUs" in note.text
 
 
 def test_a_server_whose_series_name_no_gpu_is_told_which_label_to_keep() -> None:
@@ -138,7 +138,7 @@ def test_a_day_over_the_servers_limit_is_asked_in_halves_and_comes_out_the_same(
     with FakePrometheus(DcgmServer(by_query={"avg_over_time(DCGM_FI_DEV_GPU_UTIL": narrow})).running() as fake:
         frame = read(fake)
     assert len(frame.gpu) == 48 and (frame.gpu["gpu_util_mean"] == 0.5).all()
-    assert not any("missing" in note for note in frame.notes)
+    assert not any("missing" in note.text for note in frame.notes)
 
 
 def test_an_hour_that_cannot_be_had_is_missing_and_named() -> None:
@@ -150,7 +150,7 @@ def test_an_hour_that_cannot_be_had_is_missing_and_named() -> None:
     with FakePrometheus(DcgmServer(by_query={"avg_over_time(DCGM_FI_DEV_GPU_UTIL": broken})).running() as fake:
         frame = read(fake)
     assert len(frame.gpu) == 48 and frame.gpu["gpu_util_mean"].isna().sum() == 1
-    assert any(note.startswith("gpu_util_mean is missing from") for note in frame.notes)
+    assert any(note.text.startswith("gpu_util_mean is missing from") for note in frame.notes)
 
 
 def test_warnings_of_the_server_stand_in_the_notes_and_such_answers_are_not_kept(tmp_path: Path) -> None:

@@ -115,9 +115,9 @@ def test_a_file_that_is_broken_within_is_named_and_the_others_are_judged(tmp_pat
     frame = read_frame([tmp_path])
     assert frame.nodes["node"].tolist() == ["good"]
     assert gpu_hours(frame) == 48
-    (note,) = [note for note in frame.notes if "Left out" in note]
-    assert "broken.db" in note
-    assert "malformed" in note
+    (note,) = [note for note in frame.notes if note.code == "file-left-out"]
+    assert "broken.db" in note.text
+    assert "malformed" in note.text
     with pytest.raises(StoreError, match="malformed"):
         read_frame([broken])
 
@@ -222,4 +222,4 @@ def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_b
     assert sorted({(ts - T0 - 1) // HOUR for ts in by_minute}) == [40, 41]
     assert float(gpu["observed_seconds"].sum()) == 48 * HOUR
     (note,) = told.notes
-    assert note.startswith("4 hours hold the start or end of a workload; 2 of them")
+    assert note.text.startswith("4 hours hold the start or end of a workload; 2 of them")

@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 from skuwise.advisor.core.advice_types import Advice, BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
+from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.pipeline import advise_on
 from skuwise.advisor.verdicts.types import BareGpu, FabricFacts, NodeFacts, Verdicts
@@ -52,7 +53,7 @@ def gpus_of(name: str, count: int = 8) -> tuple[str, ...]:
 
 def workload(name: str = "chat", nodes: tuple[str, ...] = ("n1",), *, kind="online-inference", **changes):
     gpus = changes.pop("gpus", tuple(g for n in nodes for g in gpus_of(n)))
-    verdict = kind if isinstance(kind, KindVerdict) else KindVerdict(kind, 0.95, ("said so",))
+    verdict = kind if isinstance(kind, KindVerdict) else KindVerdict(kind, 0.95, (CodedText("said", "said so"),))
     start, end = changes.get("start", START), changes.get("end", END)
     values = {
         "id": f"w-{name}", "series_id": f"s-{name}", "name": name, "owner": Owner(user="ann"), "nodes": nodes,

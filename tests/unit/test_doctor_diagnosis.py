@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skuwise.advisor.cli.doctor import nothing_observed
+from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.doctor.diagnose import at_once, diagnose
 from skuwise.advisor.doctor.facts import (
@@ -252,7 +253,7 @@ def test_whatever_the_source_says_the_table_holds_no_control_and_json_is_valid(
         hostile, tuple(gpu(f"{hostile}{i}", sku=sku or None) for i in range(count)), declared=8, node_sku=sku or None,
         region=said or None, absences=(Absent("*", said, said, said),), renamed_from=hostile,
     )  # fmt: skip
-    found = diagnosed(one, exporters=(SeenExporter(hostile, (said,), 1),), notes=(said,))
+    found = diagnosed(one, exporters=(SeenExporter(hostile, (said,), 1),), notes=(CodedText("said", said),))
     text = render_diagnosis_text(found, width=width)
     assert "\x1b" not in text and "\u202e" not in text
     assert not any(c != "\n" and unicodedata.category(c) in INVISIBLE for c in text)

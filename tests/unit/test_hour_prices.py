@@ -214,8 +214,8 @@ def test_a_fleet_priced_in_part_has_units_in_its_cells():
 
 def test_several_skus_and_unknown_ones_are_told_in_one_line():
     made = [node(f"n{i}", None, provider=None, region=None, gpu_sku=sku) for i, sku in enumerate(["L40S", "L4", None])]
-    (line,) = [n for n in advice_of(verdicts(made)).notes if n.startswith("No price for")]
-    assert "(L4 and L40S; 1 with GPUs that the catalog does not name)" in line
-    assert "--gpu-hour-usd L4=PRICE --gpu-hour-usd L40S=PRICE" in line
-    (alone,) = [n for n in advice_of(verdicts(made[2:])).notes if n.startswith("No price for")]
-    assert alone.startswith("No price for 1 node (n2): their GPUs are not in the catalog")
+    (line,) = [n for n in advice_of(verdicts(made)).notes if n.code == "prices-missing"]
+    assert "(L4 and L40S; 1 with GPUs that the catalog does not name)" in line.text
+    assert "--gpu-hour-usd L4=PRICE --gpu-hour-usd L40S=PRICE" in line.text
+    (alone,) = [n for n in advice_of(verdicts(made[2:])).notes if n.code == "prices-and-skus-missing"]
+    assert alone.text.startswith("No price for 1 node (n2): their GPUs are not in the catalog")

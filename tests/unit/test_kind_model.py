@@ -165,12 +165,12 @@ def test_second_fine_shapes_are_silent_where_samples_are_coarse() -> None:
 def test_a_shape_whose_number_is_missing_is_said_without_it_or_not_at_all(shape) -> None:
     for missing in PROBE:
         rest = {name: value for name, value in PROBE.items() if name != missing}
-        assert shape.level(rest) == 0.0 or "{" not in shape.told(rest)
+        assert shape.level(rest) == 0.0 or "{" not in shape.told(rest).text
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=NAMES)
 def test_every_shape_can_be_said_in_words(shape) -> None:
-    sentence = shape.told(PROBE)
+    sentence = shape.told(PROBE).text
     assert sentence.endswith(".")
     assert "{" not in sentence
     assert "nan" not in sentence

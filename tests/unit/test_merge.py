@@ -32,6 +32,7 @@ from skuwise.advisor.core.advice_types import (
     Reconciliation,
     Summary,
 )
+from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.pipeline import advise
 from skuwise.advisor.render import FORMATS, render
 from skuwise.advisor.render.json import load_schema
@@ -254,12 +255,16 @@ def test_percentiles_are_never_added_silently():
     )  # fmt: skip
     assert told.summary.recoverable_usd_per_month == 300.0
     assert told.summary.recoverable_interval_usd_per_month == Interval(230.0, 300.0, 370.0)
-    (note,) = (n for n in told.notes if "medians" in n)
+    (note,) = (n for n in told.notes if n.code == "medians-summed")
     # Independent: 300 less and more the root of 30 x 30 + 40 x 40.
-    assert "2 shards" in note and "$250 to $350" in note and "Joint draws" in note
+    assert note.fields["shards"] == 2 and "$250 to $350" in note.text
     # Merged once more, the note speaks of all shards and stands once.
-    (again,) = (n for n in joined(told, shard("d", cash=1.0, spread=Interval(1.0, 1.0, 1.0))).notes if "medians" in n)
-    assert "3 shards" in again
+    (again,) = (
+        n
+        for n in joined(told, shard("d", cash=1.0, spread=Interval(1.0, 1.0, 1.0))).notes
+        if n.code == "medians-summed"
+    )
+    assert again.fields["shards"] == 3
 
 
 def test_what_no_shard_has_a_price_for_stays_unknown():
@@ -271,13 +276,15 @@ def test_what_no_shard_has_a_price_for_stays_unknown():
 
 def test_a_kind_is_what_most_gpu_hours_speak_for():
     def said(label, hours, confidence=0.9):
-        return workload("w", (label,), kind=KindVerdict(label, confidence, (f"said {label}",)), gpu_hours=hours)
+        return workload(
+            "w", (label,), kind=KindVerdict(label, confidence, (CodedText("said", f"said {label}"),)), gpu_hours=hours
+        )
 
     parts = [said("training", 300.0), said("online-inference", 100.0), said("idle", 250.0)]
     told = joined(*(shard(w.nodes[0], workloads=(w,)) for w in parts)).workloads[0].kind
     assert told.label == "training" and told.confidence == pytest.approx(0.9 * 300 / 650, abs=1e-6)
     assert [a.label for a in told.alternatives] == ["idle", "online-inference"]
-    assert told.evidence == ("said idle", "said online-inference", "said training")
+    assert [one.text for one in told.evidence] == ["said idle", "said online-inference", "said training"]
 
 
 def test_a_bottleneck_follows_from_the_time_in_all_parts():
@@ -295,13 +302,13 @@ def test_a_bottleneck_follows_from_the_time_in_all_parts():
 
 
 def test_phases_of_all_parts_are_told_and_the_same_one_once():
-    night = Phase(START, START + 3600, "training", "idle", ("still",))
-    late = Phase(START + 1800, START + 7200, "training", "idle", ("quiet",))
+    night = Phase(START, START + 3600, "training", "idle", (CodedText("still", "still"),))
+    late = Phase(START + 1800, START + 7200, "training", "idle", (CodedText("quiet", "quiet"),))
     other = Phase(START, START + 7200, "training", "compute")
     parts = [workload("w", ("a",), phases=(night, other)), workload("w", ("b",), phases=(late,))]
     told = joined(*(shard(w.nodes[0], workloads=(w,)) for w in parts)).workloads[0].phases
     assert told == (Phase(START, START + 7200, "training", "compute"),
-                    Phase(START, START + 7200, "training", "idle", ("quiet", "still")))  # fmt: skip
+                    Phase(START, START + 7200, "training", "idle", (CodedText("quiet", "quiet"), CodedText("still", "still"))))  # fmt: skip
 
 
 def test_a_way_out_sums_its_parts_and_spans_their_times():
@@ -317,7 +324,8 @@ def test_a_part_where_a_way_out_is_blocked_brings_nothing():
     told = one_way(way(), way(blocked_by=("no room",), freed_gpu_hours_per_month=5.0))
     assert told == replace(told, blocked_by=(), freed_gpu_hours_per_month=0.0, source=way().source)
     assert told.saving_usd_per_month == way().saving_usd_per_month
-    assert one_way(*(way(blocked_by=(w,)) for w in "ba")).blocked_by == ("a", "b")
+    ways = (way(blocked_by=(CodedText("said", w),)) for w in "ba")
+    assert [why.text for why in one_way(*ways).blocked_by] == ["a", "b"]
 
 
 def test_cash_at_a_date_and_capacity_are_not_called_cash_now():
@@ -338,7 +346,11 @@ LABELS = st.sampled_from(["training", "online-inference", "idle", "unknown"])
 LIMITS = st.sampled_from(["compute", "network", "idle", "unknown"])
 HOURS = st.integers(0, 40)
 SHARE = st.integers(0, 20).map(lambda n: n / 20)
-WORDS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=2, unique=True).map(tuple)
+NAMED = st.lists(st.sampled_from(["a", "b", "c"]), max_size=2, unique=True).map(tuple)
+FIELDS = st.dictionaries(st.sampled_from(["hours", "node"]), st.integers(0, 2), max_size=1)
+WORDS = st.lists(
+    st.builds(CodedText, st.just("said"), st.sampled_from(["a", "b", "c"]), FIELDS), max_size=2, unique=True
+).map(tuple)
 
 
 @st.composite
@@ -353,7 +365,7 @@ def workloads_on(draw, name):
             cost_usd=draw(st.none() | HOURS.map(float)), phases=(phase,) if draw(st.booleans()) else (),
             kind=KindVerdict(draw(LABELS), draw(SHARE), draw(WORDS), (Alternative("batch-inference", draw(SHARE)),)),
             bottleneck=BottleneckVerdict(limit, draw(SHARE), {limit: 1.0}, draw(WORDS)),
-            coverage=Coverage(draw(SHARE), float(draw(HOURS)), dict.fromkeys(draw(WORDS), name)),
+            coverage=Coverage(draw(SHARE), float(draw(HOURS)), dict.fromkeys(draw(NAMED), name)),
         ))  # fmt: skip
     return tuple(out)
 
@@ -377,7 +389,7 @@ def shards_of(draw, name):
             saving_usd_per_month=draw(st.none() | st.just(saving)), break_even=draw(st.none() | st.just("never")),
             time_ratio=draw(st.none() | st.just(Interval(0.5, 1.0, 1.0 + draw(SHARE)))),
             realisation=draw(st.sampled_from(["cash-now", "cash-at", "energy", "capacity-freed"])),
-            available_from=draw(st.sampled_from([None, "2027-01-01", "2027-02-01"])), prices=draw(WORDS),
+            available_from=draw(st.sampled_from([None, "2027-01-01", "2027-02-01"])), prices=draw(NAMED),
             decision=draw(st.none() | st.builds(Decision, st.just("accepted"), HOURS.map(lambda n: START + n))),
         ))  # fmt: skip
     spread = draw(st.none() | st.builds(lambda m, d, u: Interval(m - d, m, m + u), *([HOURS.map(float)] * 3)))
@@ -386,7 +398,7 @@ def shards_of(draw, name):
         name, cost=cost, cash=spread.p50 if spread else 0.0, spread=spread if cost is not None else None,
         workloads=own, findings=tuple(findings), recommendations=tuple(ways), notes=draw(WORDS),
         market=draw(st.none() | st.just(tuple(ways[:1]))),
-        prices=tuple(Price(p, "a/x", "global", 1.0, "list", "s", "2026-01-01") for p in draw(WORDS)),
+        prices=tuple(Price(p, "a/x", "global", 1.0, "list", "s", "2026-01-01") for p in draw(NAMED)),
     )  # fmt: skip
 
 

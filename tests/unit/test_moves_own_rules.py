@@ -17,6 +17,7 @@ import pytest
 from moves_builders import END, catalog, fabric, node, usage, verdicts, workload
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Advice, Coverage, Owner
+from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.pipeline import advise_on
 from skuwise.advisor.render import FORMATS, render
 from skuwise.advisor.render.explain import render_explained
@@ -72,7 +73,7 @@ def test_a_custom_rule_tells_its_evidence_with_unit_and_threshold_and_claims_no_
     ]
     assert finding.text == "The training job job (ann): CPUs 90 % busy at 250 watts."
     assert (finding.severity, finding.cost_usd, finding.gpu_hours) == ("medium", None, 8 * 336)
-    assert finding.would_change_if == ("The loader is given more than 8 cores.",)
+    assert [one.text for one in finding.would_change_if] == ["The loader is given more than 8 cores."]
     without = advice(one(train()), tmp_path / "none_of_its_own", {"waste/idle.yaml": "id: idle\n"})
     assert told.summary == without.summary
     assert told.recommendations == without.recommendations
@@ -107,8 +108,8 @@ def test_every_run_must_meet_it_and_the_one_nearest_the_threshold_is_shown(tmp_p
 def test_below_its_coverage_a_custom_rule_says_what_it_lacks(tmp_path):
     told = advice(one(train()), tmp_path, {"custom/a.yaml": RULE + "coverage_hours: 400\n"})
     assert not found(told, "custom/slow-input")
-    (note,) = [n for n in told.notes if n.startswith("custom/slow-input seems to hold for The training job job")]
-    assert note.endswith("it speaks from 400 h on.")
+    (note,) = [n for n in told.notes if n.text.startswith("custom/slow-input seems to hold for The training job job")]
+    assert note.text.endswith("it speaks from 400 h on.")
 
 
 def test_confidence_falls_with_coverage(tmp_path):
@@ -157,9 +158,9 @@ def test_an_exception_silences_a_rule_and_says_so(tmp_path, changes, exceptions,
     files = {"exceptions.yaml": f"exceptions:\n  {exceptions}\n"} if exceptions else {"waste/a.yaml": "id: idle\n"}
     told = advice(silent(**changes), tmp_path, files)
     assert bool(found(told, "idle-fabric")) is (why is None)
-    said = [n for n in told.notes if n.startswith("idle-fabric says nothing of")]
+    said = [n for n in told.notes if n.code == "silenced-by-exception" and n.fields["rule"] == "idle-fabric"]
     assert len(said) == (why is not None)
-    assert all(f"by the exception {why}: " in n for n in said)
+    assert all(f"by the exception {why}: " in n.text for n in said)
 
 
 DOCS = Path(__file__).parents[2] / "docs" / "rules.md"
@@ -222,7 +223,7 @@ SMALL = {"u_c": 0.02, "u_m": 0.2, "u_n": 0.0}
 LOADED = {"mem_flat": 1.0, "cpu": 0.1, "u_c_p99": 0.05, "u_m_p99": 0.3}
 
 
-def counts(told: Advice) -> list[tuple[int, tuple[str, ...]]]:
+def counts(told: Advice) -> list[tuple[int, tuple[CodedText, ...]]]:
     return [(r.target.gpu_count, r.blocked_by) for r in told.recommendations if r.action == "reduce-gpus"]
 
 

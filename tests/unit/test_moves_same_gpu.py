@@ -106,7 +106,7 @@ def test_the_published_point_of_power_against_clock_is_met():
 def test_a_cap_above_what_is_drawn_saves_nothing_and_one_below_costs_time():
     idle = power_cap(DECODE, "serving", watts=280, peak_watts=300, idle_watts=80, cap_watts=500)
     assert isinstance(idle, Refusal)
-    assert "changes nothing" in idle.reason
+    assert idle.reason.code == "cap-without-effect"
     bites = power_cap(GEMM, "training", watts=650, peak_watts=690, idle_watts=80, cap_watts=600)
     assert isinstance(bites, ClockMove)
     assert bites.watts_after <= 600

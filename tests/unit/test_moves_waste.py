@@ -111,15 +111,15 @@ def test_too_little_data_gives_no_waste_but_a_date():
     idle = [bare("n1", i, hours=5.0, idle_hours=5.0, first_ts=END - 5 * 3600) for i in range(8)]
     advice = advice_of(verdicts([young], [], bare_gpus=idle))
     assert rules(advice) == []
-    assert any("possible from" in n for n in advice.notes)
+    assert any("possible from" in n.text for n in advice.notes)
 
 
 def test_the_date_of_a_verdict_counts_the_hours_that_are_missing():
     """Ten of a hundred hours were sampled: the other twenty are still to come, whenever the node was first seen."""
     gappy = node(first_seen=END - 100 * 3600, hours_observed=10.0, span_hours=100.0, fabric=None)
     notes = advice_of(verdicts([gappy], [])).notes
-    assert any(f"possible from {rfc3339(END + 20 * 3600)} on" in n for n in notes)
-    assert any("telemetry begins at" in n for n in notes)
+    assert any(f"possible from {rfc3339(END + 20 * 3600)} on" in n.text for n in notes)
+    assert any(n.code == "telemetry-begins-late" for n in notes)
 
 
 def test_a_short_window_over_long_data_asks_for_a_longer_one():
@@ -127,20 +127,20 @@ def test_a_short_window_over_long_data_asks_for_a_longer_one():
         verdicts([node(hours_observed=6.0, span_hours=6.0, fabric=None)]), window=Window(END - 6 * 3600, END)
     )
     notes = advice_of(short).notes
-    assert any("--since 30h" in n for n in notes)
-    assert not any("possible from" in n for n in notes)
+    assert any("--since 30h" in n.text for n in notes)
+    assert not any("possible from" in n.text for n in notes)
 
 
 def test_data_later_than_the_window_is_pointed_to():
     early = node(hours_observed=6.0, span_hours=6.0, fabric=None, last_seen=END + 86400)
-    assert any("--until" in n for n in advice_of(verdicts([early])).notes)
+    assert any("--until" in n.text for n in advice_of(verdicts([early])).notes)
 
 
 def test_a_node_without_data_is_told_once_and_its_fabric_not_again():
     young = [node(n, hours_observed=2.0, fabric=fabric(hours=2.0)) for n in ("n1", "n2")]
-    told = [n for n in advice_of(verdicts(young, [workload("chat", ("n1",))])).notes if "verdict" in n.lower()]
+    told = [n for n in advice_of(verdicts(young, [workload("chat", ("n1",))])).notes if "verdict" in n.text.lower()]
     assert len(told) == 1
-    assert "n1 and n2" in told[0]
+    assert "n1 and n2" in told[0].text
 
 
 def test_no_percentile_is_above_the_highest_second():

@@ -165,7 +165,7 @@ def test_a_lower_clock_tells_time_power_and_energy_and_no_dollars_where_power_is
     assert told.time_ratio.p50 > 1
     assert DRAWN.idle_watts < told.then.watts < told.today.watts
     assert told.energy_kwh_per_month > 0
-    assert any("worth no dollars" in note for note in told.notes)
+    assert any("worth no dollars" in note.text for note in told.notes)
     assert told.saving_usd_per_month is None
     assert any("clocks below" in m for m in asked(founding(), Choice(clock_share=0.3), drawn=DRAWN).missing)
     assert any("power at work was not measured" in m for m in asked(founding(), Choice(clock_share=0.9)).missing)

@@ -173,7 +173,7 @@ def test_two_exporters_of_one_gpu_count_once() -> None:
     two = {"UUID": "GPU-a", "Hostname": "n1", "instance": "n1:9401", "job": "b"}
     rows = dcgm_rows(GRID, {"n": counted((one, [60] * 4), (two, [60] * 4))}, [], log)
     assert rows.cells.column("observed_seconds").tolist() == [[3600.0] * 4]
-    assert any("more than one exporter" in note for note in log.notes)
+    assert any(note.code == "gpus-reported-twice" for note in log.notes)
 
 
 def test_a_gpu_under_two_nodes_belongs_to_the_one_that_saw_it_more() -> None:

@@ -12,6 +12,7 @@ import pytest
 from moves_builders import DAYS, END, START, advice_of, bare, founding, inventory, node, usage, verdicts, workload
 from skuwise.advisor.core import formatting as words
 from skuwise.advisor.core.advice_types import Advice, Evidence, Interval, Owner, Reconciliation, Summary
+from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.render import FORMATS, render
 from skuwise.advisor.render.csv import COLUMNS, cell
 from skuwise.advisor.render.json import load_schema
@@ -44,7 +45,7 @@ def hostile_advice(text: str) -> Advice:
     odd = node(text, cluster=text)
     return replace(
         advice_of(verdicts([odd, node("spare")], pair, bare_gpus=[bare("spare", i, gpu_uuid=text) for i in range(8)])),
-        source={"kind": "sqlite", "paths": [text]}, notes=(text,),
+        source={"kind": "sqlite", "paths": [text]}, notes=(CodedText("said", text),),
     )  # fmt: skip
 
 
@@ -128,7 +129,7 @@ def test_hostile_names_have_no_effect(form, text):
             assert not any(c[:1] in "=@|%" and c for c in row), row
             assert not any(c[:1] in "+-" and not re.fullmatch(r"-?[\d.e-]+", c) for c in row if c), row
     if form == "json":
-        assert json.loads(out)["notes"] == [text]
+        assert json.loads(out)["notes"] == [{"code": "said", "text": text, "fields": {}}]
 
 
 def test_hostile_names_add_no_row_to_a_markdown_table():

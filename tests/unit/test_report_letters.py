@@ -11,6 +11,7 @@ from itertools import pairwise
 import matplotlib.image
 import pytest
 from skuwise.advisor.core.advice_types import Coverage, Owner, Reconciliation
+from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.render import charts
 from skuwise.advisor.report.by_team import share_out
 from skuwise.advisor.report.letters import SUBJECT_MAX, letter_of
@@ -39,10 +40,12 @@ def worst(name):
         for w in advice.workloads
     ]
     return replace(
-        advice, workloads=tuple(work), notes=tuple(name(f"note {i}") for i in range(50)),
+        advice, workloads=tuple(work), notes=tuple(CodedText("said", name(f"note {i}")) for i in range(50)),
         fabrics=tuple(replace(f, node_sku=name(f.node), unseen=name("down")) for f in advice.fabrics),
         prices=tuple(replace(p, sku=name(str(i)), region=name("r")) for i, p in enumerate(advice.prices * 9)),
-        recommendations=tuple(replace(r, would_change_if=(name("if"),) * 9) for r in advice.recommendations),
+        recommendations=tuple(
+            replace(r, would_change_if=(CodedText("said", name("if")),) * 9) for r in advice.recommendations
+        ),
         findings=tuple(replace(f, text=name(f.text)) for f in advice.findings),
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 from moves_builders import advice_of, founding
 from skuwise.advisor.core.advice_types import Coverage, Decision, Finding, Interval
+from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.exclusions import counted
 from skuwise.advisor.ledger.outcomes import Outcome
 from skuwise.advisor.report.by_team import outcomes_of, share_out
@@ -72,8 +73,8 @@ def test_a_fabric_that_two_teams_share_is_no_teams():
 
 
 def test_only_notes_about_the_window_are_every_teams():
-    told = "The window is 7.0 days long, and telemetry begins at 2026-11-12 00:00 UTC."
-    advice = replace(fleet(1, 1), notes=("No verdict on the fabric of other-node: it is down.", told))
+    told = CodedText("telemetry-begins-late", "It begins late.")
+    advice = replace(fleet(1, 1), notes=(CodedText("fabric-not-judged", "The window is not told of."), told))
     assert share_out(advice, by_namespace)["team-000"].notes == (told,)
 
 

@@ -58,7 +58,7 @@ def test_training_and_compute(catalog: Catalog) -> None:
     assert verdict.gpu_hours == pytest.approx(2 * 96)
     assert verdict.cost_usd is None
     assert sum(verdict.bottleneck.time_shares.values()) == pytest.approx(1)
-    assert any("repeats a step of 8 s" in sentence for sentence in verdict.kind.evidence)
+    assert any("repeats a step of 8 s" in sentence.text for sentence in verdict.kind.evidence)
 
 
 def test_decode_follows_the_day_and_is_bound_by_memory(catalog: Catalog) -> None:
@@ -71,7 +71,7 @@ def test_decode_follows_the_day_and_is_bound_by_memory(catalog: Catalog) -> None
 def test_metadata_speaks_where_the_shape_is_short(catalog: Catalog) -> None:
     verdict = _one(catalog, DECODE, hours=3, work={"framework": "vllm", "command": "vllm serve m"})
     assert verdict.kind.label == "online-inference"
-    assert any("vllm" in sentence for sentence in verdict.kind.evidence)
+    assert any("vllm" in sentence.text for sentence in verdict.kind.evidence)
 
 
 def test_fine_tuning_by_command_and_by_length(catalog: Catalog) -> None:
@@ -83,7 +83,7 @@ def test_fine_tuning_by_command_and_by_length(catalog: Catalog) -> None:
 
 def test_single_gpu_training_says_what_it_may_be_taken_for(catalog: Catalog) -> None:
     verdict = _one(catalog, TRAINING, gpus=1)
-    assert any("look alike" in sentence for sentence in verdict.kind.evidence)
+    assert any(sentence.code == "one-gpu-looks-alike" for sentence in verdict.kind.evidence)
 
 
 def test_contradictory_evidence_abstains_and_names_alternatives(catalog: Catalog) -> None:
@@ -103,7 +103,7 @@ def test_free_gpus_are_bare_and_held_ones_idle_workloads(catalog: Catalog) -> No
     verdicts = judge(b.frame(), catalog)
     (workload,) = verdicts.workloads
     assert (workload.kind.label, workload.bottleneck.label) == ("idle", "idle")
-    assert any("holds the GPU" in sentence for sentence in workload.kind.evidence)
+    assert any(sentence.code == "stood-idle-and-held" for sentence in workload.kind.evidence)
     (bare,) = verdicts.bare
     assert bare.gpu_uuid == free
     assert bare.idle_hours == pytest.approx(48)
@@ -122,7 +122,7 @@ def test_power_without_activity_is_a_telemetry_fault_and_never_idle(catalog: Cat
     verdict = judge(b.frame(), catalog).workloads[0]
     assert verdict.kind.label != "idle"
     assert verdict.bottleneck.label == "unknown"
-    assert "contradict" in verdict.kind.evidence[0]
+    assert verdict.kind.evidence[0].code == "telemetry-faulty"
     bare = FrameBuilder(hours=48)
     bare.node()
     bare.use({**FREE, "power_watts": 500.0})
@@ -148,7 +148,7 @@ def test_an_unknown_gpu_limits_the_advice_and_says_so(catalog: Catalog) -> None:
     assert "X9000" in verdict.coverage.missing["sku"]
     assert verdict.bottleneck.label == "unknown"
     assert "u_c" not in verdict.features
-    assert any("X9000" in note for note in verdicts.notes)
+    assert any("X9000" in note.text for note in verdicts.notes)
 
 
 def test_the_driver_name_finds_the_catalog_entry(catalog: Catalog) -> None:
@@ -174,7 +174,7 @@ def test_without_profiling_counters_nothing_is_invented(catalog: Catalog) -> Non
     assert verdict.coverage.missing["tensor_active"] == "This GPU has no GPM."
     assert "no reason was left" in verdict.coverage.missing["dram_active"]
     assert verdict.bottleneck.label == "unknown"
-    assert any("This GPU has no GPM." in sentence for sentence in verdict.bottleneck.evidence)
+    assert any("This GPU has no GPM." in sentence.text for sentence in verdict.bottleneck.evidence)
     assert "u_m" not in verdict.features
 
 
@@ -209,7 +209,7 @@ def test_an_empty_frame_has_nodes_without_hours(catalog: Catalog) -> None:
 def test_below_the_floor_no_waste_and_the_text_says_from_when(catalog: Catalog) -> None:
     verdicts = _judged(catalog, TRAINING, hours=12)
     assert verdicts.waste_ready == {"w": False}
-    assert any("30 h, from 20" in sentence for sentence in verdicts.workloads[0].kind.evidence)
+    assert any("30 h, from 20" in sentence.text for sentence in verdicts.workloads[0].kind.evidence)
     assert _judged(catalog, TRAINING, hours=31).waste_ready == {"w": True}
 
 
@@ -226,7 +226,7 @@ def test_a_sites_floor_is_the_one_that_counts_and_is_told(catalog: Catalog, tmp_
     b.work("w", [("n1", uuid)])
     rng = np.random.default_rng(1)
     advice = advise(b.frame(), catalog, load_waste_rules(tmp_path), (), generated_at=0.0, rng=rng)
-    assert any("40 h, from 20" in sentence for sentence in advice.workloads[0].kind.evidence)
+    assert any("40 h, from 20" in sentence.text for sentence in advice.workloads[0].kind.evidence)
 
 
 def test_a_clock_that_is_off_neither_loses_rows_nor_breaks_the_account(catalog: Catalog) -> None:
@@ -302,7 +302,7 @@ def test_the_network_binds_where_it_is_busy_and_compute_falls_meanwhile(catalog:
     verdict = _network(catalog, half, -0.8).workloads[0]
     assert verdict.bottleneck.label == "network"
     assert verdict.kind.label == "training"
-    assert any("correlation -0.80" in sentence for sentence in verdict.bottleneck.evidence)
+    assert any("correlation -0.80" in sentence.text for sentence in verdict.bottleneck.evidence)
     overlapped = _network(catalog, half, 0.4).workloads[0]
     assert overlapped.bottleneck.label != "network"
 
@@ -425,7 +425,7 @@ def test_a_notebook_is_interactive(catalog: Catalog) -> None:
     b.work("w", [("n1", uuid)])
     verdict = judge(b.frame(), catalog).workloads[0]
     assert verdict.kind.label == "interactive"
-    assert any("short bursts" in sentence for sentence in verdict.kind.evidence)
+    assert any(sentence.code == "shape-seldom-busy" for sentence in verdict.kind.evidence)
 
 
 def test_a_queue_that_never_empties_is_batch_inference_by_name_and_likely_so_by_shape(catalog: Catalog) -> None:
@@ -435,9 +435,9 @@ def test_a_queue_that_never_empties_is_batch_inference_by_name_and_likely_so_by_
         for command in ("python main.py", "python -m vllm.entrypoints.openai.run_batch")
     )
     assert (shape.kind.label, shape.kind.alternatives[0].label) == ("unknown", "batch-inference")
-    assert any("look alike" in sentence for sentence in shape.kind.evidence)
+    assert any(sentence.code == "one-gpu-looks-alike" for sentence in shape.kind.evidence)
     assert named.kind.label == "batch-inference"
-    assert any("never empties" in sentence for sentence in named.kind.evidence)
+    assert any(sentence.code == "shape-steady" for sentence in named.kind.evidence)
 
 
 def test_an_hour_with_bursts_is_not_idle(catalog: Catalog) -> None:

@@ -123,7 +123,7 @@ def test_a_job_that_fell_back_to_tcp_waits_for_ethernet_beside_a_silent_fabric()
 def test_launches_are_named_where_every_link_was_seen_and_quiet(pods: bool) -> None:
     quiet = label([*(ib(0.006, n) for n in range(8)), eth(3e6)], ALL, pods=pods)
     assert quiet.label == "latency"
-    assert any("quiet" in sentence for sentence in quiet.evidence)
+    assert any("quiet" in sentence.text for sentence in quiet.evidence)
     assert label([eth(2e7)], ALL, sku=WITHOUT, pods=pods).label == "latency"
     assert label([eth(2e7, None)], ALL, sku=WITHOUT, pods=pods).label == "latency"
     assert label([eth(2e7)], ALL, sku=None, no_fabric=True, pods=pods).label == "latency"
@@ -153,7 +153,7 @@ def test_a_job_known_to_be_on_one_node_needs_the_links_within() -> None:
 def test_what_was_not_seen_is_named(ports: list[Port], values: Mapping[str, float], sku: str | None, says: str) -> None:
     verdict = label(ports, values, sku=sku)
     assert verdict.label == "unknown"
-    assert any(says in sentence for sentence in verdict.evidence)
+    assert any(says in sentence.text for sentence in verdict.evidence)
 
 
 def test_between_quiet_and_busy_nothing_is_named() -> None:

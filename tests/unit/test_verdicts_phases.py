@@ -141,14 +141,14 @@ def test_a_node_that_trains_by_day_and_serves_by_night(catalog: Catalog) -> None
     assert all(phase.evidence for phase in verdict.phases)
     # It is what most of its time is, and says that the rest is something else.
     assert (verdict.kind.label, verdict.bottleneck.label) == ("training", "compute")
-    assert any("42% of its time it does something else" in sentence for sentence in verdict.kind.evidence)
+    assert any("42% of its time it does something else" in sentence.text for sentence in verdict.kind.evidence)
 
 
 def test_a_name_for_the_whole_does_not_hide_another_shape(catalog: Catalog) -> None:
     verdict = _alternating(catalog, command="torchrun train.py", framework="torchrun")
     assert verdict.kind.label == "training"
     assert "training" not in {phase.kind for phase in verdict.phases if phase.bottleneck == "hbm-bandwidth"}
-    assert any("whatever its name says" in sentence for sentence in verdict.kind.evidence)
+    assert any(sentence.code == "does-something-else" for sentence in verdict.kind.evidence)
 
 
 def test_a_job_that_evaluates_is_training_with_short_phases_of_inference(catalog: Catalog) -> None:
@@ -213,8 +213,8 @@ def test_a_job_whose_fabric_is_used_from_some_day_on(catalog: Catalog) -> None:
     b.work("w", gpus)
     verdict = judge(b.frame(), catalog).workloads[0]
     assert [phase.start for phase in verdict.phases] == [START, START + 24 * HOUR]
-    assert "carries nothing" in verdict.phases[0].evidence[-1]
-    assert "is in use" in verdict.phases[1].evidence[-1]
+    assert verdict.phases[0].evidence[-1].code == "phase-without-fabric"
+    assert verdict.phases[1].evidence[-1].code == "phase-uses-fabric"
 
 
 def test_one_sample_is_one_phase(catalog: Catalog) -> None:

@@ -35,7 +35,7 @@ def test_a_service_that_crashes_again_and_again_is_one_thing(catalog: Catalog) -
     assert len(verdicts.workloads) == 80
     assert {round(w.features["chain_hours"]) for w in verdicts.workloads} == {80}
     assert {w.kind.label for w in verdicts.workloads} == {"online-inference"}
-    together = [w for w in verdicts.workloads if "short runs of the same series" in w.kind.evidence[0]]
+    together = [w for w in verdicts.workloads if w.kind.evidence[0].code == "judged-with-its-series"]
     assert len(together) > 70  # the others told it by themselves
     # No run has the thirty hours that a verdict on waste needs, the series has.
     assert all(verdicts.waste_ready.values())
@@ -54,7 +54,7 @@ def test_a_pod_that_has_just_moved_is_what_its_service_was(catalog: Catalog) -> 
     verdicts = judge(b.frame(), catalog)
     moved = next(w for w in verdicts.workloads if w.id == "b")
     assert moved.kind.label == "online-inference"
-    assert "1 other run of the same series" in moved.kind.evidence[0]
+    assert "1 other run of the same series" in moved.kind.evidence[0].text
     assert moved.phases[0].kind == "online-inference"
     assert moved.kind.confidence < next(w for w in verdicts.workloads if w.id == "a").kind.confidence
     assert verdicts.waste_ready == {"a": True, "b": True}
@@ -71,7 +71,7 @@ def test_runs_that_disagree_say_nothing_of_a_short_one(catalog: Catalog) -> None
     b.work("c", [("n1", uuid)], start=119)
     verdicts = {w.id: w for w in judge(b.frame(), catalog).workloads}
     assert {verdicts["a"].kind.label, verdicts["b"].kind.label} == {"online-inference", "training"}
-    assert not any("same series" in sentence for sentence in verdicts["c"].kind.evidence)
+    assert not any("same series" in sentence.text for sentence in verdicts["c"].kind.evidence)
 
 
 def test_replicas_side_by_side_do_not_add_up_to_the_floor(catalog: Catalog) -> None:

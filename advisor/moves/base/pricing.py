@@ -71,6 +71,7 @@ def fabric_uses(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[FabricUse,
                     cost_usd=premium.usd_per_hour * node.span_hours if premium else None,
                     assumed=premium is not None and premium.assumed,
                     unseen=None if fabric.readable else fabric.reason,
+                    unseen_code=None if fabric.readable else fabric.code,
                 )
             )  # fmt: skip
     return tuple(uses)

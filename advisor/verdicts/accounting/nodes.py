@@ -11,6 +11,7 @@ import pandas as pd
 
 from ....agent.model import BIN_EDGES
 from ...core.advice_types import INFERRED
+from ...core.coded_text import CodedText, coded
 from ...core.frame import Frame, parents
 from ...core.records import records, text
 from ..features.soundness import CONTRADICTIONS, Doubt
@@ -219,7 +220,7 @@ def _fabric(frame: Frame, node: str, rows: pd.DataFrame, history: pd.DataFrame |
         absent = _absence(frame, node)
         if absent is None:
             return None
-        return FabricFacts((), (), False, absent, None, None, 0.0, None, None)
+        return FabricFacts((), (), False, absent.text, None, None, 0.0, None, None, code=absent.code)
     port = rows["port_name"]
     compute = rows["role"] == "compute"
     ports = tuple(sorted(set(port[compute])))
@@ -231,7 +232,9 @@ def _fabric(frame: Frame, node: str, rows: pd.DataFrame, history: pd.DataFrame |
             else f"None of its {len(others)} ports is known to be of a compute fabric; set fabric_roles if one is."
         )
         layer = "Ethernet" if (rows["link_layer"] == "Ethernet").all() else None
-        return FabricFacts((), others, False, reason, None, None, 0.0, None, None, link_layer=layer)
+        return FabricFacts(
+            (), others, False, reason, None, None, 0.0, None, None, link_layer=layer, code="no-compute-port"
+        )  # fmt: skip
     own, key = rows[compute], port[compute]
     last, known = _history(own, frame.fabric_history.empty, history)
     by_port = own.groupby(key)
@@ -243,17 +246,25 @@ def _fabric(frame: Frame, node: str, rows: pd.DataFrame, history: pd.DataFrame |
     down = active[active < ACTIVE_SHARE_MIN]
     unread = seconds[seconds <= 0]
     if len(down):
-        reason = f"Port {down.index[0]} was ACTIVE in only {down.iloc[0]:.0%} of the time: down is not silent."
+        port_name, share = str(down.index[0]), float(down.iloc[0])
+        reason = coded(
+            "port-down", "Port {port} was ACTIVE in only {share:.0%} of the time: down is not silent.",
+            port=port_name, share=share,
+        )  # fmt: skip
     elif len(unread):
-        reason = _absence(frame, node) or f"The counters of port {unread.index[0]} could not be read."
+        reason = _absence(frame, node) or coded(
+            "port-counters-unread", "The counters of port {port} could not be read.", port=str(unread.index[0])
+        )
     elif rates.isna().any():
-        reason = f"The line rate of port {rates.index[rates.isna()][0]} is not known."
+        unrated = str(rates.index[rates.isna()][0])
+        reason = coded("line-rate-unknown", "The line rate of port {port} is not known.", port=unrated)
     peak = None if any(p is None for p in peaks) else max(p for p in peaks if p is not None)
     return FabricFacts(
         ports_compute=ports,
         ports_other=others,
         readable=reason is None,
-        reason=reason,
+        reason=reason.text if reason is not None else None,
+        code=reason.code if reason is not None else None,
         util_p995=peak if reason is None else None,
         util_max=_or_none(own["util_max"].max()),
         hours=float(seconds.min() / 3600),
@@ -323,8 +334,8 @@ def _history(own: pd.DataFrame, blind: bool, history: pd.DataFrame | None) -> tu
     return (float(max(last)) if last else None), float(known["hours"].min())
 
 
-def _absence(frame: Frame, node: str) -> str | None:
-    """Why the fabric of this node cannot be read, in the words the agent left."""
+def _absence(frame: Frame, node: str) -> CodedText | None:
+    """Why the fabric of this node cannot be read, in the words the agent left and with its code."""
     absences = frame.absences
     if absences.empty:
         return None
@@ -332,7 +343,8 @@ def _absence(frame: Frame, node: str) -> str | None:
     for row in records(own):
         if row["reason"] in ("no-fabric",):
             continue
-        return text(row["detail"]) or f"The fabric cannot be read ({row['reason']})."
+        reason = str(row["reason"])
+        return CodedText(reason, text(row["detail"]) or f"The fabric cannot be read ({reason}).")
     return None
 
 

@@ -59,19 +59,20 @@ def absences(
     unnamed = [(job, one) for job, one in resolved.items() if one.unknown]
     if unnamed:
         said = [f"{job}: {', '.join(one.unknown)}" for job, one in unnamed]
-        why = next((one.why for _, one in unnamed if one.why), "")
+        first = next((one for _, one in unnamed if one.why), unnamed[0][1])
+        why = first.why
         found.append(
             _absence(
                 "allocation-unresolved",
                 f"Which GPUs Slurm's indices mean is not known ({_some(said)}){f': {why}' if why else ''}.",
-                _remedy(why),
+                _remedy(first),
             )
         )
     return frozenset(found)
 
 
-def _remedy(why: str) -> str:
-    if "driver does not tell" in why:
+def _remedy(unknown: Resolution) -> str:
+    if unknown.driver_is_silent:
         return "Make the GPUs readable first: see the lines of nvml."
     return (
         "Let gres.conf on this node name the device file of every GPU (File=/dev/nvidia[0-7]), readable for the agent; "

@@ -39,6 +39,7 @@ class Resolution:
     gpu_uuids: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     why: str = ""
+    driver_is_silent: bool = False
     contradiction: str = ""
 
 
@@ -65,7 +66,7 @@ class Resolver:
         """The GPUs of the job whose cgroup is `name`. `given`: what ``SLURM_JOB_GPUS`` holds; None: nobody told."""
         if not self._devices.whole:
             why = "the driver does not tell which GPUs are here (see what doctor says of nvml)"
-            return Resolution(unknown=tuple(given or ()), why=why)
+            return Resolution(unknown=tuple(given or ()), why=why, driver_is_silent=True)
         lists = job_lists(self._cgroups, name)
         proven, bound = self._from_cgroup(lists, given, gres) if lists is not None else (None, None)
         by_settings, unknown, why = self._from_settings(given, gres) if given is not None else (None, (), "")

@@ -169,7 +169,7 @@ def _prepare_whole(folder: Path) -> Prepared:
         if len(rows) < len(alone.gpu):
             raise BrokenPromiseError("rows of the honest node are lost")
         for note in frame.notes:
-            if not note.isprintable() or len(note) > 1500:
+            if not note.text.isprintable() or len(note.text) > 1500:
                 raise BrokenPromiseError("a note is not printable, or very long")
         return frame.notes
 
