@@ -159,7 +159,8 @@ def test_warnings_of_the_server_stand_in_the_notes_and_such_answers_are_not_kept
 
     server = DcgmServer(by_query={"avg_over_time(DCGM_FI_DEV_POWER": warned})
     with FakePrometheus(server).running() as fake:
-        assert "The server warns: store gateway b is down." in read(fake, cache=tmp_path).notes
+        said = [note for note in read(fake, cache=tmp_path).notes if note.code == "server-warns"]
+        assert [note.fields["warning"] for note in said] == ["store gateway b is down"]
         before = len(fake.requests)
         read(fake, cache=tmp_path)
         again = [r.query for r in fake.requests[before:] if r.path.endswith("query_range")]
