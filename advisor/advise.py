@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from .telemetry.source import Databases, Source
 
 if TYPE_CHECKING:
-    from ..rules.catalog.hour_prices import SaidPrices
+    from ..rules.catalog.hour_prices import StatedPrices
     from .core.advice_types import Advice
     from .core.frame import Frame
-    from .ledger.sync import Beside
+    from .ledger.sync import LedgerSync
 
 # One seed for all runs: the same data give the same intervals.
 SEED = 20
@@ -29,8 +29,8 @@ def read_and_advise(
     until: float | None = None,
     rules_dir: Path | None = None,
     prices: Path | None = None,
-    hourly: SaidPrices | None = None,
-    ledger: Beside | None = None,
+    hourly: StatedPrices | None = None,
+    ledger: LedgerSync | None = None,
     with_market: bool = False,
     read: Callable[[], None] = lambda: None,
 ) -> tuple[Frame, Advice]:

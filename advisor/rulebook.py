@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..rules.catalog.hour_prices import HourPrices, SaidPrices, resolve
+from ..rules.catalog.hour_prices import HourPrices, StatedPrices, resolve_prices
 from ..rules.catalog.loader import Catalog, load_catalog
 from ..rules.catalog.price_files import TeamPrices, load_prices
 from ..rules.policy.custom import CustomRules, load_custom_rules
@@ -37,7 +37,7 @@ class Rulebook:
 
 
 def load_rulebook(
-    rules_dir: Path | None, prices: Path | None, now: float, hourly: SaidPrices | None = None
+    rules_dir: Path | None, prices: Path | None, now: float, hourly: StatedPrices | None = None
 ) -> Rulebook:
     """Read it. `now`: Unix seconds; a price of a later day is refused. `hourly`: prices by the hour as somebody wrote
     them. Raises RulesError with file, line and remedy, and UsageError for a price by the hour that cannot be."""
@@ -48,5 +48,5 @@ def load_rulebook(
     return Rulebook(
         catalog, rules, custom, load_exceptions(rules_dir, known_rules=(*rules, *custom.ids)),
         load_kind_thresholds(rules_dir), load_bottleneck_thresholds(rules_dir), own,
-        resolve(hourly or SaidPrices(), catalog, today),
+        resolve_prices(hourly or StatedPrices(), catalog, today),
     )  # fmt: skip

@@ -18,7 +18,7 @@ from .base.templates import fill
 from .base.text_table import columns
 from .base.yaml_loader import rules_root
 from .catalog.gpu_files import GpuLibrary, load_gpus
-from .catalog.hour_prices import GPU_FLAG, SaidPrices, parse_flags, resolve
+from .catalog.hour_prices import GPU_FLAG, StatedPrices, parse_flags, resolve_prices
 from .catalog.loader import load_catalog
 from .catalog.premiums import load_premiums
 from .catalog.price_files import load_prices
@@ -101,9 +101,9 @@ def _check(options: argparse.Namespace) -> int:
     if options.prices is not None:
         parts["prices"] = lambda: _price_count(options.prices, options.rules)
     if options.gpu_hour_usd:
-        said = SaidPrices(gpu_flags=parse_flags(options.gpu_hour_usd))
+        said = StatedPrices(gpu_flags=parse_flags(options.gpu_hour_usd))
         parts["prices by the GPU-hour"] = lambda: len(
-            resolve(said, load_catalog(options.rules), datetime.now(UTC).date()).gpu
+            resolve_prices(said, load_catalog(options.rules), datetime.now(UTC).date()).gpu
         )
     wrong = 0
     for name, load in parts.items():

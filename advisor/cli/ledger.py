@@ -17,7 +17,7 @@ from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, StoreErro
 from ...rules.base.sanitize import clean
 from ...rules.base.typed_fields import suggest
 from ..core.timestamps import minute, parse_moment
-from ..ledger.entries import Act, Entry, Event
+from ..ledger.entries import Act, LedgerEntry, LedgerEvent
 from ..ledger.file.paths import default_path, every_ledger, folder_of
 from ..ledger.file.store import Ledger
 from ..ledger.formatting import STATES, as_dict, as_text, entry_text
@@ -139,7 +139,7 @@ def _decide(options: argparse.Namespace, act: Act, until: float | None) -> int:
     return EXIT_DONE
 
 
-def event_of(act: Act, now: float, by: str | None, until: float | None, why: str | None) -> Event:
+def event_of(act: Act, now: float, by: str | None, until: float | None, why: str | None) -> LedgerEvent:
     """A decision as it is kept. `by` None: the user of this process. Raises UsageError where something is missing."""
     reason = _storable(why)
     if act == "snoozed" and (until is None or until <= now):
@@ -150,10 +150,10 @@ def event_of(act: Act, now: float, by: str | None, until: float | None, why: str
         )
     if act == "dismissed" and reason is None:
         raise UsageError("The reason is empty.", "Say why (--why): whoever finds this in a year will ask.")
-    return Event(act, now, _storable(by) or _user(), until, reason)
+    return LedgerEvent(act, now, _storable(by) or _user(), until, reason)
 
 
-def check_trial(entry: Entry, now: float) -> None:
+def check_trial(entry: LedgerEntry, now: float) -> None:
     """Raises UsageError where one replica cannot go first."""
     p, state = entry.proposal, entry.decision(now).state
     can_be_tried = [action for action, kind in KINDS.items() if kind.trial is not None]
@@ -173,7 +173,7 @@ class Held:
 
     ledger: Ledger
     fleet: str | None
-    entries: tuple[Entry, ...]
+    entries: tuple[LedgerEntry, ...]
 
 
 def ledgers(asked: Path | None) -> list[Held]:
@@ -205,14 +205,14 @@ def ledgers(asked: Path | None) -> list[Held]:
     )
 
 
-def held(every: Sequence[Held], asked: str) -> tuple[Ledger, Entry]:
+def held(every: Sequence[Held], asked: str) -> tuple[Ledger, LedgerEntry]:
     """The entry of an id, or of the beginning of one, and the ledger that holds it. Raises as `find` does."""
     entry = find([e for one in every for e in one.entries], asked)
     own = [one for one in every if entry in one.entries]
     return own[0].ledger, entry
 
 
-def find(entries: Sequence[Entry], asked: str) -> Entry:
+def find(entries: Sequence[LedgerEntry], asked: str) -> LedgerEntry:
     """The entry of an id, or of the beginning of one. Raises UsageError where that is not one, NothingToDo for none."""
     if not entries:
         raise NothingToDo("The ledger holds no recommendation yet.", "'skuwise advise' notes what it proposes.")
@@ -237,7 +237,7 @@ def find(entries: Sequence[Entry], asked: str) -> Entry:
     raise UsageError(f"The ledger knows no recommendation {asked!r}.", near)
 
 
-def _shown(entry: Entry, state: str | None, every: bool, now: float) -> bool:
+def _shown(entry: LedgerEntry, state: str | None, every: bool, now: float) -> bool:
     own = entry.decision(now).state
     if state is not None:
         return own == state

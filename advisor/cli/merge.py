@@ -9,7 +9,7 @@ from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.policy.thresholds import load_bottleneck_thresholds
 from ..render import FORMATS
 from ..shards.advice_parser import Allowance, read_advice
-from ..shards.merge import merge
+from ..shards.merge import merge_advice
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +28,6 @@ def run_merge(options: argparse.Namespace) -> int:
         if str(path) in advice:
             raise UsageError(f"{path} is named twice.", "Name each shard once.")
         advice[str(path)] = read_advice(path, allowance)
-    merged = merge(advice, load_bottleneck_thresholds()["dominant_share_min"].value)
+    merged = merge_advice(advice, load_bottleneck_thresholds()["dominant_share_min"].value)
     print_advice(merged, options)
     return EXIT_DONE

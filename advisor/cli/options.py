@@ -15,7 +15,7 @@ from .output import say
 from .price_options import add_prices
 
 if TYPE_CHECKING:
-    from ..ledger.sync import Beside
+    from ..ledger.sync import LedgerSync
 
 MAX_WINDOW_DAYS = 3650  # hours of ten years; nothing is kept for longer
 
@@ -46,14 +46,14 @@ def add_ledger(parser: argparse.ArgumentParser) -> None:
     choice.add_argument("--no-ledger", action="store_true", help="mark no decisions and note nothing")
 
 
-def ledger_beside(options: argparse.Namespace) -> Beside:
+def ledger_beside(options: argparse.Namespace) -> LedgerSync:
     """The ledger that `add_ledger`'s options name."""
     from ..ledger.file.paths import default_path  # noqa: PLC0415
-    from ..ledger.sync import Beside  # noqa: PLC0415
+    from ..ledger.sync import LedgerSync  # noqa: PLC0415
 
     named = None if options.no_ledger else options.ledger
     home = None if options.no_ledger or named is not None else default_path(os.environ)
-    return Beside(named, named is not None, say, home)
+    return LedgerSync(named, named is not None, say, home)
 
 
 def _duration(text: str) -> float:

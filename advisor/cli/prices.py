@@ -15,7 +15,7 @@ from ...rules.base.text_table import columns
 from ...rules.catalog.loader import load_catalog
 from ...rules.catalog.types import Price
 from ..billing.billing_exports import Export
-from ..billing.cost_summary import Bill, Compared, Observed, compare, sum_up
+from ..billing.cost_summary import Bill, LineComparison, ObservedNode, compare_bill, sum_up
 from ..core import formatting as words
 from ..core.timestamps import day, rfc3339
 from ..telemetry.source import add_source_choice, source_of
@@ -48,7 +48,7 @@ def run_import(options: argparse.Namespace) -> int:
             "Give instance types in a column of their own, or the nodes in --rules DIR.",
         )
     observed = _observed(options, bill) if options.db or options.prometheus or options.match else None
-    found, without = compare(bill, observed or ())
+    found, without = compare_bill(bill, observed or ())
     period = f"{day(bill.start)} to {day(bill.end - 1)}"
     source = f"{export.dialect.partition(' ')[2]} {options.export.name}, {period}"
     prices = [p for one in found if (p := bill.price(one.line, source)) is not None]
@@ -74,7 +74,7 @@ def price_file(prices: Sequence[Price]) -> str:
     return yaml.safe_dump({"prices": entries}, sort_keys=False, allow_unicode=True)
 
 
-def _observed(options: argparse.Namespace, bill: Bill) -> list[Observed]:
+def _observed(options: argparse.Namespace, bill: Bill) -> list[ObservedNode]:
     """The nodes that were there in the export's time."""
     catalog = load_catalog(options.rules)
     say("reading telemetry ...")
@@ -84,11 +84,13 @@ def _observed(options: argparse.Namespace, bill: Bill) -> list[Observed]:
     for node, sku, region, first, last in rows:
         hours = (min(float(last), bill.end) - max(float(first), bill.start)) / 3600
         known = [value if isinstance(value, str) else None for value in (sku, region)]
-        found.append(Observed(str(node), known[0], known[1], max(hours, 0.0)))
+        found.append(ObservedNode(str(node), known[0], known[1], max(hours, 0.0)))
     return [n for n in found if n.hours > 0]
 
 
-def _text(export: Export, bill: Bill, found: Sequence[Compared], without: Sequence[Observed], compared: bool) -> str:
+def _text(
+    export: Export, bill: Bill, found: Sequence[LineComparison], without: Sequence[ObservedNode], compared: bool
+) -> str:
     heads = ["node", "region", "node-hours", "list", "effective", "committed", "basis", "cost"]
     heads += ["observed", "explained"] if compared else []
     rows = []
@@ -121,7 +123,7 @@ def _text(export: Export, bill: Bill, found: Sequence[Compared], without: Sequen
     return "\n".join(lines) + "\n"
 
 
-def remainder(bill: Bill, found: Sequence[Compared], compared: bool) -> list[tuple[str, float]]:
+def remainder(bill: Bill, found: Sequence[LineComparison], compared: bool) -> list[tuple[str, float]]:
     """What the export charges beside what is explained, by reason, US dollars. With it, the parts sum to its effective
     cost; where nothing was observed, every GPU node counts as explained."""
     over = [(one, one.line.effective - one.explained) for one in found] if compared else []
@@ -138,7 +140,7 @@ def remainder(bill: Bill, found: Sequence[Compared], compared: bool) -> list[tup
     return parts
 
 
-def _basis(one: Compared) -> str:
+def _basis(one: LineComparison) -> str:
     line = one.line
     parts = [line.basis]
     if 0 < line.committed_hours < line.hours:
@@ -152,7 +154,9 @@ def _rate(value: float | None) -> str:
     return words.NONE if value is None else f"{words.usd(value)}/h"
 
 
-def _json(export: Export, bill: Bill, found: Sequence[Compared], without: Sequence[Observed], compared: bool) -> str:
+def _json(
+    export: Export, bill: Bill, found: Sequence[LineComparison], without: Sequence[ObservedNode], compared: bool
+) -> str:
     document = {
         "schema": SCHEMA,
         "export": {"file": str(export.path), "kind": export.dialect, "rows": export.rows, "unreadable": export.skipped},

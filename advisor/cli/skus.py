@@ -16,7 +16,7 @@ from ...rules.base.typed_fields import suggest
 from ...rules.catalog.fabric_premium import Premium, fabric_premium, nvlink_premium
 from ...rules.catalog.gpu_files import Accelerator, normalise
 from ...rules.catalog.loader import Catalog, load_catalog
-from ...rules.catalog.types import GpuSku, NodeSku, Price, Source
+from ...rules.catalog.types import FigureSource, GpuSku, NodeSku, Price
 from ..core import formatting as words
 from .skus_compare import configure_compare
 from .skus_plan import configure_plan
@@ -237,7 +237,7 @@ def _pairs(rows: Sequence[tuple[str, str]]) -> str:
     return "\n".join(f"  {name.ljust(width)}  {value}" for name, value in rows)
 
 
-def _source(source: Source) -> str:
+def _source(source: FigureSource) -> str:
     parts = [
         source.text,
         f"as of {source.as_of}" if source.as_of else "",

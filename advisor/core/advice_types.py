@@ -210,7 +210,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Yardstick:
+class SavingsBaseline:
     """What a recommendation is held against once it is done (the ledger); no part of the JSON.
 
     `usd_per_month`: what a month costs that the saving is taken off; None: no dollars are claimed. `nodes`: those that
@@ -262,7 +262,7 @@ class Recommendation:
     excludes: tuple[str, ...] = ()
     available_from: str | None = None
     decision: Decision | None = None
-    yardstick: Yardstick = field(default_factory=Yardstick)
+    yardstick: SavingsBaseline = field(default_factory=SavingsBaseline)
 
     @property
     def set_aside(self) -> bool:

@@ -44,7 +44,7 @@ _MOST_WHOLE = 2**53
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class CellRule:
     """What a cell of a column may be. `optional`: it may be NULL, or the column may not be there yet (an older
     version's file); `words`: the only texts there are; `least` and `most` bound a number."""
 
@@ -68,11 +68,11 @@ class Column:
 
 
 _KINDS = {str: "text", float: "number", int: "whole number", bytes: "content"}
-TEXT, OPTIONAL_TEXT = Column(str), Column(str, optional=True)
-NUMBER, OPTIONAL_NUMBER = Column(float), Column(float, optional=True)
-MOMENT = Column(float, least=0.0, most=_YEAR_10000)
+TEXT, OPTIONAL_TEXT = CellRule(str), CellRule(str, optional=True)
+NUMBER, OPTIONAL_NUMBER = CellRule(float), CellRule(float, optional=True)
+MOMENT = CellRule(float, least=0.0, most=_YEAR_10000)
 OPTIONAL_MOMENT = replace(MOMENT, optional=True)
-WHOLE, FLAG = Column(int, least=0, most=_MOST_WHOLE), Column(int, least=0, most=1)
+WHOLE, FLAG = CellRule(int, least=0, most=_MOST_WHOLE), CellRule(int, least=0, most=1)
 
 
 def _text_fault(value: str, words: Collection[str] | None) -> str | None:
@@ -82,11 +82,11 @@ def _text_fault(value: str, words: Collection[str] | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class FileForm:
     """What a file of ours consists of. `tables`: the columns of each; one that is `later` came with a minor version.
     `triggers`: their whole text by their name; `views` are never read by us."""
 
-    tables: Mapping[str, Mapping[str, Column]]
+    tables: Mapping[str, Mapping[str, CellRule]]
     later: frozenset[str] = frozenset()
     triggers: Mapping[str, str] | None = None
     views: frozenset[str] = frozenset()
@@ -95,7 +95,7 @@ class Form:
 class Guarded:
     """A connection to a file of ours, of which the form was looked at."""
 
-    def __init__(self, connection: sqlite3.Connection, form: Form, meter: Meter) -> None:
+    def __init__(self, connection: sqlite3.Connection, form: FileForm, meter: Meter) -> None:
         self.connection = connection
         self._form = form
         self._meter = meter
@@ -181,7 +181,7 @@ def check_pages(connection: sqlite3.Connection, meter: Meter) -> None:
         raise sqlite3.DataError(f"its pages contradict one another: {first[:100]}")
 
 
-def _check_form(connection: sqlite3.Connection, form: Form, meter: Meter) -> dict[str, frozenset[str]]:
+def _check_form(connection: sqlite3.Connection, form: FileForm, meter: Meter) -> dict[str, frozenset[str]]:
     """The columns of each table. Raises sqlite3.DataError, naming the object, for what we cannot have made."""
     found = meter.fetch(connection, "SELECT type, name, sql FROM sqlite_master LIMIT ?", (_MOST_OBJECTS + 1,))
     if len(found) > _MOST_OBJECTS:
@@ -201,7 +201,7 @@ def _check_form(connection: sqlite3.Connection, form: Form, meter: Meter) -> dic
     return columns
 
 
-def _check_object(form: Form, type_: object, name: object, sql: object) -> None:
+def _check_object(form: FileForm, type_: object, name: object, sql: object) -> None:
     if not isinstance(name, str) or not name.isascii() or not name.isprintable() or '"' in name:
         raise sqlite3.DataError("it holds an object whose name is none of ours")
     if type_ == "table":
@@ -233,7 +233,7 @@ def _columns(connection: sqlite3.Connection, table: str, meter: Meter) -> frozen
     return frozenset(str(row[1]) for row in rows)
 
 
-def read_json(text: str) -> Any:  # noqa: ANN401
+def bounded_json(text: str) -> Any:  # noqa: ANN401
     """What JSON of ours holds. Raises ValueError for what is nested deeper, or holds numbers, that we never write."""
     if text.count("[") + text.count("{") > _MOST_BRACKETS:
         raise ValueError("it is nested too deeply")

@@ -17,8 +17,8 @@ from sqlite_utils import Database
 
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Fleet
-from .entries import Entry
-from .guard import FLAG, MOMENT, TEXT, Guarded, read_json
+from .entries import LedgerEntry
+from .guard import FLAG, MOMENT, TEXT, Guarded, bounded_json
 
 _FLEETS = {
     "id": str, "name": str, "simulated": int, "match": str, "clusters": str, "server": str, "labels": str,
@@ -38,7 +38,7 @@ _LABEL = re.compile(r"\s*([a-zA-Z_][a-zA-Z0-9_]*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownFleet:
     """A fleet that a ledger was written for. `last_seen`: end of the newest telemetry (Unix seconds)."""
 
     name: str
@@ -56,12 +56,12 @@ class Known:
         return self.name + (f" ({', '.join(self.match)})" if self.match else "")
 
 
-def shared(fleet: Fleet, known: Known) -> int:
+def shared(fleet: Fleet, known: KnownFleet) -> int:
     """How many GPUs both have."""
     return len(fleet.members.keys() & known.members.keys())
 
 
-def is_same(fleet: Fleet, known: Known) -> bool:
+def is_same(fleet: Fleet, known: KnownFleet) -> bool:
     """Whether a source shows the fleet that is recorded, whatever part of it was asked for."""
     common = shared(fleet, known)
     if fleet.simulated != known.simulated:
@@ -78,7 +78,7 @@ def is_same(fleet: Fleet, known: Known) -> bool:
     return bool(fleet.labels) and fleet.labels == known.labels and known.last_seen < fleet.start
 
 
-def is_part_of_same_server(fleet: Fleet, known: Known) -> bool:
+def is_part_of_same_server(fleet: Fleet, known: KnownFleet) -> bool:
     """Whether both are parts that label matchers cut out of one server: shards, which may share a ledger."""
     return (
         fleet.simulated == known.simulated
@@ -96,7 +96,7 @@ def file_stem(fleet: Fleet) -> str:
     return f"{readable or 'fleet'}-{_digest(told, 8)}"
 
 
-def belonging(entries: Sequence[Entry], fleet: Fleet) -> tuple[Entry, ...]:
+def belonging(entries: Sequence[LedgerEntry], fleet: Fleet) -> tuple[LedgerEntry, ...]:
     """Those of a ledger without an identity that are surely of this fleet: noted from the same place, of its nodes.
 
     What names no node (it was blocked, or an older skuwise noted it) goes with the others of its place, where all of
@@ -111,7 +111,7 @@ def belonging(entries: Sequence[Entry], fleet: Fleet) -> tuple[Entry, ...]:
     return tuple(entry for entry in own if entry.proposal.id in mine)
 
 
-def is_foreign(entries: Sequence[Entry], fleet: Fleet) -> bool:
+def is_foreign(entries: Sequence[LedgerEntry], fleet: Fleet) -> bool:
     """Whether a ledger without an identity tells of nodes, none of them this fleet's, and was noted from elsewhere."""
     told = {node for entry in entries for node in _nodes(entry)}
     places = {place for entry in entries for place in entry.proposal.source.split(", ")}
@@ -146,7 +146,7 @@ def note_fleet(db: Database, file: Guarded, fleet: Fleet) -> None:
     )
 
 
-def fleets_in(file: Guarded) -> tuple[Known, ...]:
+def fleets_in(file: Guarded) -> tuple[KnownFleet, ...]:
     """The fleets that the ledger was written for; empty: an older skuwise wrote it, or none was ever told.
 
     Raises sqlite3.DataError where the rows are not as we write them.
@@ -154,7 +154,7 @@ def fleets_in(file: Guarded) -> tuple[Known, ...]:
     return tuple(known for _, known in _read(file))
 
 
-def _read(file: Guarded) -> list[tuple[str, Known]]:
+def _read(file: Guarded) -> list[tuple[str, KnownFleet]]:
     members: dict[str, dict[str, str]] = {}
     for row in file.rows("fleet_members"):
         members.setdefault(row["fleet"], {})[row["member"]] = row["node"]
@@ -164,7 +164,7 @@ def _read(file: Guarded) -> list[tuple[str, Known]]:
         labels = _json(row["labels"], "labels")
         if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
             raise sqlite3.DataError("fleets.labels holds what is no table of texts")
-        known = Known(
+        known = KnownFleet(
             row["name"], bool(row["simulated"]), tuple(match), frozenset(clusters), members.get(row["id"], {}),
             row["server"], labels, row["last_seen"],
         )  # fmt: skip
@@ -174,7 +174,7 @@ def _read(file: Guarded) -> list[tuple[str, Known]]:
 
 def _json(text: str, name: str) -> object:
     try:
-        return read_json(text)
+        return bounded_json(text)
     except (ValueError, RecursionError) as error:
         raise sqlite3.DataError(f"fleets.{name} holds what cannot be read") from error
 
@@ -189,7 +189,7 @@ def _digest(told: object, length: int) -> str:
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:length]
 
 
-def _nodes(entry: Entry) -> frozenset[str]:
+def _nodes(entry: LedgerEntry) -> frozenset[str]:
     """The nodes that a recommendation was about; empty: it does not tell."""
     ground = entry.proposal.ground
     return frozenset((*ground.nodes, *ground.yardstick.nodes)) if ground is not None else frozenset()
@@ -203,6 +203,6 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def names_of(fleets: Iterable[Known]) -> str:
+def names_of(fleets: Iterable[KnownFleet]) -> str:
     """What the fleets of a ledger are called, for people."""
     return clean("; ".join(known.words for known in fleets))

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..core.advice_types import Interval
-from .guard import MOMENT, read_json
+from .guard import MOMENT, bounded_json
 
 # Hours that a replica on trial and the rest must have run side by side: a whole day of load.
 TRIAL_HOURS = 24.0
@@ -55,7 +55,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TrialResult:
     """What a trial came to: time there over time on the source, in the same hours. `by`: what it was measured by."""
 
     verdict: Verdict
@@ -70,7 +70,7 @@ class Figures:
 
     realised: Realised | None = None
     trial: Trial | None = None
-    tried: Tried | None = None
+    tried: TrialResult | None = None
 
 
 NO_FIGURES = Figures()
@@ -83,7 +83,7 @@ def to_json(value: Any) -> str:  # noqa: ANN401
 
 def from_json(kind: type[T], text: str) -> T:
     """The value back. Raises ValueError for what `to_json` cannot have written."""
-    return _reader(kind)(read_json(text))
+    return _reader(kind)(bounded_json(text))
 
 
 def _bare(value: Any) -> Any:  # noqa: ANN401

@@ -19,19 +19,19 @@ from ..core.formatting import price_note
 from ..moves.predict.calibration import NO_SITE, Case, Site, site_factor
 from ..moves.recommendation_kinds import KINDS
 from ..moves.tracking.observation import Observation, PredictionSnapshot, measure, observation_of, serves, source_words
-from .entries import Entry, Event, Proposal
+from .entries import LedgerEntry, LedgerEvent, Proposal
 from .file.files import close_to_others
-from .file.paths import ledger_of, one_at_a_time, put_aside, set_aside
-from .file.store import DamagedError, Ledger, Mailed
+from .file.paths import ledger_of, one_at_a_time, retire_ledger, retired_ledgers
+from .file.store import DamagedLedgerError, Ledger, Mailed
 from .identity import belonging, is_foreign, is_part_of_same_server, is_same, names_of
 from .realised_savings import LOAD_CHANGED
-from .transitions import happenings
+from .transitions import ledger_events
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class LedgerSync:
     """A ledger beside one advice. `path` None: none, or the fleet's own, which is known when its telemetry is read.
 
     `named`: the user asked for this one. `home`: the folder with every fleet's ledger is beside it (`default_path`).
@@ -50,7 +50,7 @@ class Beside:
         if self.named:
             self._own()
 
-    def of(self, fleet: Fleet | None) -> Beside:
+    def of(self, fleet: Fleet | None) -> LedgerSync:
         """The ledger of a fleet; as it is where its fleet is known already. Raises UsageError where the ledger that was
         named is another fleet's, StoreError where it cannot be read."""
         if fleet is None or self.fleet is not None:
@@ -63,7 +63,7 @@ class Beside:
             path, left_out = ledger_of(self.home, fleet)
             for sentence in left_out:
                 self.say(sentence)
-            old = () if path.exists() else set_aside(self.home)
+            old = () if path.exists() else retired_ledgers(self.home)
             return replace(self, path=path, fleet=fleet, old=(*old, *([self.home] if self.home.exists() else [])))
         except StoreError as error:
             self.say(f"no ledger: {error}")
@@ -71,7 +71,7 @@ class Beside:
             self.say(f"no ledger: {error.filename} cannot be read: {error.strerror}.")
         return replace(self, path=None, home=None, fleet=fleet)
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[LedgerEntry, ...]:
         """What stands in the ledger, with what older ledgers hold of this fleet. Raises StoreError if it was named."""
         try:
             own = self._own()
@@ -107,10 +107,10 @@ class Beside:
         if beside.path is None or not (advice.recommendations or beside.path.exists() or beside.old):
             return
         seen = observation_of(advice)
-        told: list[tuple[str, Event]] = []
+        told: list[tuple[str, LedgerEvent]] = []
 
-        def happened(entries: Iterable[Entry]) -> list[tuple[str, Event]]:
-            told[:] = happenings(entries, seen, now)
+        def happened(entries: Iterable[LedgerEntry]) -> list[tuple[str, LedgerEvent]]:
+            told[:] = ledger_events(entries, seen, now)
             return told
 
         try:
@@ -143,7 +143,7 @@ class Beside:
     def _take_over(self, ledger: Ledger, mixed: bool, now: float) -> None:
         assert self.home is not None and self.fleet is not None
         try:
-            old = [*([] if ledger.path.exists() else set_aside(self.home)), *([self.home] if mixed else [])]
+            old = [*([] if ledger.path.exists() else retired_ledgers(self.home)), *([self.home] if mixed else [])]
             if not old:
                 ledger.adopt(self.fleet)
             for path in old:
@@ -153,7 +153,7 @@ class Beside:
                 found = self._of_old(path, patient=False)
                 taken = ledger.adopt(self.fleet, *found[:2]) if found is not None else ledger.adopt(self.fleet)
                 if path == self.home:
-                    kept = put_aside(self.home, now)
+                    kept = retire_ledger(self.home, now)
                     told = (
                         f"{taken} of its {found[2]} recommendations are surely of this one and stand in {ledger.path}"
                         if found is not None
@@ -165,13 +165,13 @@ class Beside:
                 f"The ledger {self.home} cannot be set aside: {error.strerror}.", "Name another file with --ledger."
             ) from error
 
-    def _own(self) -> tuple[Entry, ...]:
+    def _own(self) -> tuple[LedgerEntry, ...]:
         try:
             return Ledger(self.path).entries() if self.path is not None else ()
         except NothingToDo:
             return ()
 
-    def _of_old(self, path: Path, *, patient: bool) -> tuple[tuple[Entry, ...], tuple[Mailed, ...], int] | None:
+    def _of_old(self, path: Path, *, patient: bool) -> tuple[tuple[LedgerEntry, ...], tuple[Mailed, ...], int] | None:
         """What a ledger without an identity holds of this fleet, what was mailed, and how many recommendations it holds
         in all; None: it is damaged.
 
@@ -185,7 +185,7 @@ class Beside:
         except StoreError as error:
             if patient:
                 self.say(f"decisions of before do not count: {error}")
-            elif not isinstance(error, DamagedError):
+            elif not isinstance(error, DamagedLedgerError):
                 raise
             return None
         return belonging(every, self.fleet), mailed, len(every)
@@ -216,7 +216,7 @@ def _nothing(text: str) -> None:
     pass
 
 
-def site_of(entries: Iterable[Entry], now: float) -> Site:
+def site_of(entries: Iterable[LedgerEntry], now: float) -> Site:
     """What the measured moves of a ledger say. Where the load changed, the time is not the move's alone: left out."""
     cases: list[Case] = []
     predicted = measured = 0.0

@@ -11,10 +11,10 @@ from ..moves.context.recommendation_kind import DONE_HOURS
 from ..moves.recommendation_kinds import KINDS
 from ..moves.tracking.move_state import MoveState
 from ..moves.tracking.observation import Observation, PredictionSnapshot
-from .entries import BY_ITSELF, Entry, Event
+from .entries import BY_ITSELF, LedgerEntry, LedgerEvent
 from .realised_savings import realised
 from .records import Figures, Realised
-from .trial import tried
+from .trial import trial_result
 
 # A saving is gone where less than a tenth of it is left after a week (fleets are resized by the week), and back from
 # half of it on, so that one number in between does not tell both by turns.
@@ -31,23 +31,25 @@ _DAY = 86400.0
 SAME_FLEET_SHARE = 0.8
 
 
-def happenings(entries: Iterable[Entry], seen: Observation, now: float) -> list[tuple[str, Event]]:
+def ledger_events(entries: Iterable[LedgerEntry], seen: Observation, now: float) -> list[tuple[str, LedgerEvent]]:
     """The events that a window of telemetry adds to a ledger at `now` (Unix seconds), by recommendation."""
-    found: list[tuple[str, Event]] = []
+    found: list[tuple[str, LedgerEvent]] = []
     for entry in entries:
         ground = entry.proposal.ground
         if ground is None or seen.end < ground.seen_until - _DAY:
             continue  # an older window than the proposal rests on
-        trial = tried(entry, ground, seen, now)
+        trial = trial_result(entry, ground, seen, now)
         if trial is not None:
-            found.append((entry.proposal.id, Event("tried", now, BY_ITSELF, None, trial[0], Figures(tried=trial[1]))))
+            found.append(
+                (entry.proposal.id, LedgerEvent("tried", now, BY_ITSELF, None, trial[0], Figures(tried=trial[1])))
+            )
         event = _event(entry, ground, seen, now)
         if event is not None:
             found.append((entry.proposal.id, event))
     return found
 
 
-def _event(entry: Entry, ground: PredictionSnapshot, seen: Observation, now: float) -> Event | None:
+def _event(entry: LedgerEntry, ground: PredictionSnapshot, seen: Observation, now: float) -> LedgerEvent | None:
     p, state = entry.proposal, entry.decision(now).state
     if state == "expired":
         return None
@@ -70,7 +72,9 @@ def _looks_there(source: str, ground: PredictionSnapshot, seen: Observation) -> 
     return len(set(seen.nodes).difference(ground.yardstick.nodes)) >= SAME_FLEET_SHARE * staying
 
 
-def _done(entry: Entry, ground: PredictionSnapshot, stand: MoveState, seen: Observation, now: float) -> Event | None:
+def _done(
+    entry: LedgerEntry, ground: PredictionSnapshot, stand: MoveState, seen: Observation, now: float
+) -> LedgerEvent | None:
     p, state = entry.proposal, entry.decision(now).state
     asked, kind = state == "accepted", KINDS[p.action]
     least = kind.done_hours if asked else kind.unasked_hours
@@ -85,10 +89,14 @@ def _done(entry: Entry, ground: PredictionSnapshot, stand: MoveState, seen: Obse
     if undone is not None and stand.since <= _seen_until(undone) and not _is_well(told):
         return None
     how = "" if asked else "Done unasked. "
-    return Event("done", now, BY_ITSELF, None, f"{how}{stand.told} {measured_words(told)}", Figures(realised=told))
+    return LedgerEvent(
+        "done", now, BY_ITSELF, None, f"{how}{stand.told} {measured_words(told)}", Figures(realised=told)
+    )
 
 
-def _after(entry: Entry, ground: PredictionSnapshot, stand: MoveState, seen: Observation, now: float) -> Event | None:
+def _after(
+    entry: LedgerEntry, ground: PredictionSnapshot, stand: MoveState, seen: Observation, now: float
+) -> LedgerEvent | None:
     """Of what is done: undone, gone wrong, proposed anew, or measured once more."""
     p, last = entry.proposal, entry.realised
     done = entry.last("done")
@@ -106,22 +114,22 @@ def _after(entry: Entry, ground: PredictionSnapshot, stand: MoveState, seen: Obs
     if why is not None:
         return _regressed(told, why, now)
     if p.id in seen.open and seen.start >= last.since:
-        return Event("proposed", now, BY_ITSELF, None, "Telemetry since it was done asks for more of the same.")
+        return LedgerEvent("proposed", now, BY_ITSELF, None, "Telemetry since it was done asks for more of the same.")
     noted = entry.last("done", "measured")
     first = last.saving_usd_per_month is None and told.saving_usd_per_month is not None
     # By what telemetry tells of the time: a clock that once ran ahead would put the next one off.
     if first or noted is None or seen.end - _seen_until(noted) >= MEASURE_SECONDS:
-        return Event("measured", now, BY_ITSELF, None, measured_words(told), Figures(realised=told))
+        return LedgerEvent("measured", now, BY_ITSELF, None, measured_words(told), Figures(realised=told))
     return None
 
 
-def _seen_until(event: Event) -> float:
+def _seen_until(event: LedgerEvent) -> float:
     """The end of the telemetry that an event rests on (Unix seconds)."""
     return event.figures.realised.until if event.figures.realised is not None else event.at
 
 
-def _regressed(told: Realised, why: str, now: float) -> Event:
-    return Event("regressed", now, BY_ITSELF, None, why, Figures(realised=told))
+def _regressed(told: Realised, why: str, now: float) -> LedgerEvent:
+    return LedgerEvent("regressed", now, BY_ITSELF, None, why, Figures(realised=told))
 
 
 def _wrong(told: Realised) -> str | None:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from ..core.advice_types import Interval, WorkloadVerdict
 from ..moves.recommendation_kinds import KINDS
 from ..moves.tracking.observation import Measure, Observation, PredictionSnapshot, hours, measure, spans
-from .entries import Entry
+from .entries import LedgerEntry
 from .realised_savings import rate_ratio
-from .records import TRIAL_HOURS, Tried, Verdict
+from .records import TRIAL_HOURS, TrialResult, Verdict
 
 # What two replicas of the same service on the same GPU differ by, for want of a published figure (assumed): a
 # prediction narrower than that is not held to be wrong by less.
@@ -18,7 +18,9 @@ TOLERANCE = 0.05
 BUSY_MAX = 0.9
 
 
-def tried(entry: Entry, ground: PredictionSnapshot, seen: Observation, now: float) -> tuple[str, Tried] | None:
+def trial_result(
+    entry: LedgerEntry, ground: PredictionSnapshot, seen: Observation, now: float
+) -> tuple[str, TrialResult] | None:
     """What an open trial came to by `now` (Unix seconds), and the sentence that says it. None: there is none, or not
     yet."""
     begun = entry.last("trial", "tried")
@@ -44,17 +46,17 @@ def tried(entry: Entry, ground: PredictionSnapshot, seen: Observation, now: floa
     if found is None:
         return None
     ratio, by = found
-    verdict = judged(ratio, ground.time_ratio)
+    verdict = trial_verdict(ratio, ground.time_ratio)
     p = ground.time_ratio
     went = verdict if verdict == "as predicted" else f"{verdict} than predicted"
     why = (
         f"The trial went {went}: x{ratio:.2f} the time by {by} (predicted: x{p.p50:.2f}, {p.p10:.2f} to {p.p90:.2f}), "
         f"over {together:.0f} h beside the others."
     )
-    return why, Tried(verdict, ratio, together, by)
+    return why, TrialResult(verdict, ratio, together, by)
 
 
-def judged(ratio: float, predicted: Interval) -> Verdict:
+def trial_verdict(ratio: float, predicted: Interval) -> Verdict:
     """A measured time against the predicted one, with what two replicas differ by anyway."""
     if ratio > predicted.p90 * (1 + TOLERANCE):
         return "worse"

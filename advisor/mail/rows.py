@@ -10,7 +10,7 @@ from sqlite_utils import Database
 
 from ...agent.base.safe_text import clean_text
 from ...agent.model import Instant
-from ..ledger.guard import MOMENT, OPTIONAL_MOMENT, OPTIONAL_TEXT, TEXT, WHOLE, Column, Form, Guarded
+from ..ledger.guard import MOMENT, OPTIONAL_MOMENT, OPTIONAL_TEXT, TEXT, WHOLE, CellRule, FileForm, Guarded
 from .parcel import Reply
 from .patience import GIVE_UP_SECONDS, left_seconds, lived_seconds, pause_seconds
 
@@ -38,23 +38,23 @@ _AUDIT = """
         mails.queued_at, deliveries.ended_at, deliveries.reply, mails.message_id, mails.digest, mails.subject
     FROM deliveries JOIN mails ON mails.id = deliveries.mail
 """
-_SPAN = Column(float, optional=True, least=0.0, most=1e10)
+_SPAN = CellRule(float, optional=True, least=0.0, most=1e10)
 
-FORM = Form(
+FORM = FileForm(
     {
         "mails": {
-            "id": WHOLE, "week": TEXT, "team": TEXT, "channel": Column(str, words=("mail", "webhook")),
+            "id": WHOLE, "week": TEXT, "team": TEXT, "channel": CellRule(str, words=("mail", "webhook")),
             "message_id": TEXT, "subject": TEXT, "digest": TEXT, "queued_at": MOMENT,
-            "content": Column(bytes, optional=True),
+            "content": CellRule(bytes, optional=True),
         },
         "deliveries": {
-            "mail": WHOLE, "recipient": TEXT, "state": Column(str, words=("queued", "sent", "refused")),
+            "mail": WHOLE, "recipient": TEXT, "state": CellRule(str, words=("queued", "sent", "refused")),
             "attempts": WHOLE, "next_at": MOMENT, "ended_at": OPTIONAL_MOMENT, "reply": TEXT,
             "lived_seconds": _SPAN, "tried_at": OPTIONAL_MOMENT, "tried_since_boot": _SPAN,
         },
         "attempts": {
             "seq": WHOLE, "mail": WHOLE, "recipient": TEXT, "began_at": MOMENT, "ended_at": OPTIONAL_MOMENT,
-            "result": Column(str, optional=True, words=("accepted", "later", "refused")), "reply": OPTIONAL_TEXT,
+            "result": CellRule(str, optional=True, words=("accepted", "later", "refused")), "reply": OPTIONAL_TEXT,
         },
         "weeks": {"week": TEXT, "digest": TEXT, "queued_at": MOMENT},
     },

@@ -18,7 +18,7 @@ from ..core.advice_types import (
 )
 from ..core.exclusions import counted
 from ..core.totals import added_intervals
-from ..ledger.outcomes import Outcome
+from ..ledger.outcomes import MoveOutcome
 from ..moves.waste_rules import wasted
 from ..pipeline import WINDOW_NOTES
 
@@ -88,15 +88,15 @@ def share_out(
 
 
 def outcomes_of(
-    outcomes: Sequence[Outcome], shared: Mapping[str | None, Advice], team: str | None
-) -> tuple[Outcome, ...]:
+    outcomes: Sequence[MoveOutcome], shared: Mapping[str | None, Advice], team: str | None
+) -> tuple[MoveOutcome, ...]:
     """The outcomes of a team's moves: by their id where the advice still knows it, else by the workload's name, where
     one team alone has such a workload."""
     by_id = {r.id: t for t, a in shared.items() for r in a.recommendations}
     by_name = {name: t for t, a in shared.items() for name in {w.name for w in a.workloads}}
     teams_of_name = Counter(name for a in shared.values() for name in {w.name for w in a.workloads})
 
-    def of(outcome: Outcome) -> str | None:
+    def of(outcome: MoveOutcome) -> str | None:
         if outcome.id in by_id:
             return by_id[outcome.id]
         return by_name[outcome.about] if teams_of_name[outcome.about] == 1 else None

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...rules.base.errors import NothingToDo, StoreError
-from ...rules.catalog.hour_prices import SaidPrices
+from ...rules.catalog.hour_prices import StatedPrices
 from ..advise import no_garbage_collection, read_and_advise
 from ..core.advice_types import Advice, Decision, Fleet
 from ..core.coded_text import CodedText
 from ..core.timestamps import minute
 from ..ledger.file.store import Ledger
-from ..ledger.outcomes import outcomes
-from ..ledger.sync import Beside
+from ..ledger.outcomes import move_outcomes
+from ..ledger.sync import LedgerSync
 from ..mail.routes import Routes, Team
 from ..mail.settings import ReportSettings
 from ..pipeline import WINDOW_NOTES
@@ -33,12 +33,12 @@ class Job:
     source: Source
     rules: Path | None
     prices: Path | None
-    beside: Beside
+    beside: LedgerSync
     week: Week
     now: float
     only: str | None
     say: Callable[[str], None]
-    hourly: SaidPrices | None = None
+    hourly: StatedPrices | None = None
     named: bool = True
 
     @property
@@ -81,7 +81,7 @@ class Job:
         if noting:
             advice = _marked(advice, own.decisions(self.now))
         making = Making(
-            advice, before, outcomes(own.entries(), self.now), self.routes, lambda team: self._was_told(own, team),
+            advice, before, move_outcomes(own.entries(), self.now), self.routes, lambda team: self._was_told(own, team),
             with_empty=self.settings.no_data == "short",
         )  # fmt: skip
         return making.reports(teams)
@@ -101,7 +101,7 @@ class Job:
         except StoreError as error:
             self.say(f"not noted in the ledger: {error}")
 
-    def _read(self, week: Week, beside: Beside) -> Advice:
+    def _read(self, week: Week, beside: LedgerSync) -> Advice:
         until = min(week.end, self.now)
         with no_garbage_collection():
             return read_and_advise(
@@ -109,7 +109,7 @@ class Job:
                 hourly=self.hourly, now=self.now, ledger=beside,
             )[1]  # fmt: skip
 
-    def _before(self, own: Beside) -> Advice | None:
+    def _before(self, own: LedgerSync) -> Advice | None:
         """The week before, by the ledger of this one; None where nothing of it is known, or its beginning is not: that
         compares with no week."""
         try:
@@ -122,11 +122,11 @@ class Job:
             return None
         return before
 
-    def _quiet(self, fleet: Fleet | None) -> Beside:
+    def _quiet(self, fleet: Fleet | None) -> LedgerSync:
         """The fleet's ledger. What cannot be read of it was said when the week was read."""
         return replace(self.beside, named=False, say=lambda _: None).of(fleet)
 
-    def _was_told(self, own: Beside, team: str) -> frozenset[str]:
+    def _was_told(self, own: LedgerSync, team: str) -> frozenset[str]:
         """What it was told before. What this week's own letter told is new to whoever is yet to receive it."""
         if own.path is None:
             return frozenset()

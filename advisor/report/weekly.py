@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.advice_types import Advice, Fleet
-from ..ledger.outcomes import Outcome
+from ..ledger.outcomes import MoveOutcome
 from ..mail.letter import Letter
 from ..mail.routes import Routes, Team
 from ..views.document.report_content import story_of
@@ -35,7 +35,7 @@ class Making:
 
     advice: Advice
     before: Advice | None
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[MoveOutcome]
     routes: Routes
     told: Callable[[str], frozenset[str]]
     with_empty: bool = True

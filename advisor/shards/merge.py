@@ -22,7 +22,7 @@ _SEVERITIES = ("high", "medium", "low")
 _Item = TypeVar("_Item", Finding, Recommendation)
 
 
-def merge(advice: Mapping[str, Advice], dominant: float) -> Advice:
+def merge_advice(advice: Mapping[str, Advice], dominant: float) -> Advice:
     """One advice of several. `advice`: by name (of its file), for complaints; `dominant`: see `one_workload`.
 
     Raises UsageError where windows differ, a node stands in two, or two state another price under one id.

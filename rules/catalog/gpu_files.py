@@ -12,7 +12,7 @@ from ..base.sanitize import quoted
 from ..base.typed_fields import Fields
 from ..base.yaml_loader import layers, read_table, yaml_files
 from .gpu_sanity import CHECKS, GpuFacts, check_gpu
-from .types import MEMORY_SLICES, Achieved, GpuSku, MigProfile, Source
+from .types import MEMORY_SLICES, Achieved, FigureSource, GpuSku, MigProfile
 
 PRECISIONS = ("fp64", "fp32", "fp16", "bf16", "fp8", "int8", "fp4")
 GRADES = ("A", "B", "C")
@@ -37,7 +37,7 @@ class Accelerator:
     mem_bytes: int | None
     mem_bandwidth_bytes_per_second: float | None
     note: str | None
-    source: Source
+    source: FigureSource
 
 
 @dataclass(frozen=True)
@@ -186,10 +186,10 @@ def _pcie(pcie: Fields) -> float:
     return rates[generation] * pcie.whole("lanes", minimum=1, maximum=16) * 1e9 / 8
 
 
-def _source(entry: Fields) -> Source:
+def _source(entry: Fields) -> FigureSource:
     note = entry.text_or_none("note")
     text = entry.text("source")
-    return Source(f"{text}. Note: {note}" if note else text, entry.date("as_of"), entry.text("grade", GRADES))
+    return FigureSource(f"{text}. Note: {note}" if note else text, entry.date("as_of"), entry.text("grade", GRADES))
 
 
 def _accelerator(name: str, entry: Fields) -> Accelerator:
@@ -208,7 +208,7 @@ def _accelerator(name: str, entry: Fields) -> Accelerator:
         int(gb * _GIB) if gb is not None else None,
         bandwidth * 1e9 if bandwidth is not None else None,
         note,
-        Source(entry.text("source"), entry.date("as_of"), entry.text("grade", GRADES)),
+        FigureSource(entry.text("source"), entry.date("as_of"), entry.text("grade", GRADES)),
     )
     entry.done()
     return accelerator

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from ..base.sanitize import quoted
 from ..base.typed_fields import Fields
 from ..base.yaml_loader import layers, read_table, yaml_files
-from .types import Fabric, NodeSku, Price, Source
+from .types import Fabric, FigureSource, NodeSku, Price
 
 LINKS = ("nvswitch", "nvlink-bridge", "pcie", "none", "xgmi", "unknown")
 FABRICS = ("infiniband", "roce", "efa", "tcpx", "ethernet", "none", "unknown")
@@ -77,7 +77,7 @@ def _node(provider: str, instance: str, entry: Fields, sources: Mapping[str, str
         vcpus=entry.whole_or_none("vcpus", minimum=1),
         host_mem_bytes=int(memory_gib * _GIB) if memory_gib is not None else None,
         prices=tuple(prices.values()),
-        source=Source(f"{text}. Note: {note}" if note else text, entry.as_of()),
+        source=FigureSource(f"{text}. Note: {note}" if note else text, entry.as_of()),
         family=entry.text_or_none("family"),
     )
     entry.done()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FigureSource:
     """Where a figure comes from: who says so, when it was read, and how far it was verified (A, B or C)."""
 
     text: str
@@ -71,7 +71,7 @@ class GpuSku:
     form_factor: str
     achieved: Achieved
     aliases: tuple[str, ...]
-    source: Source
+    source: FigureSource
     mig_profiles: tuple[MigProfile, ...] = ()
 
 
@@ -135,5 +135,5 @@ class NodeSku:
     vcpus: int | None
     host_mem_bytes: int | None
     prices: tuple[Price, ...]
-    source: Source
+    source: FigureSource
     family: str | None = None

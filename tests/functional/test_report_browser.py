@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.ledger.outcomes import Outcome
+from skuwise.advisor.ledger.outcomes import MoveOutcome
 from skuwise.advisor.render import render
 from skuwise.advisor.report.by_team import share_out
 from skuwise.advisor.report.letters import letter_of
@@ -49,7 +49,7 @@ def name(plain: str) -> str:
 def look(folder: Path, scheme: str) -> dict:
     """What a browser makes of the mail and of the page on a phone, under a colour scheme."""
     now, before = fleet(12, 3, name=name), fleet(12, 3, end=END - WEEK, name=name)
-    outcome = Outcome(
+    outcome = MoveOutcome(
         "r-1", name("chat"), "move-sku", "8 x " + "x" * 70, "-", "done", END, END, None, 950.0, None, 1.0, "cash-now",
         name("Seen."), None,
     )  # fmt: skip

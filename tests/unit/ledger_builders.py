@@ -9,11 +9,18 @@ from dataclasses import replace
 
 import numpy as np
 from moves_builders import END, IB, PLAIN, START, catalog, node, usage, verdicts, workload
-from skuwise.advisor.core.advice_types import Advice, Configuration, Interval, NodeStanding, WorkloadVerdict, Yardstick
+from skuwise.advisor.core.advice_types import (
+    Advice,
+    Configuration,
+    Interval,
+    NodeStanding,
+    SavingsBaseline,
+    WorkloadVerdict,
+)
 from skuwise.advisor.core.frame import Window
-from skuwise.advisor.ledger.entries import Entry
+from skuwise.advisor.ledger.entries import LedgerEntry
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.ledger.sync import Beside
+from skuwise.advisor.ledger.sync import LedgerSync
 from skuwise.advisor.moves.tracking.observation import Measure, Observation, PredictionSnapshot
 from skuwise.advisor.pipeline import advise_on
 from skuwise.rules.policy.thresholds import load_waste_rules
@@ -23,7 +30,9 @@ MOVED = END + 3 * DAY  # the service went to nodes without the fabric then
 SAVING = 2 * (98.32 - 88.488) * 730  # two nodes, list prices, a month
 
 
-def fleet(days: float, moved: float = MOVED, back: float = math.inf, kept: bool = False, beside: Beside | None = None):
+def fleet(
+    days: float, moved: float = MOVED, back: float = math.inf, kept: bool = False, beside: LedgerSync | None = None
+):
     """Advice over the 14 days up to `days` after END: a service on n1 and n2 (InfiniBand), on p1 and p2 (without) from
     `moved` to `back`. `kept`: the nodes that it left stay, and go on reporting."""
     start, end = START + days * DAY, END + days * DAY
@@ -54,7 +63,7 @@ def the_move(advice: Advice):
     return next(r for r in advice.recommendations if r.action == "move-sku" and r.target.node_sku == PLAIN)
 
 
-def entry_of(beside: Beside, id_: str) -> Entry:
+def entry_of(beside: LedgerSync, id_: str) -> LedgerEntry:
     return next(e for e in Ledger(beside.path).entries() if e.proposal.id == id_)
 
 
@@ -71,7 +80,7 @@ def ground(**changes) -> PredictionSnapshot:
     values = {
         "series_id": "s-chat", "serving": True, "nodes": ("n1", "n2"), "source": h100,
         "target": replace(h100, gpu_count=8), "saving_usd_per_month": Interval(60_000.0, 71_773.6, 75_000.0),
-        "time_ratio": None, "yardstick": Yardstick(2 * 98.32 * 730), "before": Measure(16.0, 16 * 730.0, busy=0.4),
+        "time_ratio": None, "yardstick": SavingsBaseline(2 * 98.32 * 730), "before": Measure(16.0, 16 * 730.0, busy=0.4),
         "usd_per_hour": {IB: 98.32}, "prices": "at list price", "seen_until": START,
     }  # fmt: skip
     return PredictionSnapshot(**{**values, **changes})

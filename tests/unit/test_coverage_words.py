@@ -19,7 +19,7 @@ from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.report.by_team import share_out
 from skuwise.advisor.report.letters import letter_of
 from skuwise.advisor.shards.advice_parser import parse_advice
-from skuwise.advisor.shards.merge import merge
+from skuwise.advisor.shards.merge import merge_advice
 from skuwise.advisor.telemetry.fleet_map import nodes_with_gpus
 from skuwise.advisor.views import coverage
 from skuwise.advisor.views.document.aggregates import NOT_OBSERVED, hours_by_kind
@@ -184,10 +184,10 @@ def test_shards_merge_into_the_same_coverage() -> None:
     )  # fmt: skip
     other = replace(other, summary=replace(other.summary, recoverable_interval_usd_per_month=None, unobserved=(
         Unobserved("m1", ("GPU-x",), "Why.", "no-samples"),), judged_gpu_count=7))  # fmt: skip
-    told = merge({"a": read, "b": other}, 0.5).summary
+    told = merge_advice({"a": read, "b": other}, 0.5).summary
     assert (told.gpu_count, told.unobserved_gpu_count, told.judged_gpu_count) == (40, 11, 21)
     unknown = replace(other, summary=replace(other.summary, judged_gpu_count=None))
-    assert merge({"a": read, "b": unknown}, 0.5).summary.judged_gpu_count is None
+    assert merge_advice({"a": read, "b": unknown}, 0.5).summary.judged_gpu_count is None
 
 
 @given(st.floats(0.0, 400.0), st.floats(0.1, 400.0))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.billing.billing_exports import _name, _word
-from skuwise.advisor.billing.cost_summary import Line
+from skuwise.advisor.billing.cost_summary import BillLine
 from skuwise.advisor.cli.price_options import _said
 from skuwise.advisor.cli.serve import load_serve_settings
 from skuwise.advisor.mail.routes import load_routes
@@ -33,7 +33,7 @@ from skuwise.agent.sources.host import HostSource
 from skuwise.agent.store.retention.trusted_clock import trusted_now
 from skuwise.rules.base.errors import SkuwiseError, UsageError
 from skuwise.rules.base.yaml_loader import parse_table
-from skuwise.rules.catalog.hour_prices import SaidPrices, resolve
+from skuwise.rules.catalog.hour_prices import StatedPrices, resolve_prices
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.price_files import load_prices
 from skuwise.rules.policy.thresholds import load_bottleneck_thresholds, load_waste_rules
@@ -130,9 +130,9 @@ def test_a_port_has_five_digits() -> None:
 def test_a_price_that_no_number_can_be_is_refused() -> None:
     from datetime import date
 
-    said = SaidPrices(gpu=_said({"H100-SXM5": int(HUGE, 16)}, "prices.gpu_hour_usd"))
+    said = StatedPrices(gpu=_said({"H100-SXM5": int(HUGE, 16)}, "prices.gpu_hour_usd"))
     with pytest.raises(UsageError) as error:
-        resolve(said, load_catalog(), date(2026, 11, 1))
+        resolve_prices(said, load_catalog(), date(2026, 11, 1))
     refused(error)
 
 
@@ -164,7 +164,7 @@ def test_what_stands_in_a_mails_header_holds_no_control_character(tmp_path: Path
 
 
 def test_a_list_price_of_nothing_is_none() -> None:
-    line = Line("aws/p5.48xlarge", "us-east-1", hours=24.0, effective=100.0, listed=0.0, listed_hours=24.0)
+    line = BillLine("aws/p5.48xlarge", "us-east-1", hours=24.0, effective=100.0, listed=0.0, listed_hours=24.0)
     assert line.list_usd_per_hour is None
     assert line.basis == "negotiated"
 

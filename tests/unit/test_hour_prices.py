@@ -14,7 +14,7 @@ from skuwise.advisor.core import formatting as words
 from skuwise.advisor.moves.base.pricing import PriceBook, fabric_premium
 from skuwise.advisor.render import render
 from skuwise.rules.base.errors import UsageError
-from skuwise.rules.catalog.hour_prices import HourPrices, Said, SaidPrices, parse_flags, resolve
+from skuwise.rules.catalog.hour_prices import HourPrices, StatedPrice, StatedPrices, parse_flags, resolve_prices
 from skuwise.rules.catalog.types import Price
 from skuwise.tests.draws import examples
 
@@ -31,7 +31,7 @@ def said(tmp_path, text="", flags=(), environ=None):
     add_prices(parser)
     options = parser.parse_args([part for flag in flags for part in ("--gpu-hour-usd", flag)])
     found = said_prices(options, environ or {}, system_file=file, config_home=tmp_path / "none")
-    return resolve(found, CATALOG, TODAY)
+    return resolve_prices(found, CATALOG, TODAY)
 
 
 def test_settings_flags_and_environment_give_prices_by_the_catalogs_names(tmp_path):
@@ -96,7 +96,9 @@ def test_a_wrong_flag_is_a_sentence_and_a_remedy(tmp_path, flags, part):
 @given(st.text(max_size=40), st.one_of(st.text(max_size=20), st.floats(), st.integers(), st.none(), st.booleans()))
 def test_whatever_is_written_is_a_price_or_a_sentence(name, usd):
     try:
-        found = resolve(SaidPrices((Said(name, usd, "x"),), (Said(name, usd, "y"),)), CATALOG, TODAY)
+        found = resolve_prices(
+            StatedPrices((StatedPrice(name, usd, "x"),), (StatedPrice(name, usd, "y"),)), CATALOG, TODAY
+        )
     except UsageError:
         return
     assert all(0 < price <= 1000 for price in found.gpu.values())

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from ledger_builders import DAY, fleet, ground, the_move
 from moves_builders import END
 from skuwise.advisor.core.advice_types import Interval
-from skuwise.advisor.ledger.entries import Event, Proposal, stands
+from skuwise.advisor.ledger.entries import LedgerEvent, Proposal, decision_from
 from skuwise.advisor.ledger.file.store import APPLICATION_ID, VERSION, Ledger
-from skuwise.advisor.ledger.outcomes import outcomes
+from skuwise.advisor.ledger.outcomes import move_outcomes
 from skuwise.advisor.ledger.records import Figures, from_json, to_json
 from skuwise.advisor.ledger.sync import proposals
 from skuwise.advisor.moves.tracking.observation import Measure, PredictionSnapshot
@@ -49,7 +49,7 @@ MOVE = Proposal(
     ],
 )
 def test_what_telemetry_tells_is_a_state_like_a_decision(acts, after_days, state) -> None:
-    assert stands([Event(act, END, "skuwise") for act in acts], END, END + after_days * DAY).state == state
+    assert decision_from([LedgerEvent(act, END, "skuwise") for act in acts], END, END + after_days * DAY).state == state
 
 
 def any_of(kind, name: str = "") -> st.SearchStrategy:
@@ -120,7 +120,7 @@ def test_a_ledger_of_the_first_version_is_read_and_brought_up_when_written(tmp_p
     (old,) = ledger.entries()
     assert (old.proposal.ground, old.decision(3.0).state) == (None, "accepted")
     assert ledger.mailed_since("a", 0.0) == frozenset()
-    (outcome,) = outcomes([old], 3.0)
+    (outcome,) = move_outcomes([old], 3.0)
     assert outcome.predicted_saving_usd_per_month == Interval(10.0, 10.0, 10.0)
     assert "older skuwise" in outcome.reason_missing
     ledger.note_mailed("a", ["r-1"], 5.0)

@@ -37,7 +37,7 @@ from skuwise.advisor.pipeline import advise
 from skuwise.advisor.render import FORMATS, render
 from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.shards.advice_parser import MAX_BYTES, Allowance, parse_advice
-from skuwise.advisor.shards.merge import merge
+from skuwise.advisor.shards.merge import merge_advice
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.types import Price
 from skuwise.rules.policy.thresholds import load_waste_rules
@@ -52,7 +52,7 @@ PARTS = ("workloads", "shared", "allocated_idle", "unallocated", "drained", "uno
 def joined(*parts: Advice) -> Advice:
     """Merged as files are: through JSON, under names in the order given."""
     read = {f"{n}.json": parse_advice(render(a, "json").encode(), f"{n}.json") for n, a in enumerate(parts)}
-    return merge(read, DOMINANT)
+    return merge_advice(read, DOMINANT)
 
 
 def data_of(advice: Advice) -> dict:
@@ -544,7 +544,7 @@ def test_keys_of_the_first_contract_are_enough():
     for one in data["recommendations"]:
         for key in ("break_even", "excludes", "available_from", "decision"):
             del one[key]
-    told = merge({"a": parse_advice(json.dumps(data | {"unknown": 1}).encode(), "a"), "b": shard("b")}, DOMINANT)
+    told = merge_advice({"a": parse_advice(json.dumps(data | {"unknown": 1}).encode(), "a"), "b": shard("b")}, DOMINANT)
     assert told.nodes == ("b", "n1", "n2")
     with pytest.raises(UsageError, match="a cannot be merged: prices"):
         parse_advice(json.dumps(data | {"prices": 1}).encode(), "a")

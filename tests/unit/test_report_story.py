@@ -6,21 +6,21 @@ from moves_builders import advice_of, founding
 from skuwise.advisor.core.advice_types import Coverage, Decision, Finding, Interval
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.exclusions import counted
-from skuwise.advisor.ledger.outcomes import Outcome
+from skuwise.advisor.ledger.outcomes import MoveOutcome
 from skuwise.advisor.report.by_team import outcomes_of, share_out
 from skuwise.advisor.views.document.aggregates import NO_WORKLOAD, blind_spots, fabric_sums, holdings, hours_by_kind
 from skuwise.advisor.views.document.report_content import TOLD_IN_FULL, story_of
 from skuwise.tests.weekly import END, IB, WEEK, by_namespace, fleet, nothing, unpriced
 
 
-def outcome(id_="r-1", about="chat-0-0", **changes) -> Outcome:
+def outcome(id_="r-1", about="chat-0-0", **changes) -> MoveOutcome:
     values = {
         "id": id_, "about": about, "action": "move-sku", "from_config": "8 x a", "to_config": "8 x b", "state": "done",
         "accepted_at": END - WEEK, "done_at": END, "predicted_saving_usd_per_month": Interval(900.0, 1000.0, 1100.0),
         "realised_saving_usd_per_month": 950.0, "predicted_time_ratio": None, "realised_time_ratio": None,
         "realisation": "cash-now", "why": "seen", "reason_missing": None,
     }  # fmt: skip
-    return Outcome(**{**values, **changes})
+    return MoveOutcome(**{**values, **changes})
 
 
 def test_every_workload_finding_and_way_out_is_somebodys_and_once():

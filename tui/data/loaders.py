@@ -17,11 +17,11 @@ from ..state import FINDINGS_WINDOW, Loaded, WindowChoice
 if TYPE_CHECKING:
     from ...advisor.core.frame import Frame
     from ...advisor.ledger.entries import Act
-    from ...advisor.ledger.sync import Beside
+    from ...advisor.ledger.sync import LedgerSync
     from ...advisor.rulebook import Rulebook
     from ...advisor.telemetry.source import Source
     from ...advisor.views.whatif_session import Workbench
-    from ...rules.catalog.hour_prices import SaidPrices
+    from ...rules.catalog.hour_prices import StatedPrices
 
 Tell = Callable[[str], None]
 # 2026-11-16T00:00:00Z: the demo is the same whenever it is shown.
@@ -69,7 +69,7 @@ class SourceLoader:
         ledger_home: Path | None = None,
         rules_dir: Path | None = None,
         prices: Path | None = None,
-        hourly: SaidPrices | None = None,
+        hourly: StatedPrices | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._source, self._ledger, self._rules_dir, self._prices = source, ledger, rules_dir, prices
@@ -102,7 +102,7 @@ class SourceLoader:
     def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
         """Note what the advice proposes, as ``skuwise advise`` does, and then the decision."""
         from ...advisor.cli.ledger import event_of  # noqa: PLC0415
-        from ...advisor.ledger.entries import stands  # noqa: PLC0415
+        from ...advisor.ledger.entries import decision_from  # noqa: PLC0415
         from ...advisor.ledger.sync import proposals  # noqa: PLC0415
 
         beside = self._beside().of(advice.fleet)
@@ -113,7 +113,7 @@ class SourceLoader:
         ledger = beside.written(now)
         ledger.propose(proposals(advice), now, fleet=advice.fleet)
         ledger.add(id_, event)
-        return stands((event,), now, now)
+        return decision_from((event,), now, now)
 
     def rulebook(self) -> Rulebook:
         from ...advisor.rulebook import load_rulebook  # noqa: PLC0415
@@ -139,10 +139,10 @@ class SourceLoader:
         own = self._beside().of(loaded.advice.fleet)
         return workbench(frame, loaded.advice.workloads, workload, book, at, site=own.site(at))
 
-    def _beside(self) -> Beside:
-        from ...advisor.ledger.sync import Beside  # noqa: PLC0415
+    def _beside(self) -> LedgerSync:
+        from ...advisor.ledger.sync import LedgerSync  # noqa: PLC0415
 
-        return Beside(self._ledger, self._named, lambda _: None, self._home)
+        return LedgerSync(self._ledger, self._named, lambda _: None, self._home)
 
 
 class DemoLoader:

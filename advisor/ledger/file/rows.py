@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from sqlite_utils import Database
 
 from ...moves.tracking.observation import PredictionSnapshot
-from ..entries import EXPIRES_AFTER_SECONDS, Entry, Event, Proposal
+from ..entries import EXPIRES_AFTER_SECONDS, LedgerEntry, LedgerEvent, Proposal
 from ..guard import (
     FLAG,
     MOMENT,
@@ -20,8 +20,8 @@ from ..guard import (
     OPTIONAL_TEXT,
     TEXT,
     WHOLE,
-    Column,
-    Form,
+    CellRule,
+    FileForm,
     Guarded,
 )
 from ..identity import FLEETS_FORM, begin_fleets
@@ -63,7 +63,7 @@ _ONLY_ADDED = (
 )
 
 
-FORM = Form(
+FORM = FileForm(
     {
         "recommendations": {
             "id": TEXT, "action": TEXT, "about": TEXT, "source_config": TEXT, "target_config": TEXT,
@@ -77,7 +77,7 @@ FORM = Form(
         },
         "mailed": {
             "seq": WHOLE, "recipient": TEXT, "recommendation": TEXT, "at": MOMENT, "week": OPTIONAL_MOMENT,
-            "event": Column(int, optional=True),
+            "event": CellRule(int, optional=True),
         },
         **FLEETS_FORM,
     },
@@ -118,13 +118,13 @@ def _begin_mailed(db: Database) -> None:
     db.table("mailed").create(_MAILED, pk="seq", not_null={"recipient", "recommendation", "at"})
 
 
-def _keeps_its_ground(old: Entry, new: Proposal, now: float) -> bool:
+def _keeps_its_ground(old: LedgerEntry, new: Proposal, now: float) -> bool:
     """What was accepted is measured against what was accepted; what is blocked by now rests on nothing new."""
     settled = old.decision(now).state in ("accepted", "done") and old.proposal.ground is not None
     return settled or new.ground is None
 
 
-def read_entries(file: Guarded) -> tuple[Entry, ...]:
+def read_entries(file: Guarded) -> tuple[LedgerEntry, ...]:
     events = _histories(file)
     names = [f.name for f in fields(Proposal)]
     found = []
@@ -138,11 +138,11 @@ def read_entries(file: Guarded) -> tuple[Entry, ...]:
             }
         )
         history = tuple(events.get(proposal.id, ()))
-        found.append(Entry(proposal, row["first_proposed"], row["last_proposed"], history))
+        found.append(LedgerEntry(proposal, row["first_proposed"], row["last_proposed"], history))
     return tuple(found)
 
 
-def row_of(proposal: Proposal, old: Entry | None, now: float, seen_until: float | None) -> dict[str, Any]:
+def row_of(proposal: Proposal, old: LedgerEntry | None, now: float, seen_until: float | None) -> dict[str, Any]:
     """What is proposed at `now`, over what was before (None: it is new)."""
     values = {f.name: getattr(proposal, f.name) for f in fields(Proposal)}
     ground = proposal.ground
@@ -161,7 +161,7 @@ def is_behind(now: float, seen_until: float | None) -> bool:
     return seen_until is not None and seen_until > now + CLOCK_DOUBT_SECONDS
 
 
-def is_over(entry: Entry, now: float, seen_until: float | None) -> bool:
+def is_over(entry: LedgerEntry, now: float, seen_until: float | None) -> bool:
     """Whether it is expired by the clock, and by what telemetry tells of the time since, as far as it does."""
     if entry.decision(now).state != "expired":
         return False
@@ -190,19 +190,19 @@ def _kept(kind: type[T], text: str | None, what: str) -> T | None:
         raise sqlite3.DataError(f"{what} holds what cannot be read") from error
 
 
-def _histories(file: Guarded) -> dict[str, list[Event]]:
-    found: dict[str, list[Event]] = {}
-    names = [f.name for f in fields(Event)]
+def _histories(file: Guarded) -> dict[str, list[LedgerEvent]]:
+    found: dict[str, list[LedgerEvent]] = {}
+    names = [f.name for f in fields(LedgerEvent)]
     for row in file.rows("events", "ORDER BY seq"):
         values: dict[str, Any] = {n: row[n] for n in names}
         figures = _kept(Figures, values["figures"], "figures") or NO_FIGURES
-        found.setdefault(row["recommendation"], []).append(Event(**{**values, "figures": figures}))
+        found.setdefault(row["recommendation"], []).append(LedgerEvent(**{**values, "figures": figures}))
     return found
 
 
-def add_events(db: Database, events: Iterable[tuple[str, Event]]) -> None:
+def add_events(db: Database, events: Iterable[tuple[str, LedgerEvent]]) -> None:
     """Add events, each to the recommendation it is of."""
-    names = [f.name for f in fields(Event)]
+    names = [f.name for f in fields(LedgerEvent)]
     db.table("events").insert_all(
         {
             "recommendation": id_,

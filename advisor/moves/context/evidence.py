@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ...core.advice_types import Recommendation, Yardstick
+from ...core.advice_types import Recommendation, SavingsBaseline
 from ...core.coded_text import CodedText, all_of, coded
 from ...core.timestamps import minute
 from ...verdicts.bottlenecks.links import PART
@@ -263,7 +263,7 @@ def gated(r: Recommendation, subject: str, reasons: Iterable[CodedText]) -> Reco
         prices=(),
         break_even=None,
         available_from=None,
-        yardstick=Yardstick(nodes=r.yardstick.nodes, site_factor=r.yardstick.site_factor),
+        yardstick=SavingsBaseline(nodes=r.yardstick.nodes, site_factor=r.yardstick.site_factor),
         text=f"{subject} is not advised: {all_of(why).text}.",
     )
 

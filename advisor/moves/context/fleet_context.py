@@ -8,7 +8,16 @@ from functools import cached_property
 from typing import Any
 
 from ....rules.catalog.types import Price
-from ...core.advice_types import Action, Configuration, Interval, Realisation, Recommendation, Rejected, Risk, Yardstick
+from ...core.advice_types import (
+    Action,
+    Configuration,
+    Interval,
+    Realisation,
+    Recommendation,
+    Rejected,
+    Risk,
+    SavingsBaseline,
+)
 from ...core.coded_text import CodedText
 from ...core.formatting import dated, spread, usd
 from ...core.ids import stable_id
@@ -75,11 +84,11 @@ def recommend(
     break_even: str | None = None,
     also: frozenset[str] = frozenset(),
     claim: Claim | None = None,
-    yardstick: Yardstick | None = None,
+    yardstick: SavingsBaseline | None = None,
 ) -> Option:
     """A recommendation with its draws. `identity`: what its id rests on beside the action: whose it is, then where it
     leads from and to. `saving`: None where it claims no dollars, and then `realisation` says what it brings."""
-    measured = yardstick or Yardstick()
+    measured = yardstick or SavingsBaseline()
     return Option(
         Recommendation(
             id=stable_id("r", identity[0], action, *identity[1:]),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...core.advice_types import Configuration, WorkloadVerdict, Yardstick
+from ...core.advice_types import Configuration, SavingsBaseline, WorkloadVerdict
 from ...core.coded_text import CodedText, all_of, coded
 from ...verdicts.types import NodeFacts, Verdicts
 from ..base.pricing import cash_of
@@ -134,7 +134,7 @@ def _option(fleet: FleetContext, nodes: Sequence[NodeFacts], packing: _Packing, 
             coded("workloads-apart", "the workloads may not share a node (tenants, noisy neighbours, local disks)"),
             coded("kept-for-growth", "free GPUs are kept on purpose for growth"),
         ),
-        yardstick=Yardstick(nodes=tuple(sorted(n.node for n in nodes))),
+        yardstick=SavingsBaseline(nodes=tuple(sorted(n.node for n in nodes))),
         exclusive=f"pool:{first.cluster}/{first.node_sku}",
         also=frozenset(f"{way}:{g.series_id}" for g in groups for way in ("place", "count")),
         claim=Claim(tuple(n.node for n in nodes), WORK, whole=True, host=True),

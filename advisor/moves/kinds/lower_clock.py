@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.advice_types import Action, Yardstick
+from ...core.advice_types import Action, SavingsBaseline
 from ...core.coded_text import coded
 from ...core.formatting import spread, usd
 from ..context.finding_context import ClockChange, called
@@ -57,7 +57,7 @@ def _option(series: GroupContext, change: ClockChange) -> Option:
             coded("latency-target", "a latency target leaves no room for the slowdown"),
             coded("clocks-reset", "the driver or the scheduler sets clocks anew at every start"),
         ),
-        yardstick=Yardstick(clock_share=move.clock_share, usd_per_kwh=price.usd_per_kwh if price is not None else None),
+        yardstick=SavingsBaseline(clock_share=move.clock_share, usd_per_kwh=price.usd_per_kwh if price is not None else None),
         claim=series.base.claim(whole=False),
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ....rules.catalog.fabric_premium import twins_without_fabric
 from ....rules.catalog.types import NodeSku, Price
-from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected, Yardstick
+from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected, SavingsBaseline
 from ...core.coded_text import CodedText, all_of, coded
 from ...core.formatting import usd
 from ...verdicts.types import NodeFacts
@@ -135,7 +135,7 @@ def move_option(series: GroupContext, best: Candidate, rejected: tuple[Rejected,
             ),
         ),
         break_even=break_even(scene, base, best),
-        yardstick=Yardstick(site_factor=scene.site.factor),
+        yardstick=SavingsBaseline(site_factor=scene.site.factor),
         claim=_claim(base),
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ....rules.catalog.types import Price
-from ...core.advice_types import Configuration, Yardstick
+from ...core.advice_types import Configuration, SavingsBaseline
 from ...core.formatting import listed
 from ...core.timestamps import minute
 from ...verdicts.types import BareGpu, NodeFacts
@@ -114,7 +114,7 @@ def _option(
         text=f"{what} {then}", saving=saving, freed_gpu_hours_per_month=gpus * HOURS_PER_MONTH,
         risk="low" if group else "very-low",
         would_change_if=found.finding.would_change_if,
-        yardstick=Yardstick(nodes=tuple(sorted(names))),
+        yardstick=SavingsBaseline(nodes=tuple(sorted(names))),
         exclusive=f"release:{key}",
         claim=Claim(names, REST, released, whole=saving is not None),
     )  # fmt: skip

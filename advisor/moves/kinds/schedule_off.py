@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ...core.advice_types import Risk, Yardstick
+from ...core.advice_types import Risk, SavingsBaseline
 from ...core.coded_text import coded
 from ..base.pricing import cash_of
 from ..base.workload_groups import AVAILABLE, HOURS_PER_MONTH
@@ -123,7 +123,7 @@ def _option(series: GroupContext, quiet: OffHours) -> Option:
             coded("needed-at-that-hour", "somebody needs it at once at such an hour (on call, another time zone)"),
             coded("memory-lost", "what it holds in memory is lost when it is switched off"),
         ),
-        yardstick=Yardstick(off_hours=(quiet.begin, quiet.end)),
+        yardstick=SavingsBaseline(off_hours=(quiet.begin, quiet.end)),
         claim=base.claim(whole=saving is not None, measures=REST),
     )  # fmt: skip
 

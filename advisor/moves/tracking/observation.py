@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...core.advice_types import Advice, Configuration, Interval, NodeStanding, WorkloadVerdict, Yardstick
+from ...core.advice_types import Advice, Configuration, Interval, NodeStanding, SavingsBaseline, WorkloadVerdict
 from ..base.workload_groups import AVAILABLE, CURRENT_SECONDS, HOURS_PER_MONTH, holding_now
 
 # Steps are taken for told where so much of the busy time has a period.
@@ -56,7 +56,7 @@ class PredictionSnapshot:
     target: Configuration
     saving_usd_per_month: Interval | None
     time_ratio: Interval | None
-    yardstick: Yardstick
+    yardstick: SavingsBaseline
     before: Measure | None
     usd_per_hour: Mapping[str, float]
     prices: str

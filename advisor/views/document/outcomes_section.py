@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...core import formatting as words
 from ...core.timestamps import day
-from ...ledger.outcomes import Outcome
+from ...ledger.outcomes import MoveOutcome
 from .report_content import Story
 from .sections import Lengths, more
 from .truncate import Brief, brief
@@ -23,7 +23,7 @@ def accepted(story: Story, brevity: Brief, lengths: Lengths) -> Section:
     )  # fmt: skip
 
 
-def _card(o: Outcome, brevity: Brief) -> Card:
+def _card(o: MoveOutcome, brevity: Brief) -> Card:
     when = o.done_at if o.done_at is not None else o.accepted_at
     return Card(
         title=f"{brevity.sentence(o.about, 80)}: {o.state}{f', {day(when)}' if when is not None else ''}",
@@ -52,7 +52,7 @@ def _saved(story: Story) -> tuple[str, ...]:
     return (f"{moves}: {words.usd(real)} a month saved{of}",)
 
 
-def _predicted(o: Outcome) -> str:
+def _predicted(o: MoveOutcome) -> str:
     saving, ratio = o.predicted_saving_usd_per_month, o.predicted_time_ratio
     told = _figures(
         saving.p50 if saving else None, o.predicted_freed_gpu_hours_per_month or None, ratio.p50 if ratio else None
@@ -60,7 +60,7 @@ def _predicted(o: Outcome) -> str:
     return told or words.NONE
 
 
-def _realised(o: Outcome) -> str:
+def _realised(o: MoveOutcome) -> str:
     told = _figures(o.realised_saving_usd_per_month, o.realised_freed_gpu_hours_per_month, o.realised_time_ratio)
     return told or brief(o.reason_missing or words.NONE, 160)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...core.advice_types import Advice, Interval
-from ...ledger.outcomes import Outcome
+from ...ledger.outcomes import MoveOutcome
 from .aggregates import (
     NOT_OBSERVED,
     Blind,
@@ -79,7 +79,7 @@ class Story:
     fabrics: tuple[FabricSum, ...]
     observed: float | None
     blind_spots: tuple[Blind, ...]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[MoveOutcome, ...]
     teams: tuple[TeamRow, ...]
 
     @property
@@ -96,7 +96,7 @@ class Story:
 def story_of(
     advice: Advice,
     before: Advice | None,
-    outcomes: Sequence[Outcome] = (),
+    outcomes: Sequence[MoveOutcome] = (),
     *,
     team: str | None = None,
     teams: Mapping[str | None, Advice] | None = None,

@@ -57,7 +57,7 @@ def _packed(plain: Mutator) -> Mutator:
 
 def _prepare(folder: Path) -> Prepared:
     from skuwise.advisor.billing.billing_exports import Export
-    from skuwise.advisor.billing.cost_summary import compare, sum_up
+    from skuwise.advisor.billing.cost_summary import compare_bill, sum_up
     from skuwise.advisor.cli.prices import _json, _text, price_file, remainder
     from skuwise.rules.catalog.loader import load_catalog
     from skuwise.rules.catalog.price_files import load_prices
@@ -70,7 +70,7 @@ def _prepare(folder: Path) -> Prepared:
         path.write_bytes(data)
         export = Export(path)
         bill = sum_up(export.charges(), catalog)
-        found, without = compare(bill, ())
+        found, without = compare_bill(bill, ())
         finite([remainder(bill, found, compared=False), found, without], "a bill")
         if bill.lines:  # without any, the command says so
             if not _text(export, bill, found, without, compared=False).replace("\n", "").isprintable():

@@ -26,7 +26,7 @@ from typing import Any
 
 import skuwise.advisor.mail
 import skuwise.advisor.report
-from skuwise.advisor.ledger.sync import Beside
+from skuwise.advisor.ledger.sync import LedgerSync
 from skuwise.advisor.mail.letter import Letter
 from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.routes import Routes, Team
@@ -103,7 +103,16 @@ def work(path: Path, password: Path, port: int, ca_file: Path) -> None:
     routes = Routes(teams=tuple(Team(address.partition("@")[0], (address,)) for address in ADDRESSES[1:]))
     week = week_of(0.0)
     job = Written(
-        settings, routes, Databases(()), None, None, Beside(None, False, print), week, week.end, None, lambda _: None
+        settings,
+        routes,
+        Databases(()),
+        None,
+        None,
+        LedgerSync(None, False, print),
+        week,
+        week.end,
+        None,
+        lambda _: None,
     )
     send(job, Outbox(path), {}, Time(SystemClock().now, lambda _: None))
 
