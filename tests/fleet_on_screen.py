@@ -102,7 +102,7 @@ class HandLoader:
 
     def queries(self, loaded: Loaded, id_: str) -> str:
         advice = replace(loaded.advice, source={"kind": "sqlite", "databases": ["fleet.db"]})
-        return queries_of(advice, find(advice, id_), self.rulebook().catalog, None, width=96)
+        return queries_of(advice, find(advice, id_), width=96)
 
     def bench(self, loaded: Loaded, workload: str, tell: Callable[[str], None]) -> Workbench | None:
         return workbench(loaded.frame, loaded.advice.workloads, workload, self.rulebook(), NOW)

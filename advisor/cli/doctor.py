@@ -14,7 +14,7 @@ from .output import terminal_width, wants_color
 from .price_options import rulebook_of
 
 if TYPE_CHECKING:
-    from ..doctor.facts import Told
+    from ..doctor.facts import SourceCoverage
     from ..doctor.types import Diagnosis
     from ..rulebook import Rulebook
 
@@ -27,8 +27,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Ask the source, diagnose, print. Raises NothingToDo, after printing what is known, where no GPU is observed."""
-    from ..doctor.json import render_json  # noqa: PLC0415
-    from ..doctor.text import render_text  # noqa: PLC0415
+    from ..doctor.json import render_diagnosis_json  # noqa: PLC0415
+    from ..doctor.text import render_diagnosis_text  # noqa: PLC0415
 
     now = time.time()
     book = rulebook_of(options, now)
@@ -36,15 +36,15 @@ def run(options: argparse.Namespace) -> int:
     told = examine_source(source_of(options, say), book, since=options.since, until=options.until, now=now)
     found = diagnose_source(told, book, now)
     if options.format == "json":
-        write_stdout(render_json(found))
+        write_stdout(render_diagnosis_json(found))
     else:
-        write_stdout(render_text(found, width=terminal_width(), color=wants_color()))
+        write_stdout(render_diagnosis_text(found, width=terminal_width(), color=wants_color()))
     if found.observed == 0:
         raise nothing_observed(found)
     return EXIT_DONE
 
 
-def examine_source(source: Source, book: Rulebook, *, since: float, until: float | None, now: float) -> Told:
+def examine_source(source: Source, book: Rulebook, *, since: float, until: float | None, now: float) -> SourceCoverage:
     """What a source tells of a window: `since` seconds up to `until` (None: the newest data)."""
     from ..doctor.checks.slurm import with_table  # noqa: PLC0415
 
@@ -53,7 +53,7 @@ def examine_source(source: Source, book: Rulebook, *, since: float, until: float
 
         return with_table(read_databases(source.paths, since_seconds=since, until=until, now=now), source.jobs)
     from ...agent.config import load_config  # noqa: PLC0415
-    from ..doctor.prometheus import Asked, read_server  # noqa: PLC0415
+    from ..doctor.prometheus import ServerQuestion, read_server  # noqa: PLC0415
     from ..telemetry.prometheus.client.client import Client  # noqa: PLC0415
     from ..telemetry.prometheus.settings import load_settings  # noqa: PLC0415
 
@@ -61,13 +61,13 @@ def examine_source(source: Source, book: Rulebook, *, since: float, until: float
     client = Client(source.url, settings, source.environ)
     try:
         roles = load_config({}, source.environ).fabric_roles
-        asked = Asked(client, source.matches, now, settings.concurrency, roles)
+        asked = ServerQuestion(client, source.matches, now, settings.concurrency, roles)
         return with_table(read_server(asked, book.catalog, since_seconds=since, until=until), source.jobs)
     finally:
         client.close()
 
 
-def diagnose_source(told: Told, book: Rulebook, now: float) -> Diagnosis:
+def diagnose_source(told: SourceCoverage, book: Rulebook, now: float) -> Diagnosis:
     """The diagnosis by a rulebook's catalog, prices and floor of hours."""
     from ..doctor.diagnose import diagnose  # noqa: PLC0415
     from ..moves.base.price_book import PriceBook  # noqa: PLC0415

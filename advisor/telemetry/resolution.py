@@ -27,7 +27,7 @@ Fetch = Callable[[Query, float, float], pd.DataFrame]
 
 
 @dataclass(frozen=True)
-class Family:
+class RowFamily:
     """One family of rows at its three resolutions."""
 
     keys: tuple[str, ...]
@@ -37,26 +37,26 @@ class Family:
     fold: Callable[[pd.DataFrame, Sequence[str]], pd.DataFrame]
 
 
-GPU = Family(
+GPU = RowFamily(
     ("node", "gpu_uuid"),
     queries.GPU_HOURS,
     queries.GPU_MINUTES,
     queries.GPU_SAMPLES,
     tables.gpu_minutes_from_samples,
 )
-FABRIC = Family(
+FABRIC = RowFamily(
     ("node", "device", "port"),
     queries.FABRIC_HOURS,
     queries.FABRIC_MINUTES,
     queries.FABRIC_SAMPLES,
     tables.fabric_minutes_from_samples,
 )
-HOST = Family(
+HOST = RowFamily(
     ("node",), queries.HOST_HOURS, queries.HOST_MINUTES, queries.HOST_SAMPLES, tables.host_minutes_from_samples
 )
 
 
-def read_family(fetch: Fetch, family: Family, window: Window, last_seen: dict[str, float]) -> pd.DataFrame:
+def read_family(fetch: Fetch, family: RowFamily, window: Window, last_seen: dict[str, float]) -> pd.DataFrame:
     """All rows of a family in the window, each moment told once, by the coarsest rows that lie inside the window.
 
     `last_seen`: node -> when it was last seen, so that a node long gone is not searched for minutes.

@@ -8,48 +8,26 @@ from __future__ import annotations
 
 from ..core.coded_text import CodedText, coded
 from ..core.frame import Frame
-from ..core.unobservable import blind_nodes
 from ..rulebook import Rulebook
 from .accounting.bare_gpus import bare_gpus
 from .accounting.gpu_hour_accounting import occupancy
 from .accounting.instances import instances
 from .accounting.nodes import node_facts
 from .accounting.workload_verdicts import usage_of, workload_verdicts
-from .bottlenecks.bottlenecks import label_rows
 from .bottlenecks.judgement import Evidence, judge_pieces, pieces_of
-from .bottlenecks.links import links_of
-from .bottlenecks.stragglers import lateness
-from .features.resting_power import at_rest
-from .features.soundness import examine
-from .features.utilization import measures
+from .measured_rows import measured_rows
 from .phases.phase_verdicts import cut_pieces, judge_phases
 from .phases.series import series_hours, short_runs, with_series
 from .types import Verdicts
-from .workloads.attribution import attribute
-from .workloads.inventory import inventory_of
-from .workloads.mig import row_parts
-from .workloads.sku_lookup import index_gpus
 
 
 def judge(frame: Frame, book: Rulebook) -> Verdicts:
     """Everything the frame says about its workloads, nodes and GPUs. Linear in the rows of the frame."""
-    sound = examine(frame)
-    frame = sound.frame
-    blind = blind_nodes(frame.absences)
-    # What was not believed was not observed either.
-    inventory = inventory_of(frame, book.catalog.node_gpu_count, blind)
-    index = index_gpus(frame, book.catalog)
-    attribution = attribute(frame)
+    measured = measured_rows(frame, book)
+    frame, inventory, index = measured.frame, measured.inventory, measured.index
+    attribution, rows, parts, doubts = measured.attribution, measured.rows, measured.parts, measured.doubts
     mine, places = attribution.mine, attribution.places
-
-    rows = measures(frame, index, book)
-    rows, power_doubts = at_rest(frame, index, rows, book, sound.contradicted)
-    doubts = (*sound.doubts, *power_doubts)
-    links = links_of(frame, index, rows, attribution, book)
-    ranks = lateness(frame.gpu, rows, mine, book.bottlenecks)
-    rows = label_rows(frame.gpu, rows, ranks, links, book.bottlenecks)
     nodes = node_facts(frame, inventory, index, attribution)
-    parts = row_parts(frame, index)
 
     evidence = Evidence.of(frame, index, rows, nodes, book)
     pieces = pieces_of(attribution)
@@ -77,7 +55,7 @@ def judge(frame: Frame, book: Rulebook) -> Verdicts:
             f"The GPUs of {node} cannot be read: {why.words}",
             {"node": node, "because": why.reason},
         )
-        for node, why in sorted(blind.items())
+        for node, why in sorted(measured.blind.items())
         if node in inventory.nodes and inventory.nodes[node].gpu_count == 0
     )
     return Verdicts(

@@ -26,7 +26,7 @@ from skuwise.advisor.telemetry.prometheus.client import range_planner as plan
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.client.errors import AnswerError, RefusedError, TooMuchError, UnreachableError
-from skuwise.advisor.telemetry.prometheus.client.memory_budget import Room
+from skuwise.advisor.telemetry.prometheus.client.memory_budget import MemoryBudget
 from skuwise.advisor.telemetry.prometheus.client.response import Grid
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.agent.base.deadline import Deadline, resolve_host
@@ -252,7 +252,7 @@ HOSTILE: dict[str, bytes] = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_an_answer_is_made_of_is_counted_before_it_is_read(name: str) -> None:
     with FakePrometheus(lambda _: Reply(HOSTILE[name])).running() as fake:
-        client = of_prometheus(fake.url, 30.0, room=Room(20 * 1024 * 1024))
+        client = of_prometheus(fake.url, 30.0, room=MemoryBudget(20 * 1024 * 1024))
         with pytest.raises(TooMuchError, match=r"parts|series"):
             client.range("up", GRID)
 
@@ -260,7 +260,7 @@ def test_what_an_answer_is_made_of_is_counted_before_it_is_read(name: str) -> No
 def test_answers_share_their_room_and_wait_for_one_another() -> None:
     series = [({"a": str(n)}, 1) for n in range(2000)]
     with FakePrometheus(lambda _: vector(*series)).running() as fake:
-        client = of_prometheus(fake.url, 60.0, room=Room(2_600_000))  # of one such answer at a time
+        client = of_prometheus(fake.url, 60.0, room=MemoryBudget(2_600_000))  # of one such answer at a time
         with ThreadPoolExecutor(8) as pool:
             told = list(pool.map(lambda _: client.instant("up", 0.0).answer.values.sum(), range(24)))
     assert told == [2000.0] * 24
@@ -329,8 +329,8 @@ _PEAK = """
 import re, sys
 from pathlib import Path
 from skuwise.advisor.telemetry.prometheus.client.response import Grid
-from skuwise.advisor.telemetry.prometheus import frame  # all that a run has loaded
-from skuwise.advisor.telemetry.prometheus.client import Client
+from skuwise.advisor.telemetry.prometheus import reader  # all that a run has loaded
+from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.rules.base.errors import SkuwiseError
 from concurrent.futures import ThreadPoolExecutor

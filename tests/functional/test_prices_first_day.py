@@ -16,11 +16,11 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.timestamps import rfc3339
 from skuwise.advisor.render.json import load_schema
-from skuwise.advisor.simulate.output.exporter_metrics import exporter_series
-from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.tests.engines import prometheus, victoria
+from skuwise.tests.server_metrics.exporter_metrics import exporter_series
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 NOW = 1_790_000_000.0 // 3600 * 3600
 DAYS = 3.25

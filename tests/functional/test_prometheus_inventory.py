@@ -11,10 +11,9 @@ import pytest
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.records import records
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
-from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.types import Verdicts
@@ -24,6 +23,7 @@ from skuwise.tests.engines import needed, prometheus, victoria
 from skuwise.tests.fleets import FLEETS, Truth, series, truth
 from skuwise.tests.fleets.removal import merged
 from skuwise.tests.rulebooks import rulebook
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 pytestmark = pytest.mark.slow
 CATALOG = load_catalog()
@@ -94,7 +94,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 def read(url: str, seconds: float, end: float) -> Frame:
     client = Client(url, PrometheusSettings(), {})
     with contextlib.closing(client):
-        return read_frame(Reading(client, Cache(None, ""), (), end + 600), CATALOG, since_seconds=seconds)
+        return read_frame(ServerReading(client, Cache(None, ""), (), end + 600), CATALOG, since_seconds=seconds)
 
 
 @pytest.fixture(scope="module")

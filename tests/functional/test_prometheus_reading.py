@@ -15,8 +15,9 @@ from skuwise.__main__ import main
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.promql.promql import agent_gpu_asks, dcgm_asks
-from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
+from skuwise.advisor.telemetry.prometheus.promql.agent_queries import agent_gpu_asks
+from skuwise.advisor.telemetry.prometheus.promql.promql import dcgm_asks
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.agent.base.openmetrics import PLAIN
@@ -48,7 +49,7 @@ def read(
     until: float | None = None,
 ) -> Frame:  # fmt: skip
     client = Client(fake.url, PrometheusSettings(), {}, sleep=lambda _: None)
-    reading = Reading(client, Cache(cache, fake.url), (), now, max_series=max_series)
+    reading = ServerReading(client, Cache(cache, fake.url), (), now, max_series=max_series)
     return read_frame(reading, CATALOG, since_seconds=days * 86400, until=until)
 
 
@@ -159,7 +160,8 @@ def test_warnings_of_the_server_stand_in_the_notes_and_such_answers_are_not_kept
 
     server = DcgmServer(by_query={"avg_over_time(DCGM_FI_DEV_POWER": warned})
     with FakePrometheus(server).running() as fake:
-        assert "The server warns: store gateway b is down." in read(fake, cache=tmp_path).notes
+        said = [note for note in read(fake, cache=tmp_path).notes if note.code == "server-warns"]
+        assert [note.fields["warning"] for note in said] == ["store gateway b is down"]
         before = len(fake.requests)
         read(fake, cache=tmp_path)
         again = [r.query for r in fake.requests[before:] if r.path.endswith("query_range")]

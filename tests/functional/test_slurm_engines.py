@@ -98,6 +98,6 @@ def test_doctor_counts_the_jobs_that_have_a_name(server: str, tmp_path: Path) ->
     write_job_table(
         table, [SlurmJob("31", end - 86400, end, name="llm"), SlurmJob("32", end - 9 * 86400, end - 8 * 86400)]
     )
-    book = load_rulebook(None, None, end, None)
+    book = rulebook()
     told = examine_source(PrometheusServer(server, jobs=JobTable(table)), book, since=86400.0, until=end, now=end)
     assert (told.slurm.jobs, told.slurm.named, told.slurm.in_table) == (3, 1, 1)

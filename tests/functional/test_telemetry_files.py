@@ -16,9 +16,9 @@ import pytest
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.telemetry.sqlite.database import Parts, read_each
 from skuwise.advisor.telemetry.sqlite.ipc import read_told
-from skuwise.advisor.telemetry.sqlite.parallel_read import FILES_A_PROCESS, read_beside
+from skuwise.advisor.telemetry.sqlite.parallel_read import FILES_A_PROCESS, read_parallel
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.advisor.telemetry.sqlite.reading_process import Apart
+from skuwise.advisor.telemetry.sqlite.reading_process import ReadingProcess
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.agent.base.self_command import child_command
 from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload
@@ -173,8 +173,8 @@ def test_two_processes_read_what_one_reads(tmp_path: Path) -> None:
         connection.execute("DROP TABLE gpu_hour")
     window = Window(T0, T0 + 2 * HOUR)
     files = sorted(tmp_path.glob("*.db"))
-    with Apart() as apart:
-        one, two = (read_beside(files, window, 10, processes, apart) for processes in (1, 2))
+    with ReadingProcess() as apart:
+        one, two = (read_parallel(files, window, 10, processes, apart) for processes in (1, 2))
     assert list(one) == list(two) == files
     for mine, other in zip(one.values(), two.values(), strict=True):
         if isinstance(mine, Parts) and isinstance(other, Parts):
@@ -193,7 +193,7 @@ def test_the_process_beside_answers_with_what_it_read(tmp_path: Path) -> None:
         subprocess.run(command, input=json.dumps(task).encode(), stdout=answer, check=True)
         answer.seek(0)
         told = read_told(answer)
-        with Apart() as apart:
+        with ReadingProcess() as apart:
             here = read_each(files, Window(T0, T0 + 2 * HOUR), 10, apart)
     there, mine = told[files[0]], here[files[0]]
     assert isinstance(there, Parts)
@@ -214,7 +214,7 @@ def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_b
         for name, start, end in (("long", 0.5, 30.5), ("short", 40.5, 41.5)):
             node.put_workload_use(Workload(name, name, name, "slurm"), "GPU-n1", T0 + start * HOUR, T0 + end * HOUR,
                                   "allocation")  # fmt: skip
-    with Apart() as apart:
+    with ReadingProcess() as apart:
         told = read_each([path], Window(T0, T0 + 48 * HOUR), 2, apart)[path]
     assert isinstance(told, Parts)
     (gpu,) = told.tables["gpu"]

@@ -20,7 +20,7 @@ from skuwise.advisor.report.by_team import split_by_team
 from skuwise.advisor.report.letters import letter_of
 from skuwise.advisor.shards.advice_parser import parse_advice
 from skuwise.advisor.shards.merge import merge_advice
-from skuwise.advisor.telemetry.fleet_map import by_gpu
+from skuwise.advisor.telemetry.fleet_map import nodes_with_gpus
 from skuwise.advisor.views import coverage
 from skuwise.advisor.views.aggregates import NOT_OBSERVED, hours_by_kind
 from skuwise.advisor.views.document.report_content import story_of
@@ -68,7 +68,7 @@ def test_every_renderer_tells_the_same_count() -> None:
     assert read["summary"]["judged_gpu_count"] == 14
     rows = list(csv.DictReader(io.StringIO(render(advice(), "csv"))))
     assert sum(int(row["gpu_count"]) for row in rows if row["row"] == "unobserved") == 10
-    found = fleet_map(by_gpu(dark(), advice().summary.unobserved), advice())
+    found = fleet_map(nodes_with_gpus(dark(), advice().summary.unobserved), advice())
     spots = [spot for node in found.nodes for spot in found.spots(node)]
     assert len(spots) == 32
     assert sum(unobserved(spot) is not None for spot in spots) == 10

@@ -10,8 +10,8 @@ import pytest
 from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, MAX_VALUES, Log, halves, pieces_of
 from skuwise.advisor.telemetry.prometheus.client.response import Answer, Grid
 from skuwise.advisor.telemetry.prometheus.promql import promql as queries
-from skuwise.advisor.telemetry.prometheus.promql.extra_queries import engine_asks
 from skuwise.advisor.telemetry.prometheus.promql.labels import NodeNames, agent_work, gpu_of, host_of, node_of, work_of
+from skuwise.advisor.telemetry.prometheus.promql.promql import engine_asks
 from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows
 from skuwise.advisor.telemetry.prometheus.rows.ethernet import SPEED, ethernet_ports
 from skuwise.advisor.telemetry.prometheus.rows.fabric import PortRows, exporter_ports, port_key, roles_of

@@ -124,8 +124,7 @@ class SourceLoader:
         from ...advisor.cli.explain import queries_of  # noqa: PLC0415
         from ...advisor.views.subjects import find  # noqa: PLC0415
 
-        catalog = self.rulebook().catalog
-        return queries_of(loaded.advice, find(loaded.advice, id_), catalog, self._rules_dir, width=_QUERY_WIDTH)
+        return queries_of(loaded.advice, find(loaded.advice, id_), width=_QUERY_WIDTH)
 
     def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
         """Judge the nodes of the workload's series; their telemetry is read again where another window is shown."""

@@ -74,9 +74,9 @@ class Fleet(Page):
         self._window = loaded.window.name
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            from ...advisor.telemetry.fleet_map import by_gpu  # noqa: PLC0415 - it needs pandas: not at the start
+            from ...advisor.telemetry.fleet_map import nodes_with_gpus  # noqa: PLC0415 - it needs pandas
 
-            found = fleet_map(by_gpu(loaded.frame, loaded.shown.summary.unobserved), loaded.shown)
+            found = fleet_map(nodes_with_gpus(loaded.frame, loaded.shown.summary.unobserved), loaded.shown)
             return lambda: self.fill(found)
 
         self.post_message(WorkWanted("fleet", work))

@@ -27,8 +27,8 @@ from ..widgets.table import Column, ItemTable
 from .base_page import Header, Page, WorkloadWanted, WorkWanted
 
 if TYPE_CHECKING:
-    from ...advisor.telemetry.device_series import Device, Gauge, NodeSeries
-    from ...advisor.telemetry.sqlite.reading_process import Apart
+    from ...advisor.telemetry.device_series import Device, DeviceGauge, NodeSeries
+    from ...advisor.telemetry.sqlite.reading_process import ReadingProcess
 
 _LOOK_SECONDS = 1.0
 # Measures whose course the table of GPUs shows; m chooses.
@@ -55,7 +55,7 @@ class Node(Page):
         self._series: NodeSeries | None = None
         self._live = False  # whether what is shown are samples of a file
         self._looking = False
-        self._apart: Apart | None = None  # the process that reads the file, from the first look on
+        self._apart: ReadingProcess | None = None  # the process that reads the file, from the first look on
         self._lost = ""
         self._course = 0
         self._titles: dict[str, str] = {}
@@ -125,9 +125,9 @@ class Node(Page):
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001
             from ...advisor.telemetry.live import read_live  # noqa: PLC0415
-            from ...advisor.telemetry.sqlite.reading_process import Apart  # noqa: PLC0415
+            from ...advisor.telemetry.sqlite.reading_process import ReadingProcess  # noqa: PLC0415
 
-            self._apart = self._apart or Apart()  # there is one look at a time
+            self._apart = self._apart or ReadingProcess()  # there is one look at a time
             try:
                 series = read_live(file, node, now, before, self._apart)
             except SkuwiseError as error:
@@ -249,7 +249,7 @@ def _dark(loaded: Loaded, node: str) -> Content:
 class _CourseColumn(Column):
     """Draws what `gauge` gives of a device over as many moments as it is wide."""
 
-    gauge: Callable[[Device], Gauge | None] = lambda _: None
+    gauge: Callable[[Device], DeviceGauge | None] = lambda _: None
 
     def cell(self, item: Device, width: int) -> str:
         gauge = self.gauge(item)
@@ -264,11 +264,11 @@ def _gpu_words(device: Device) -> str:
     return f"{device.name.removeprefix('GPU ')} {words.listed([name for _, name in device.work]) or words.NONE}"
 
 
-def _measured(device: Device) -> tuple[Gauge, ...]:
+def _measured(device: Device) -> tuple[DeviceGauge, ...]:
     return tuple(gauge for gauge in device.gauges if any(value is not None for value in gauge.values))
 
 
-def _course(gauge: Gauge) -> Course:
+def _course(gauge: DeviceGauge) -> Course:
     return Course(gauge.name, gauge.unit, gauge.values, gauge.top)
 
 

@@ -121,8 +121,8 @@ def _spent(scope: RuleContext, group: Group, change: ClockChange) -> float | Non
 def _power_model(what: str) -> Reckoned:
     return Reckoned(
         f"{what}, by the published curve of power over clock (docs/moves.md)", ("used",),
-        "SELECT workload_id, node, gpu_uuid, ts, seconds, power, u_c, u_m, clock_ratio FROM used WHERE now"
-        " AND NOT idle",
+        "SELECT workload_id, node, gpu_uuid, ts, seconds, power_watts, tensor_sustained, hbm_sustained, clock_ratio"
+        " FROM used WHERE now AND NOT idle",
     )  # fmt: skip
 
 
@@ -135,7 +135,8 @@ RULE = RuleDescription(
     metrics={
         "power_at_work": Sql(
             ("used",),
-            "SELECT sum(power * seconds) / sum(seconds) FROM used WHERE now AND NOT idle AND power IS NOT NULL",
+            "SELECT sum(power_watts * seconds) / sum(seconds) FROM used"
+            " WHERE now AND NOT idle AND power_watts IS NOT NULL",
         ),
         "power_after": _power_model("the power that the same rows would draw"),
         "energy_saved": _power_model("energy of the same work, 1 less after over before"),

@@ -163,15 +163,10 @@ def _finding(scope: RuleContext, rule: WasteRule, group: Group, held: float, sha
 
 
 # What stood idle at the end of a job that has worked; all of it where nothing ever worked.
-_HELD_IDLE = (
-    "SELECT sum(CASE WHEN {never_worked} THEN own ELSE min(trailing, own) END) FROM (\n"
-    "    SELECT u.workload_id,\n"
-    "        sum(CASE WHEN u.ts > coalesce(l.ts, 0) THEN u.seconds ELSE 0 END) / 3600 * {held_part} AS trailing,\n"
-    "        coalesce((SELECT sum(p.seconds) / 3600 * {held_part} FROM places p\n"
-    "            WHERE p.holder = u.workload_id AND p.state = 'held' AND p.idle), 0) AS own\n"
-    "    FROM used u LEFT JOIN (SELECT workload_id, max(ts) AS ts FROM used WHERE NOT idle GROUP BY workload_id) l\n"
-    "        ON l.workload_id = u.workload_id\n"
-    "    GROUP BY u.workload_id)"
+_HELD_IDLE = Sql(
+    ("held_idle", "trailing"),
+    "SELECT sum(CASE WHEN {never_worked} THEN h.hours ELSE min(t.hours, h.hours) END)"
+    " FROM held_idle h JOIN trailing t ON t.workload_id = h.workload_id",
 )
 
 RULE = RuleDescription(
@@ -181,19 +176,19 @@ RULE = RuleDescription(
     answered_by={"release": 1},
     waste="unused",
     metrics={
-        "engine_active": Sql(("used",), "SELECT avg(g) FROM used WHERE idle"),
-        "dram_active": Sql(("used",), "SELECT avg(m) FROM used WHERE idle"),
+        "engine_active": Sql(("used",), "SELECT avg(engine_active) FROM used WHERE bottleneck = 'idle'"),
+        "dram_active": Sql(("used",), "SELECT avg(hbm_use) FROM used WHERE bottleneck = 'idle'"),
         "power_over_idle": Sql(
-            ("used", "still"),
-            f"SELECT coalesce(({weighted('over_idle')}), (SELECT avg(power) FROM used WHERE idle) /"
-            " (SELECT max(idle_power) FROM still))",
+            ("used",),
+            f"SELECT coalesce(({weighted('power_over_idle')}), (SELECT avg(power_watts) / max(idle_power_watts)"
+            " FROM used WHERE bottleneck = 'idle'))",
         ),
-        "mem_used": Sql(("used",), "SELECT avg(mem) FROM used WHERE idle"),
-        "held_idle": Sql(("used", "places"), _HELD_IDLE),
+        "mem_used": Sql(("used",), "SELECT avg(mem_used) FROM used WHERE bottleneck = 'idle'"),
+        "held_idle": _HELD_IDLE,
         "last_worked": Sql(
             ("used",),
-            "SELECT strftime('%Y-%m-%dT%H:%M:%SZ', max(ts), 'unixepoch') FROM used WHERE now AND NOT idle",
+            "SELECT strftime('%Y-%m-%dT%H:%M:%SZ', max(ts), 'unixepoch') FROM used WHERE now AND bottleneck <> 'idle'",
         ),
-        "gpu_hours": Sql(("used", "places"), _HELD_IDLE),
+        "gpu_hours": _HELD_IDLE,
     },
 )

@@ -173,15 +173,15 @@ RULE = RuleDescription(
     answered_by={"release": 1, "consolidate": 1},
     waste="unused",
     metrics={
-        "engine_active": Sql(("spare",), of_spare_gpus("g")),
-        "dram_active": Sql(("spare",), of_spare_gpus("m")),
+        "engine_active": Sql(("spare",), of_spare_gpus("engine_active")),
+        "dram_active": Sql(("spare",), of_spare_gpus("hbm_use")),
         "power_over_idle": Sql(("spare",), SPARE_POWER_OVER_IDLE),
         "idle_hours": Sql(("spare",), _IDLE_HOURS),
         "hours_observed": NODE_HOURS,
         "gpu_hours": Sql(("spare",), _IDLE_HOURS),
         "cost_usd": Sql(
             ("spare", "nodehours"),
-            f"SELECT ({_IDLE_HOURS}) * {{node_usd}} / gpu_count FROM nodehours WHERE node IN ({{finding_nodes}})",
+            f"SELECT ({_IDLE_HOURS}) * {{node_usd}} / gpu_count FROM nodehours",
         ),
     },
 )

@@ -325,11 +325,7 @@ RULE = RuleDescription(
         ),
         "fabric_util_max": Sql(("fabrics",), "SELECT max(highest) FROM fabrics"),
         "fabric_hours": Sql(("fabrics",), "SELECT min(hours) FROM fabrics"),
-        "fabric_hours_known": Sql(
-            ("span",),
-            "SELECT min(hours) FROM (SELECT sum(observed_seconds) / 3600 AS hours FROM fabric_hours, span"
-            " WHERE ts <= stop AND role = 'compute' AND node IN ({finding_nodes}) GROUP BY node, device, port)",
-        ),
+        "fabric_hours_known": Sql((), "SELECT min(hours) FROM port_history WHERE node IN ({finding_nodes})"),
         "compute_ports": Sql(("fabrics",), "SELECT sum(ports) FROM fabrics"),
         "fabric_premium": Outside(
             "the node's price less that of the same node without the fabric, at the same provider and region; the "

@@ -81,7 +81,7 @@ RULE = RuleDescription(
     answered_by={"move-sku": 2},
     waste="nvlink",
     metrics={
-        "nvlink_util_p995": Sql(("link_p995",), "SELECT max(p995) FROM link_p995 WHERE node IN ({finding_nodes})"),
+        "nvlink_util_p995": Sql(("link_p995",), "SELECT max(p995) FROM link_p995"),
         "hours_observed": NODE_HOURS,
         "nvlink_premium": Outside("the prices of this node and of one without NVLink, or rules/premiums.yaml"),
         "gpu_hours": GPU_HOURS,

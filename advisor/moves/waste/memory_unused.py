@@ -66,8 +66,8 @@ RULE = RuleDescription(
     metrics={
         "mem_used_max": Sql(
             ("shaped",),
-            "SELECT max(coalesce((SELECT max(mem) FROM used), 0),"
-            " coalesce((SELECT max(mem_max) FROM shaped WHERE now), 0))",
+            "SELECT max(coalesce((SELECT max(mem_used) FROM used), 0),"
+            " coalesce((SELECT max(mem_used_max) FROM shaped WHERE now), 0))",
         ),
         "mem_total": Outside("the catalog's size of this GPU's memory"),
         "hours_observed": HOURS_OBSERVED,

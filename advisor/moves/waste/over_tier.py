@@ -8,7 +8,7 @@ from ....rules.catalog.types import GpuSku, NodeSku, Price
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import dated, usd
-from ...core.number_sources import GPU_HOURS, Outside, Sql, by_labels, in_bins, percentile_of
+from ...core.number_sources import GPU_HOURS, Outside, Sql, by_labels, reached
 from ..base.constraints import gates
 from ..base.workload_groups import Group
 from ..context.finding_context import FindingContext
@@ -113,10 +113,7 @@ RULE = RuleDescription(
     answered_by={"move-sku": 3},
     waste="tier",
     metrics={
-        "compute_use_p95": Sql(
-            ("tensor_seconds", "edges", "used"),
-            f"SELECT coalesce(({in_bins('tensor_seconds', 0.95)}), ({percentile_of('used', 'u_c', 0.95)}))",
-        ),
+        "compute_use_p95": Sql(("tensor_seconds", "used"), reached("tensor", 0.95)),
         "bound_by_memory": by_labels("the hours labelled hbm-bandwidth over all that are not idle"),
         "cheaper_sku": Outside("the catalog and the prices: the cheapest such node of this provider and region"),
         "cheaper_sku_bandwidth": Outside(

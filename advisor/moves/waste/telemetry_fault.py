@@ -158,14 +158,14 @@ RULE = RuleDescription(
     waste="none",
     metrics={
         "contradiction": Sql(("used",), weighted("fault")),
-        "engine_active": Sql(("used",), weighted("g")),
-        "tensor_active": Sql(("used",), weighted("c")),
+        "engine_active": Sql(("used",), weighted("engine_active")),
+        "tensor_active": Sql(("used",), weighted("tensor_use")),
         "contradiction_hours": Outside("the rows of the one GPU whose two signals disagree longest (docs/method.md)"),
         "contradiction_since": Outside("the first of the rows of that GPU in which its two signals disagree"),
         "power_over_idle": Sql(
-            ("used", "spare"), f"SELECT coalesce(({weighted('over_idle')}), ({SPARE_POWER_OVER_IDLE}))"
+            ("used", "spare"), f"SELECT coalesce(({weighted('power_over_idle')}), ({SPARE_POWER_OVER_IDLE}))"
         ),
-        "hours_without_workload": Sql(("spare",), "SELECT sum(seconds) / 3600 FROM spare"),
-        "gpu_hours": Sql(("used",), f"SELECT sum(seconds) / 3600 * ({weighted('fault')}) FROM used"),
+        "hours_without_workload": Sql(("spare",), "SELECT sum(seconds * part) / 3600 FROM spare"),
+        "gpu_hours": Sql(("used",), f"SELECT sum(seconds * part) / 3600 * ({weighted('fault')}) FROM used"),
     },
 )

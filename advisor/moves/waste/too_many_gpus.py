@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
-from ...core.number_sources import GPU_COUNT, Sql, in_bins, percentile_of
+from ...core.number_sources import GPU_COUNT, Sql, percentile_of, reached
 from ..base.workload_groups import TRAINING, Group
 from ..context.finding_context import FindingContext
 from ..context.rule_context import (
@@ -72,9 +72,9 @@ def _finding(
 
 
 _PEAKS = (
-    f"SELECT coalesce(({in_bins('tensor_seconds', 0.99)}), ({percentile_of('used', 'u_c', 0.99)})) AS peak",
-    f"SELECT coalesce(({in_bins('dram_seconds', 0.99)}), ({percentile_of('used', 'u_m', 0.99)}))",
-    *(percentile_of("used", column, 0.99) for column in ("u_n", "u_i", "u_p")),
+    f"SELECT ({reached('tensor', 0.99)}) AS peak",
+    reached("hbm", 0.99),
+    *(percentile_of("used", f"{link}_sustained", 0.99) for link in ("nvlink", "network", "pcie")),
 )
 
 RULE = RuleDescription(
@@ -85,7 +85,7 @@ RULE = RuleDescription(
     waste="surplus",
     metrics={
         "use_p99": Sql(
-            ("tensor_seconds", "dram_seconds", "edges", "used"),
+            ("tensor_seconds", "hbm_seconds", "used"),
             "SELECT max(peak) FROM (\n" + "\nUNION ALL\n".join(_PEAKS) + ")",
         ),
         "demand_p95": Sql(("load",), percentile_of("load", "load", 0.95)),

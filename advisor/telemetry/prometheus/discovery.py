@@ -23,7 +23,6 @@ from ...core.unobservable import Blind, of_reason, unreadable
 from .client.client import Client, RefusedError, TooMuchError
 from .client.range_planner import halves
 from .client.response import AnswerError, Grid, Labels
-from .promql.extra_queries import named_ask
 from .promql.promql import (
     AGENT_ABSENCE,
     AGENT_ANCHOR,
@@ -31,7 +30,8 @@ from .promql.promql import (
     DCGM_GAUGES,
     RULE_SECONDS,
     anchors_of,
-    over,
+    named_ask,
+    row_range,
     rule_name,
     selector,
 )
@@ -70,7 +70,7 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Probe:
+class Discovery:
     """What can be read over a window. `series`: of GPUs, for planning; `step`: length of a row, seconds. `named`: GPUs
     that series name of which no measure is read."""
 
@@ -108,7 +108,7 @@ class Probe:
         return tuple(found)
 
 
-def probe(
+def discover(
     client: Client,
     matches: Sequence[str],
     *,
@@ -116,7 +116,7 @@ def probe(
     until: float | None,
     now: float,
     max_series: int,
-) -> Probe:
+) -> Discovery:
     """Find out. Raises NothingToDo where the server has no GPU telemetry, SourceError where it cannot be asked or has
     more series than `max_series`."""
     server = server_of(client)
@@ -142,7 +142,7 @@ def probe(
     if "node_cpu_seconds_total" in names:
         idle = selector(matches, 'mode="idle"')
         cores = _count(client, f"count(last_over_time(node_cpu_seconds_total{idle}[1h]))", window.end)
-    return Probe(
+    return Discovery(
         server=server,
         window=window,
         step=step,
@@ -239,7 +239,7 @@ def _window(
     end = math.floor(latest / step) * step
     start = math.floor((latest - since) / step) * step
     if until is None:
-        counted = " or ".join(f"max(count_over_time({name}{selector(matches)}{over(step)}))" for name in anchors)
+        counted = " or ".join(f"max(count_over_time({name}{selector(matches)}{row_range(step)}))" for name in anchors)
         # Looked for from the end: a server that is being scraped has data in the last row. One sample is none yet: it
         # may lie on the edge.
         for first, last in _backwards(start, end, step):
@@ -315,7 +315,7 @@ def _ruled(
             rule = rule_name(gauge.measure, statistic)
             if rule not in names:
                 continue
-            told = client.scalar(f"sum(count_over_time({rule}{chosen}{over(step)}))", at) or 0.0
+            told = client.scalar(f"sum(count_over_time({rule}{chosen}{row_range(step)}))", at) or 0.0
             raw = [name for name in gauge.names if name in names]
             # Without the samples themselves the rules are all there is; with them they must tell as much.
             needed = client.scalar(f"count(last_over_time({raw[0]}{chosen}[{step:g}s]))", at) if raw else 0.0
@@ -324,7 +324,7 @@ def _ruled(
     return frozenset(found)
 
 
-def advice_notes(found: Probe) -> tuple[CodedText, ...]:
+def advice_notes(found: Discovery) -> tuple[CodedText, ...]:
     """What the server's telemetry lacks for better advice, and what would add it; the weightiest first."""
     notes: list[CodedText] = []
     names = found.names
@@ -375,7 +375,7 @@ def advice_notes(found: Probe) -> tuple[CodedText, ...]:
     return tuple(notes)
 
 
-def lacking_fields(found: Probe) -> dict[str, tuple[str, str]]:
+def lacking_fields(found: Discovery) -> dict[str, tuple[str, str]]:
     """Metric -> why dcgm-exporter does not tell it, and the remedy: for the absences of its nodes."""
     out = {}
     for one in FIELDS:

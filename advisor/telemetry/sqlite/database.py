@@ -16,7 +16,7 @@ from ...core.coded_text import CodedText
 from ...core.frame import Window
 from .. import resolution as resolve
 from ..plausible import LAST_DAY, Lost
-from .reading_process import Apart, Reading
+from .reading_process import ProcessReader, ReadingProcess
 
 # A port that exceeds this share of its line rate in some second of an hour was in use in that hour (advice.md: the
 # silence of a fabric is judged at 1 % of the line rate).
@@ -39,7 +39,7 @@ class Parts:
         self.notes.extend(other.notes)
 
 
-def span_of(connection: Reading) -> tuple[float, float] | None:
+def span_of(connection: ProcessReader) -> tuple[float, float] | None:
     """Start and end of all the data in a database, Unix seconds; None where it has none."""
     spans = [
         row for sql in queries.spans(connection.version) for row in connection.fetch(sql, {}) if row[0] is not None
@@ -58,7 +58,9 @@ def span_of(connection: Reading) -> tuple[float, float] | None:
     return first, last
 
 
-def read_each(paths: Sequence[Path], window: Window, refined: int, apart: Apart) -> dict[Path, Parts | SkuwiseError]:
+def read_each(
+    paths: Sequence[Path], window: Window, refined: int, apart: ReadingProcess
+) -> dict[Path, Parts | SkuwiseError]:
     """Each database by itself: its tables, or why it cannot be read."""
     told: dict[Path, Parts | SkuwiseError] = {}
     for path in paths:
@@ -70,7 +72,7 @@ def read_each(paths: Sequence[Path], window: Window, refined: int, apart: Apart)
     return told
 
 
-def read_database(connection: Reading, window: Window, refined: int) -> Parts:
+def read_database(connection: ProcessReader, window: Window, refined: int) -> Parts:
     """The tables of one database. `refined`: hours that may be read by the minute. Raises StoreError."""
     parts = Parts()
     bounds = {"start": window.start, "end": window.end}

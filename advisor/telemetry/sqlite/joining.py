@@ -19,8 +19,8 @@ from ..plausible import observed_most
 from ..trust import copies
 from ..trust.copies import Copy
 from ..trust.holders import jobs_believed, workloads_believed
-from ..trust.trust import CONTRADICTION, TWO_PLACES, Conflict, Refusal, Trust, decide, speaks_for_others
-from ..trust.witnesses import FAMILIES, NODE_FACTS, claims, contradictions, in_two_places, records, spans
+from ..trust.trust import CONTRADICTION, TWO_PLACES, Conflict, DisbelievedNode, Trust, decide, speaks_for_others
+from ..trust.witnesses import FAMILIES, NODE_FACTS, claims, find_conflicts, in_two_places, node_copies, row_dicts
 from .database import Parts
 
 _REMEDY = "Remove the one that is wrong: 'skuwise agent snapshot' on the node makes a good copy."
@@ -121,7 +121,7 @@ def _say_lost(own: _Joining, read: Mapping[Path, Parts]) -> None:
     """Name the files and nodes with rows or values that cannot be."""
     coded = []
     for path, part in read.items():
-        lost = [row for table in part.tables.get("lost", []) for row in records(table)]
+        lost = [row for table in part.tables.get("lost", []) for row in row_dicts(table)]
         coded += [
             {"file": str(path), "node": str(row["node"]), "rows": int(row["rows"]), "values": int(row["values"])}
             for row in lost
@@ -172,7 +172,7 @@ def _trust(own: _Joining) -> Trust:
     nodes = own.table("nodes")
     if nodes.empty:
         return Trust()
-    seen = own.seen = spans(own.tables)
+    seen = own.seen = node_copies(own.tables)
     told = claims(own.tables, seen)
     elsewhere = speaks_for_others(told)
     for file, names in _by_file(elsewhere).items():
@@ -191,7 +191,7 @@ def _trust(own: _Joining) -> Trust:
     conflicts: set[Conflict] = set()
     if twice:
         several = [copy for copy in kept if copy.node in twice]
-        conflicts |= contradictions(own.tables, several, elsewhere)
+        conflicts |= find_conflicts(own.tables, several, elsewhere)
     conflicts |= in_two_places(own.tables, elsewhere)
     refused = decide(conflicts)
     for refusal in refused.values():
@@ -203,14 +203,14 @@ def _trust(own: _Joining) -> Trust:
     return Trust(elsewhere, refused)
 
 
-def _note(own: _Joining, refusal: Refusal) -> CodedText:
+def _note(own: _Joining, refusal: DisbelievedNode) -> CodedText:
     files = ", ".join(str(own.files[n]) for n in refusal.files)
     return CodedText(
         f"databases-{refusal.code}", f"{_told_of(own, refusal)} {_REMEDY}", {"files": files, "node": refusal.node}
     )
 
 
-def _told_of(own: _Joining, refusal: Refusal) -> str:
+def _told_of(own: _Joining, refusal: DisbelievedNode) -> str:
     files = [str(own.files[n]) for n in refusal.files]
     if len(files) == 1:
         return f"{files[0]} tells of the same GPUs on two nodes at once, so it is not believed about {refusal.node}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ....agent.store.reading import queries
@@ -17,8 +18,8 @@ from .. import resolution as resolve
 from .activity import with_unnamed_work
 from .database import Parts, span_of
 from .joining import join
-from .parallel_read import read_beside
-from .reading_process import Apart
+from .parallel_read import read_parallel
+from .reading_process import ReadingProcess
 
 # A node's clock may be off by so much before its newest rows are taken for a fault of the clock.
 CLOCK_TOLERANCE_SECONDS = 3600.0
@@ -34,7 +35,7 @@ def read_frame(
     *,
     now: float | None = None,
     processes: int = 1,
-    apart: Apart | None = None,
+    apart: ReadingProcess | None = None,
 ) -> Frame:
     """The telemetry of a window from one or more databases.
 
@@ -44,7 +45,7 @@ def read_frame(
     the window. `processes`: how many may read many files side by side. `apart`: who reads the files, if somebody does
     already. Raises `NothingToDo` where the window holds no data.
     """
-    with apart or Apart() as reading:
+    with apart or ReadingProcess() as reading:
         files = database_files(paths)
         return _read_frame(
             files, reading, window=window, since_seconds=since_seconds, until=until, now=now, processes=processes
@@ -53,7 +54,7 @@ def read_frame(
 
 def _read_frame(
     files: list[Path],
-    apart: Apart,
+    apart: ReadingProcess,
     *,
     window: Window | None,
     since_seconds: float,
@@ -61,9 +62,8 @@ def _read_frame(
     now: float | None,
     processes: int,
 ) -> Frame:
-    notes: list[CodedText] = []
-    nodes: dict[Path, frozenset[str]] = {}
-    spans = spans_of(files, notes, apart, nodes)
+    held = file_spans(files, apart)
+    spans, nodes, notes = held.spans, held.nodes, held.notes
     while True:
         known = [span for span in spans.values() if span is not None]
         if not known:
@@ -74,7 +74,7 @@ def _read_frame(
         chosen = window or _default_window(_ends(spans, nodes), since_seconds, until, now, said)
         wanted = [path for path, span in spans.items() if span and span[0] < chosen.end and span[1] > chosen.start]
         refined = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(wanted), 1)
-        told = read_beside(wanted, chosen, refined, processes, apart)
+        told = read_parallel(wanted, chosen, refined, processes, apart)
         lost = {path: error for path, error in told.items() if isinstance(error, SkuwiseError)}
         if lost and len(lost) == sum(span is not None for span in spans.values()):
             raise next(iter(lost.values()))
@@ -129,28 +129,31 @@ def database_files(paths: Sequence[Path]) -> list[Path]:
     return unique
 
 
-def spans_of(
-    files: Sequence[Path], notes: list[CodedText], apart: Apart, nodes: dict[Path, frozenset[str]] | None = None
-) -> dict[Path, tuple[float, float] | None]:
-    """What each file holds data for; of several, those that cannot be read are left out and named. `nodes` is given
-    those that each file tells of."""
-    spans: dict[Path, tuple[float, float] | None] = {}
+@dataclass(frozen=True, slots=True)
+class FileSpans:
+    """Of each file that can be read what it holds data for (None: nothing) and the nodes that it tells of; `notes`:
+    which files cannot be read, and why."""
+
+    spans: dict[Path, tuple[float, float] | None] = field(default_factory=dict)
+    nodes: dict[Path, frozenset[str]] = field(default_factory=dict)
+    notes: list[CodedText] = field(default_factory=list)
+
+
+def file_spans(files: Sequence[Path], apart: ReadingProcess) -> FileSpans:
+    """What files hold data for. Raises SkuwiseError where none of them can be read."""
+    found = FileSpans()
     problem: SkuwiseError | None = None
     for path in files:
         try:
             with apart.open(path) as reader:
-                span = span_of(reader)
-                if nodes is not None:
-                    nodes[path] = frozenset(str(row[0]) for row in reader.fetch(queries.NODES_SEEN))
-                spans[path] = span
+                span, nodes = span_of(reader), frozenset(str(row[0]) for row in reader.fetch(queries.NODES_SEEN))
+            found.spans[path], found.nodes[path] = span, nodes
         except SkuwiseError as error:
-            if len(files) == 1:
-                raise
             problem = problem or error
-            notes.append(left_out(path, error))
-    if not spans and problem is not None:
+            found.notes.append(left_out(path, error))
+    if not found.spans and problem is not None:
         raise problem
-    return spans
+    return found
 
 
 def left_out(path: Path, error: SkuwiseError) -> CodedText:

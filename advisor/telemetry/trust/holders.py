@@ -17,6 +17,7 @@ import pandas as pd
 from ....agent.store.reading import queries
 from ...core.coded_text import CodedText
 from ...core.formatting import counted, listed
+from ..job_table import names_in_row
 from .copies import Copy
 
 # Edges of a use blur by some scans; of what a copy tells of its last moments nothing is certain.
@@ -204,10 +205,10 @@ def jobs_believed(
     numbers: dict[str, set[int]] = {}
     for row in workloads[workloads["scheduler"] == "slurm"].to_dict("records"):
         if (row["file"], row["workload_id"]) in seen:
-            for number in _numbers(cast("Row", row)):
+            for number in names_in_row(cast("Row", row)):
                 numbers.setdefault(number, set()).add(int(row["file"]))
     rows = [cast("Row", row) for row in jobs.to_dict("records")]
-    saw = [set().union(*(numbers.get(one, ()) for one in _numbers(row))) for row in rows]
+    saw = [set().union(*(numbers.get(one, ()) for one in names_in_row(row))) for row in rows]
     own = [not files or int(row["file"]) in files for row, files in zip(rows, saw, strict=True)]
     by_run: dict[tuple[str, str, int], list[Row]] = {}
     for row, keep in zip(rows, own, strict=True):
@@ -225,12 +226,6 @@ def jobs_believed(
         notes.append(CodedText("job-runs-in-doubt", text, {"runs": len(doubtful)}))
     keep = [mine and _run(row) not in doubtful for row, mine in zip(rows, own, strict=True)]
     return _as(jobs[np.array(keep, dtype=np.bool_)], queries.SLURM_JOBS.columns)
-
-
-def _numbers(row: Row) -> list[str]:
-    job, array, task = row["job_id"], row["array_job_id"], row["array_task_id"]
-    both = f"{array}_{task}" if isinstance(array, str) and isinstance(task, str) else None
-    return [one for one in (job, both) if isinstance(one, str) and one]
 
 
 def _run(row: Row) -> tuple[str, str, int]:

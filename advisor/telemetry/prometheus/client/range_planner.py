@@ -59,7 +59,7 @@ class Log:
             self.notes.append(note)
 
 
-class Held:
+class HeldCells:
     """How many values the answers of a run may hold together, and do, those on their way among them."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Runner:
     concurrency: int
     now: float
     progress: Callable[[str], None] = lambda _: None
-    held: Held = field(default_factory=Held)
+    held: HeldCells = field(default_factory=HeldCells)
     series_anyway: int = SERIES_ANYWAY
 
     def matrices(self, asks: Sequence[Ask], window: Window, step: float, series: int) -> Iterator[tuple[Ask, Answer]]:
@@ -195,7 +195,7 @@ class _Joining:
     `too_many`: why nothing is kept of it; empty: all is. Usable from several threads at once.
     """
 
-    def __init__(self, whole: Grid, most_rows: int, held: Held) -> None:
+    def __init__(self, whole: Grid, most_rows: int, held: HeldCells) -> None:
         self._whole = whole
         self._most_rows = most_rows
         self._held = held

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from ....core.coded_text import coded
 from ..client.range_planner import Ask, Log
 from ..client.response import Answer, Floats, Grid, Labels
-from ..discovery import Probe
+from ..discovery import Discovery
 from ..promql import promql as queries
-from ..promql.extra_queries import engine_asks
 from ..promql.labels import gpu_of, node_of
-from .gpus import About, GpuRows, counted, device_index, scrape_seconds
+from ..promql.promql import engine_asks
+from .gpus import About, GpuRows, count_samples, device_index, scrape_seconds
 from .homes import homes_of, reporter, reporters_note, unnamed_note, whole_gpu
 from .instances import MOST_INSTANCE_RATIO, fold_instances
 from .series_to_rows import Cells, first_known, weights_of
@@ -34,7 +34,7 @@ _DISAGREE = 0.25
 
 
 @dataclass(frozen=True)
-class Asking:
+class DcgmQuestions:
     """How a server is asked: `ranges` for measures over the window (and how many series they have), `daily` for what
     hardly changes."""
 
@@ -43,7 +43,7 @@ class Asking:
 
 
 def read_dcgm(
-    asking: Asking, found: Probe, matches: Sequence[str], grid: Grid, *, log: Log, node: NodeOf = node_of
+    asking: DcgmQuestions, found: Discovery, matches: Sequence[str], grid: Grid, *, log: Log, node: NodeOf = node_of
 ) -> tuple[GpuRows, Answer, KeyOf]:
     """Rows of GPUs, the counts of samples by series, of which the labels tell who held what, and whose rows a series
     speaks of."""
@@ -143,7 +143,7 @@ def keyed_rows(
         told = cells.column(name)
         told[instances] = np.nan
         cells.columns[name] = first_known((told, cells.column(f"engine_{statistic}")))
-    counted(cells, samples)
+    count_samples(cells, samples)
     cells.columns["mem_total_bytes"] = np.repeat(_memory(memory, cells.rows, key)[:, None], grid.count, axis=1)
     rows = GpuRows(cells, about)
     fold_instances(rows)

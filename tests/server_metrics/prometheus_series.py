@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ....agent.base.openmetrics import format_number, label_text
+from ...agent.base.openmetrics import format_number, label_text
 
 Floats = npt.NDArray[np.float64]
 

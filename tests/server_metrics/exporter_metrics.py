@@ -13,11 +13,11 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from ....agent.store.reading import queries
-from ....agent.store.reading.queries import Query
-from ....agent.store.reading.reader import open_reader
-from ...core.frame import Window
-from ...telemetry.tables import to_table
+from ...advisor.core.frame import Window
+from ...advisor.telemetry.tables import to_table
+from ...agent.store.reading import queries
+from ...agent.store.reading.queries import Query
+from ...agent.store.reading.reader import open_reader
 from .prometheus_series import Floats, Series, known_only
 
 MIB = 1024.0**2

@@ -11,11 +11,11 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from ....agent.base.openmetrics import format_number
-from ....agent.metrics import BIN_EDGES
-from ....agent.service.exporter.metric_families import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
-from ...core.frame import Frame, Window
-from ...core.histogram_array import stacked_bins
+from ...advisor.core.frame import Frame, Window
+from ...advisor.core.histogram_array import stacked_bins
+from ...agent.base.openmetrics import format_number
+from ...agent.metrics import BIN_EDGES
+from ...agent.service.exporter.metric_families import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
 from .prometheus_series import Floats, Series, known_only
 
 HOUR = 3600.0
